@@ -26,8 +26,8 @@ from kdns.cli import flags
 from kdns.cluster.io.kubeconfig import write_kubeconfig
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.io.local_cluster import LocalCluster
-from kdns.controlplane.meta.cluster_config import ClusterConfig
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.request import Request
 from kdns.dns import message

@@ -11,8 +11,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
-from kdns.controlplane.controllers.endpoints.pod_endpoints import SERVICE_NAME
-from kdns.controlplane.meta.formats import dns_label, dns_label_1035
+from kdns.controlplane.apimachinery.formats import dns_label, dns_label_1035
+from kdns.controlplane.endpoints.pod_endpoints import SERVICE_NAME
 from kdns.errors import InputError
 from kdns.net import parse_port, split_host_port
 from kdns.runtime.files.bounded import text_of

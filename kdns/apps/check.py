@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from kdns.apps.block_warnings import block_warnings
-from kdns.controlplane.manifest_mistakes import manifest_mistakes
-from kdns.controlplane.manifest_warnings import manifest_warnings
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEFINITION
+from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.manifests.io.files import SUFFIXES, check_exist, located, manifests_of, regular_text, stamps
 from kdns.controlplane.manifests.kustomization import NAMES, Kustomization, clusters, left_out
 from kdns.controlplane.manifests.manifest import Manifest, UnknownKind
 from kdns.controlplane.manifests.manifest import Mistake as ManifestMistake
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import CONFIG_MAP, DEFINITION
-from kdns.controlplane.resources.catalogue import built_in
+from kdns.controlplane.manifests.mistakes import manifest_mistakes
+from kdns.controlplane.manifests.warnings import manifest_warnings
 from kdns.controlplane.schema.check import mistyped_fields
 from kdns.dnsserver.io.corefile import mistakes_in
 from kdns.errors import CorefileError, DoubtfulError, ManifestError

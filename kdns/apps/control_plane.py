@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdns import logs
-from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.errors import ControlPlaneError, KdnsError, ListenError
 from kdns.net import HostPort
 from kdns.runtime.connections import ConnectionKind, share_out
@@ -182,8 +182,8 @@ async def _child() -> None:
 
 async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> None:
     from kdns.controlplane.io.local_cluster import LocalCluster  # noqa: PLC0415
-    from kdns.controlplane.io.manifest_follower import Applied  # noqa: PLC0415
     from kdns.controlplane.manifests.changes import ChangeLog  # noqa: PLC0415
+    from kdns.controlplane.manifests.io.follower import Applied  # noqa: PLC0415
     from kdns.controlplane.server.access.users import ADMIN  # noqa: PLC0415
     from kdns.controlplane.server.io.authentication import RestConfig  # noqa: PLC0415 - the parent needs none of it
     from kdns.controlplane.server.io.secure_serving import certificates, read_tokens, tls_context  # noqa: PLC0415

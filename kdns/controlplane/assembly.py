@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kdns.controlplane.controllers.workloads.pods import suffixes
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.resources.catalogue import Catalogue
-from kdns.controlplane.resources.service.allocator import AllocatorMetrics, Choose
+from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.kinds.catalogue import Catalogue
+from kdns.controlplane.kinds.service.allocator import AllocatorMetrics, Choose
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.deletion import GracePeriod, no_grace_s
 from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.simulation.workloads.pods import suffixes
 from kdns.controlplane.storage.store import Store
 
 

@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kdns.controlplane.controllers.endpoints.mirroring_controller import SKIP
-from kdns.controlplane.controllers.endpoints.pod_endpoints import SERVICE_NAME
-from kdns.controlplane.controllers.nodes.node_status import NODE_ANNOTATIONS, node_labels, node_status
-from kdns.controlplane.controllers.service.service_cidrs import upgraded
-from kdns.controlplane.meta.annotations import ZONE
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import (
+from kdns.controlplane.apimachinery.annotations import ZONE
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import (
     ENDPOINT_SLICE,
     ENDPOINTS,
     NAMESPACE,
@@ -26,10 +21,15 @@ from kdns.controlplane.meta.kinds import (
     Json,
     Kind,
 )
-from kdns.controlplane.resources.service.service_cidr import default_service_cidr
-from kdns.controlplane.resources.service.spec import address_family, cluster_ips
+from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.controllers.service_cidrs import upgraded
+from kdns.controlplane.endpoints.mirroring_controller import SKIP
+from kdns.controlplane.endpoints.pod_endpoints import SERVICE_NAME
+from kdns.controlplane.kinds.service.service_cidr import default_service_cidr
+from kdns.controlplane.kinds.service.spec import address_family, cluster_ips
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.request import Request
+from kdns.controlplane.simulation.nodes.node_status import NODE_ANNOTATIONS, node_labels, node_status
 from kdns.net import Network
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")

@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 import aiohttp
 
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
+from kdns.controlplane.apimachinery.kinds import NAMESPACE, Json, Kind
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig

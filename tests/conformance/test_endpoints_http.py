@@ -9,10 +9,10 @@ from recorded_cases import each_case, recorded
 from rest_harness import path_of, server
 from test_endpoints_controllers import plain, pod
 
-from kdns.controlplane.controllers.endpoints.endpoints_controller import EndpointsController
-from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
+from kdns.controlplane.apimachinery.kinds import ENDPOINTS, POD, SERVICE, Json
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
-from kdns.controlplane.meta.kinds import ENDPOINTS, POD, SERVICE, Json
+from kdns.controlplane.endpoints.endpoints_controller import EndpointsController
+from kdns.controlplane.endpoints.service_index import ServiceIndex
 
 CASES = recorded("endpoints-controller-cases.json")["cases"]
 OURS = frozenset({"name", "namespace", "creationTimestamp", "managedFields"})

@@ -15,7 +15,7 @@ from rest_harness import path_of, server
 from served_kinds import KINDS
 from yaml_file import yaml_file
 
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Json
+from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Json
 
 OBSERVED = yaml_file(Path(__file__).with_name("observed.yaml"))
 SERVICES = path_of(SERVICE, "default")

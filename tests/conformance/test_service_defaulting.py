@@ -8,7 +8,7 @@ from recorded_cases import each_case, recorded
 from rest_harness import path_of, server
 from served_kinds import CATALOGUE
 
-from kdns.controlplane.meta.kinds import SERVICE, Json
+from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 
 ALLOCATED = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 """What is filled in behind the defaults, and not part of the recorded result."""

@@ -14,7 +14,7 @@ from typing import Any
 from recorded_cases import each_case, recorded
 from rest_harness import Server, path_of, server
 
-from kdns.controlplane.meta.kinds import SERVICE, Json
+from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 
 RANGES = {"IPv4": "10.0.0.0/16", "IPv6": "2000::/108"}
 MARK = re.compile(r"\$\{[a-z0-9]+:\d+\}")

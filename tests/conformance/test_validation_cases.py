@@ -6,10 +6,10 @@ from operator import itemgetter
 
 from recorded_cases import each_case, recorded
 
-from kdns.controlplane.meta.errors import Cause
-from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.resources.discovery.validation import validate_endpoint_slice, validate_endpoints
-from kdns.controlplane.resources.service.validation import (
+from kdns.controlplane.apimachinery.errors import Cause
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.kinds.discovery.validation import validate_endpoint_slice, validate_endpoints
+from kdns.controlplane.kinds.service.validation import (
     validate_external_traffic,
     validate_load_balancer_status,
     validate_service,

@@ -13,7 +13,7 @@ from recorded_cases import each_case
 from rest_harness import Server, path_of, server
 from test_validation_cases import CASES, generated
 
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Json, Kind
+from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Json, Kind
 
 KINDS = {kind.kind: kind for kind in (SERVICE, ENDPOINTS, ENDPOINT_SLICE)}
 NAMESPACES = ("valid", "default", "test", "foo", "namespace", "world")

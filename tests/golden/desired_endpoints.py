@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kdns.controlplane.controllers.endpoints.endpoints_controller import Addresses, endpoints_to_write
-from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.endpoints.endpoints_controller import Addresses, endpoints_to_write
 
 
 def desired_endpoints(service: Json, pods: Iterable[Json], existing: Json | None, trigger: str) -> Json | None:

@@ -8,18 +8,18 @@ from itertools import count
 from typing import Any
 
 from kdns.cluster.objects import Key
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import NAMESPACE, NODE, POD, REPLICA_SET, REPLICATION_CONTROLLER, Json, Kind
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request
-from kdns.controlplane.controllers.workloads.daemonset import DaemonSets
-from kdns.controlplane.controllers.workloads.deployment.controller import Deployments
-from kdns.controlplane.controllers.workloads.replicaset import ReplicaSets
-from kdns.controlplane.controllers.workloads.statefulset.controller import StatefulSets
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import NAMESPACE, NODE, POD, REPLICA_SET, REPLICATION_CONTROLLER, Json, Kind
-from kdns.controlplane.resources.strategy import Strategy
+from kdns.controlplane.kinds.strategy import Strategy
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request as ApiRequest
+from kdns.controlplane.simulation.workloads.daemonset import DaemonSets
+from kdns.controlplane.simulation.workloads.deployment.controller import Deployments
+from kdns.controlplane.simulation.workloads.replicaset import ReplicaSets
+from kdns.controlplane.simulation.workloads.statefulset.controller import StatefulSets
 from kdns.controlplane.storage.object_meta import timestamp
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Subscription

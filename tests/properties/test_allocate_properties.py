@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.nodes.pod_addresses import PodAddresses
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.resources.pod.pod import pod_ips
-from kdns.controlplane.resources.service.allocator import AllocationError, AllocatorMetrics, RangeFullError, Transaction
-from kdns.controlplane.resources.service.cluster_ips import Addresses
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.kinds.pod.pod import pod_ips
+from kdns.controlplane.kinds.service.allocator import AllocationError, AllocatorMetrics, RangeFullError, Transaction
+from kdns.controlplane.kinds.service.cluster_ips import Addresses
+from kdns.controlplane.simulation.nodes.pod_addresses import PodAddresses
 
 OWNERS = [("default", name) for name in "abcd"]
 STEP = st.tuples(

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.meta.structural import parsed
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.apimachinery.structural import parsed
 from kdns.controlplane.schema.custom.pruning import defaulted, pruned
 from kdns.controlplane.schema.custom.rules import rule_paths, violations
 from kdns.controlplane.schema.custom.types import custom_type

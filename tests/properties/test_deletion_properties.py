@@ -8,9 +8,9 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, Json
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, NAMESPACE, Json
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request

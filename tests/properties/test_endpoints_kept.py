@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.controllers.endpoints.desired_endpoints import SliceOptions
-from kdns.controlplane.controllers.endpoints.endpoints_controller import EndpointsController
-from kdns.controlplane.controllers.endpoints.endpointslice_controller import EndpointSliceController
-from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
+from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.controllers.reconciler import Change, Reconciler, Request
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.endpoints.desired_endpoints import SliceOptions
+from kdns.controlplane.endpoints.endpoints_controller import EndpointsController
+from kdns.controlplane.endpoints.endpointslice_controller import EndpointSliceController
+from kdns.controlplane.endpoints.service_index import ServiceIndex
 
 Step: TypeAlias = tuple[str, int, int]
 PER_SLICE = 3

@@ -18,7 +18,7 @@ import pytest
 from kdns.apps.explain import ExplainOptions, explain
 from kdns.apps.sources.source import ObjectSource
 from kdns.cli.flags import POD_CIDR, SERVICE_CIDR, service_and_pod_networks
-from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.explain.findings import Findings, Inquiry
 
 Json: TypeAlias = dict[str, Any]

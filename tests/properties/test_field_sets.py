@@ -9,6 +9,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 from kdns.controlplane.fieldmanager.apply import apply
 from kdns.controlplane.fieldmanager.compare import all_paths, compare, configured_paths
 from kdns.controlplane.fieldmanager.field_sets import (
@@ -25,8 +27,6 @@ from kdns.controlplane.fieldmanager.field_sets import (
 from kdns.controlplane.fieldmanager.managed_fields import Writer, entries_of_changed, identity, managed_content
 from kdns.controlplane.fieldmanager.merge import merge, without
 from kdns.controlplane.fieldmanager.structure import structure_of
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import SERVICE, Json
 from kdns.controlplane.schema.serialization import serialized
 
 ELEMENTS = st.sampled_from(["f:a", "f:b", 'k:{"port":80}', 'v:"x"'])

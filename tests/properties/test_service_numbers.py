@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import IP_ADDRESS, NAMESPACE, SERVICE, SERVICE_CIDR, Json, Kind
-from kdns.controlplane.resources.service.service_cidr import default_service_cidr, is_managed, names_of, service_of
-from kdns.controlplane.resources.service.spec import ports_held
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import IP_ADDRESS, NAMESPACE, SERVICE, SERVICE_CIDR, Json, Kind
+from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.kinds.service.service_cidr import default_service_cidr, is_managed, names_of, service_of
+from kdns.controlplane.kinds.service.spec import ports_held
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import SERVICE, Json
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.store import Store

@@ -11,9 +11,9 @@ from served_kinds import CATALOGUE
 
 from kdns.cluster import selectors
 from kdns.cluster.selectors import SelectorError
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE, Json
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import NAMESPACE, POD, SERVICE, Json
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.schema.patch import patch_schema
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, patched

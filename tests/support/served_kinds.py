@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kdns.controlplane.meta.kinds import Kind
-from kdns.controlplane.resources.catalogue import built_in
+from kdns.controlplane.apimachinery.kinds import Kind
+from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.server.openapi.documents import Documents
 
 CATALOGUE = built_in()

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import NAMESPACE, Json
-from kdns.controlplane.resources.catalogue import Catalogue
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import NAMESPACE, Json
+from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.deletion import GracePeriod, no_grace_s
 from kdns.controlplane.server.registry import Registry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.net import parse_network
 
 DEPLOYMENT = """\

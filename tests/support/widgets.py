@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.apimachinery.kinds import Json
 
 SCHEMA: Json = {
     "type": "object",

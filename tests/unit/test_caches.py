@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from served_kinds import CATALOGUE
 
-from kdns.controlplane.controllers.endpoints.pod_endpoints import addresses_in
+from kdns.controlplane.apimachinery import formats
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, POD, SERVICE
 from kdns.controlplane.controllers.events import EventRecorder
 from kdns.controlplane.controllers.reconciler import Event
+from kdns.controlplane.endpoints.pod_endpoints import addresses_in
 from kdns.controlplane.fieldmanager import compare
 from kdns.controlplane.fieldmanager.structure import path_element, structure_of
 from kdns.controlplane.manifests.three_way_merge import list_keys
-from kdns.controlplane.meta import formats
-from kdns.controlplane.meta.kinds import CONFIG_MAP, POD, SERVICE
 from kdns.controlplane.server.representation import Renderer, Representation
 from kdns.controlplane.storage.watch import WatchEvent, stored_object_of
 from kdns.dns.names import labels_of

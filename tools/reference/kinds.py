@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from kdns.controlplane.meta.kinds import Kind
-from kdns.controlplane.resources.catalogue import built_in
+from kdns.controlplane.apimachinery.kinds import Kind
+from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 
 

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from kdns.apps.serve import setup_errors
 from kdns.cluster.io.informer import FollowStats
 from kdns.cluster.state import State
-from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.io.metrics import AllocationMetrics
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.storage.store import Store

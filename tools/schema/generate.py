@@ -12,8 +12,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from kdns.controlplane.resources.catalogue import built_in
-from kdns.controlplane.resources.scale import SCALE
+from kdns.controlplane.kinds.catalogue import built_in
+from kdns.controlplane.kinds.scale import SCALE
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.schema.types import META
 from kdns.controlplane.server.conversions import BINDING, EVICTION

@@ -16,7 +16,7 @@ from kdns.cluster.objects import EndpointSlice, Namespace, Node, Object, Pod, Se
 from kdns.cluster.observed import ObservedPod, SelectingService
 from kdns.cluster.state import State
 from kdns.cluster.watch import RESOURCES, DecodeFailure, Resource, Timing, resource_as
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, POD, SERVICE, SERVICE_CIDR, Json, Kind
+from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, POD, SERVICE, SERVICE_CIDR, Json, Kind
 from kdns.errors import ApiServerError, InputError
 from kdns.net import Address
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kdns.cluster.io.kubeconfig import paths_of
 from kdns.cluster.source import Source
-from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.errors import InputError
 
 

@@ -12,8 +12,8 @@ from kdns.apps.check import Findings, Mistake, mistakes
 from kdns.cli import flags
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, say, tell, warn_of
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.manifests.io.files import texts_read_once
-from kdns.controlplane.meta.cluster_config import ClusterConfig
 
 
 @command(

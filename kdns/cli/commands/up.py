@@ -12,7 +12,7 @@ from kdns.cli import flags
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, run
 from kdns.cli.progress import Progress
-from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.errors import InputError
 from kdns.proxy.modes import MODES, NAMES
 from kdns.runtime.process import gc_paused, platform

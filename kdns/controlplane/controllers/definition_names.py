@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kdns.controlplane.apimachinery.conditions import is_true
+from kdns.controlplane.apimachinery.kinds import DEFINITION, Json
 from kdns.controlplane.controllers.reconciler import Action, Change, Name, Reconciler, Request, Result
-from kdns.controlplane.meta.conditions import is_true
-from kdns.controlplane.meta.kinds import DEFINITION, Json
 
 
 class DefinitionNames(Reconciler):

@@ -8,8 +8,8 @@ from typing import Final, Literal
 from cachetools import LRUCache
 
 from kdns.cluster.objects import Key
+from kdns.controlplane.apimachinery.kinds import EVENT, Json, Kind
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
-from kdns.controlplane.meta.kinds import EVENT, Json, Kind
 from kdns.controlplane.storage.object_meta import timestamp
 
 TTL_S: Final = 3600.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kdns.controlplane.meta.annotations import MANIFEST_ANNOTATIONS
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.apimachinery.annotations import MANIFEST_ANNOTATIONS
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 
 
 def controller_of(obj: Json) -> Json | None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 
 Name: TypeAlias = tuple[str, ...]
 """The name of an object to reconcile, such as a namespace and name: ("default", "web")."""

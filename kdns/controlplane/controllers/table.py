@@ -6,30 +6,30 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from kdns.controlplane.apimachinery.kinds import REPLICA_SET, REPLICATION_CONTROLLER
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.definition_names import DefinitionNames
-from kdns.controlplane.controllers.endpoints.endpoints_controller import EndpointsController
-from kdns.controlplane.controllers.endpoints.endpointslice_controller import EndpointSliceController
-from kdns.controlplane.controllers.endpoints.mirroring_controller import MirroringController
-from kdns.controlplane.controllers.endpoints.service_index import ServiceIndex
 from kdns.controlplane.controllers.events import EventExpiry
-from kdns.controlplane.controllers.namespaces.root_ca import RootCa
-from kdns.controlplane.controllers.namespaces.service_accounts import ServiceAccounts
-from kdns.controlplane.controllers.nodes.kubelet import Kubelet
-from kdns.controlplane.controllers.nodes.lifecycle import NodeLifecycle
-from kdns.controlplane.controllers.nodes.scheduler import Scheduler
+from kdns.controlplane.controllers.load_balancers import LoadBalancers
 from kdns.controlplane.controllers.reconciler import Reconciler
-from kdns.controlplane.controllers.service.load_balancers import LoadBalancers
-from kdns.controlplane.controllers.service.service_cidrs import DefaultServiceCidr, ServiceCidrs
-from kdns.controlplane.controllers.workloads.daemonset import DaemonSets
-from kdns.controlplane.controllers.workloads.deployment.controller import Deployments
-from kdns.controlplane.controllers.workloads.job import Jobs
-from kdns.controlplane.controllers.workloads.pods import Suffix, suffixes
-from kdns.controlplane.controllers.workloads.replicaset import ReplicaSets
-from kdns.controlplane.controllers.workloads.statefulset.controller import StatefulSets
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import REPLICA_SET, REPLICATION_CONTROLLER
-from kdns.controlplane.resources.service.allocation import ServiceAllocator
-from kdns.controlplane.resources.service.allocator import Choose
+from kdns.controlplane.controllers.root_ca import RootCa
+from kdns.controlplane.controllers.service_accounts import ServiceAccounts
+from kdns.controlplane.controllers.service_cidrs import DefaultServiceCidr, ServiceCidrs
+from kdns.controlplane.endpoints.endpoints_controller import EndpointsController
+from kdns.controlplane.endpoints.endpointslice_controller import EndpointSliceController
+from kdns.controlplane.endpoints.mirroring_controller import MirroringController
+from kdns.controlplane.endpoints.service_index import ServiceIndex
+from kdns.controlplane.kinds.service.allocation import ServiceAllocator
+from kdns.controlplane.kinds.service.allocator import Choose
+from kdns.controlplane.simulation.nodes.kubelet import Kubelet
+from kdns.controlplane.simulation.nodes.lifecycle import NodeLifecycle
+from kdns.controlplane.simulation.nodes.scheduler import Scheduler
+from kdns.controlplane.simulation.workloads.daemonset import DaemonSets
+from kdns.controlplane.simulation.workloads.deployment.controller import Deployments
+from kdns.controlplane.simulation.workloads.job import Jobs
+from kdns.controlplane.simulation.workloads.pods import Suffix, suffixes
+from kdns.controlplane.simulation.workloads.replicaset import ReplicaSets
+from kdns.controlplane.simulation.workloads.statefulset.controller import StatefulSets
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any, TypeAlias
 
+from kdns.controlplane.apimachinery.errors import StatusError, bad_request
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.fieldmanager import managed_fields
 from kdns.controlplane.fieldmanager.compare import Comparison, compare, configured_paths
 from kdns.controlplane.fieldmanager.field_sets import (
@@ -24,8 +26,6 @@ from kdns.controlplane.fieldmanager.field_sets import (
 from kdns.controlplane.fieldmanager.managed_fields import Entries, Writer
 from kdns.controlplane.fieldmanager.merge import merge, structure_errors, with_named_parents, without
 from kdns.controlplane.fieldmanager.structure import Structure, StructureError, structure_of
-from kdns.controlplane.meta.errors import StatusError, bad_request
-from kdns.controlplane.meta.kinds import Json, Kind
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """The annotation in which client-side apply stores its configuration."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from kdns.controlplane.apimachinery.field_errors import expected
 from kdns.controlplane.fieldmanager.field_sets import SELF, FieldSet, recursive_difference, union
 from kdns.controlplane.fieldmanager.structure import Structure, StructureError, field_structures, items_by_path
-from kdns.controlplane.meta.field_errors import expected
 from kdns.controlplane.schema.types import TypeRef
 
 _PATH: FieldSet = {}

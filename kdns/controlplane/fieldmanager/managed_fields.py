@@ -11,6 +11,7 @@ from functools import cache
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.fieldmanager.compare import Comparison, compare
 from kdns.controlplane.fieldmanager.field_sets import (
     FieldSet,
@@ -21,7 +22,6 @@ from kdns.controlplane.fieldmanager.field_sets import (
     union,
 )
 from kdns.controlplane.fieldmanager.structure import StructureError, structure_of
-from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema.serialization import zero
 
 Entries: TypeAlias = list[Json]

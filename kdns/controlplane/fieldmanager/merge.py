@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from kdns.controlplane.apimachinery.field_errors import expected
+from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.fieldmanager.field_sets import SELF, FieldSet, path_text
 from kdns.controlplane.fieldmanager.structure import (
     Structure,
@@ -13,8 +15,6 @@ from kdns.controlplane.fieldmanager.structure import (
     items_by_path,
     path_element,
 )
-from kdns.controlplane.meta.field_errors import expected
-from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.schema import schema
 from kdns.controlplane.schema.types import SCALARS, Field, TypeRef, name_of
 

@@ -12,8 +12,8 @@ from functools import cache
 from json.encoder import encode_basestring
 from typing import Any, Literal
 
-from kdns.controlplane.meta.field_errors import expected
-from kdns.controlplane.meta.kinds import Kind
+from kdns.controlplane.apimachinery.field_errors import expected
+from kdns.controlplane.apimachinery.kinds import Kind
 from kdns.controlplane.schema import schema
 from kdns.controlplane.schema.types import SCALARS, Field, TypeRef
 

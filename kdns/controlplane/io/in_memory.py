@@ -14,18 +14,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from kdns.controlplane.apimachinery.annotations import MANIFEST
+from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, Json, Kind
 from kdns.controlplane.assembly import assembled_api
 from kdns.controlplane.bootstrap import establish, initial_objects
-from kdns.controlplane.controllers.endpoints.slice_reconciler import MANAGED_BY
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.table import controllers_of
-from kdns.controlplane.io.manifest_follower import ManifestFollower
+from kdns.controlplane.endpoints.slice_reconciler import MANAGED_BY
+from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.manifests.io.files import load, texts_read_once
+from kdns.controlplane.manifests.io.follower import ManifestFollower
 from kdns.controlplane.manifests.manifest import Manifest
-from kdns.controlplane.meta.annotations import MANIFEST
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, Json, Kind
-from kdns.controlplane.resources.catalogue import built_in
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store

@@ -14,13 +14,13 @@ from pathlib import Path
 from kdns import logs
 from kdns.controlplane.assembly import assembled_api
 from kdns.controlplane.bootstrap import Listening, api_objects, establish, initial_objects, missing_dns_service
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.io.kubernetes_service import KubernetesServiceKeeper
 from kdns.controlplane.controllers.table import controllers_of
-from kdns.controlplane.io.manifest_follower import Applied, ManifestFollower
+from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.manifests.changes import ChangeLog
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.resources.catalogue import built_in
+from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.deletion import grace_period_s, no_grace_s
 from kdns.controlplane.server.io import server

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from kdns.controlplane.meta.annotations import MANIFEST_ANNOTATIONS
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import JOB, POD, SERVICE, WORKLOADS, Json, Kind
+from kdns.controlplane.apimachinery.annotations import MANIFEST_ANNOTATIONS
+from kdns.controlplane.apimachinery.kinds import JOB, POD, SERVICE, WORKLOADS, Json, Kind
+from kdns.controlplane.cluster_config import ClusterConfig
 
 LINES_MAX: Final = 10
 """Changes of one pass that have a line of their own."""

@@ -7,7 +7,7 @@ import json
 import zlib
 from typing import Final
 
-from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.apimachinery.kinds import Json
 
 _PLAIN_MAX: Final = 64 * 1024
 """Longer texts are compressed: all annotations of an object have 256 KiB, and definitions have up to 1 MiB."""

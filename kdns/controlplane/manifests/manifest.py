@@ -9,9 +9,8 @@ from hashlib import sha256
 from itertools import count
 from typing import TypeAlias
 
-from kdns.controlplane.manifests.last_applied import text_of
-from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
-from kdns.controlplane.meta.kinds import (
+from kdns.controlplane.apimachinery.annotations import LAST_APPLIED, MANIFEST
+from kdns.controlplane.apimachinery.kinds import (
     DEFINITION,
     ENDPOINTS,
     EVENT,
@@ -24,6 +23,7 @@ from kdns.controlplane.meta.kinds import (
     Kind,
     Kinds,
 )
+from kdns.controlplane.manifests.last_applied import text_of
 from kdns.errors import ManifestError
 from kdns.spelling import closest
 

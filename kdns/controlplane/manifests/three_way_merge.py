@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kdns.controlplane.apimachinery.annotations import LAST_APPLIED
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.manifests.last_applied import manifest_of
-from kdns.controlplane.meta.annotations import LAST_APPLIED
-from kdns.controlplane.meta.kinds import Json, Kind
 from kdns.controlplane.schema import schema
 
 

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from kdns.controlplane.meta.errors import StatusError, bad_request
-from kdns.controlplane.meta.field_errors import expected
-from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.meta.quantities import canonical
+from kdns.controlplane.apimachinery.errors import StatusError, bad_request
+from kdns.controlplane.apimachinery.field_errors import expected
+from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.apimachinery.quantities import canonical
 from kdns.controlplane.schema.custom.pruning import pruned as custom_pruned
 from kdns.controlplane.schema.schema import fields, resolved, type_of
 from kdns.controlplane.schema.types import META, SCALARS, Field, TypeName, TypeRef, name_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 
-from kdns.controlplane.meta.kinds import Kind
+from kdns.controlplane.apimachinery.kinds import Kind
 from kdns.controlplane.schema.schema import field_at, fields, type_of
 from kdns.controlplane.schema.types import TypeName, name_of
 

@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from kdns.controlplane.meta.errors import StatusError, bad_request
-from kdns.controlplane.meta.field_errors import invalid_value
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.apimachinery.errors import StatusError, bad_request
+from kdns.controlplane.apimachinery.field_errors import invalid_value
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema import check
 from kdns.controlplane.schema.check import Pairs
 from kdns.controlplane.schema.serialization import Serialized, matching, serialized, typed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kdns.controlplane.meta.kinds import Kind
+from kdns.controlplane.apimachinery.kinds import Kind
 from kdns.controlplane.schema.schema import fields, type_of
 from kdns.controlplane.schema.types import TypeRef
 

@@ -36,7 +36,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kdns.controlplane.meta.kinds import Kind
+from kdns.controlplane.apimachinery.kinds import Kind
 from kdns.controlplane.schema.custom.types import custom_type
 from kdns.controlplane.schema.types import SCALARS, Field, Type, TypeName, TypeRef
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema import check
 from kdns.controlplane.schema.schema import fields, type_of
 from kdns.controlplane.schema.types import META, SCALARS, Field, TypeName, TypeRef, name_of

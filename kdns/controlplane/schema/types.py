@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.apimachinery.kinds import Json
 
 META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 """The package of the types that all kinds share."""

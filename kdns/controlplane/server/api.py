@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from kdns.controlplane.apimachinery.errors import not_found
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.apimachinery.size import check_size
 from kdns.controlplane.fieldmanager.apply import apply, check_kind, check_structure
-from kdns.controlplane.meta.errors import not_found
-from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.meta.size import check_size
-from kdns.controlplane.resources.conversion import Conversion
+from kdns.controlplane.kinds.conversion import Conversion
 from kdns.controlplane.schema.patch import patch_schema
 from kdns.controlplane.server.conversions import conversion_of
 from kdns.controlplane.server.patch import patched

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kdns.controlplane.meta.kinds import Kind
-from kdns.controlplane.resources.catalogue import Catalogue
-from kdns.controlplane.resources.columns import Printer
-from kdns.controlplane.resources.conversion import Conversion
-from kdns.controlplane.resources.scale import SCALE, SCALES
+from kdns.controlplane.apimachinery.kinds import Kind
+from kdns.controlplane.kinds.catalogue import Catalogue
+from kdns.controlplane.kinds.columns import Printer
+from kdns.controlplane.kinds.conversion import Conversion
+from kdns.controlplane.kinds.scale import SCALE, SCALES
 
 EVICTION = Kind("policy", "v1", "Eviction", "evictions")
 BINDING = Kind("", "v1", "Binding", "bindings")

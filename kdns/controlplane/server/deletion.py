@@ -13,13 +13,13 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.meta.errors import forbidden
-from kdns.controlplane.meta.human_duration import seconds_of
-from kdns.controlplane.meta.kinds import DEFINITION, NAMESPACE, POD, Json, Kind
-from kdns.controlplane.resources.core.namespace import namespace_finalizers
-from kdns.controlplane.resources.custom.definition import CLEANUP
-from kdns.controlplane.resources.custom.status import with_termination
-from kdns.controlplane.resources.strategy import Strategy
+from kdns.controlplane.apimachinery.errors import forbidden
+from kdns.controlplane.apimachinery.human_duration import seconds_of
+from kdns.controlplane.apimachinery.kinds import DEFINITION, NAMESPACE, POD, Json, Kind
+from kdns.controlplane.kinds.core.namespace import namespace_finalizers
+from kdns.controlplane.kinds.custom.definition import CLEANUP
+from kdns.controlplane.kinds.custom.status import with_termination
+from kdns.controlplane.kinds.strategy import Strategy
 from kdns.controlplane.server import namespaces
 from kdns.controlplane.server.options import FOREGROUND, ORPHAN, ORPHANING, propagation
 from kdns.controlplane.storage import object_meta

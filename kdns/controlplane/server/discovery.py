@@ -7,8 +7,8 @@ from base64 import b64encode
 from hashlib import sha256
 from typing import Final
 
-from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.resources.catalogue import Catalogue
+from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.server.conversions import kind_at
 

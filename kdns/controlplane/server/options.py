@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, cast
 
-from kdns.controlplane.meta.errors import Cause, StatusError, invalid
-from kdns.controlplane.meta.field_errors import forbidden, invalid_value, quoted, required, unsupported
-from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.resources.strategy import Strategy
+from kdns.controlplane.apimachinery.errors import Cause, StatusError, invalid
+from kdns.controlplane.apimachinery.field_errors import forbidden, invalid_value, quoted, required, unsupported
+from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.kinds.strategy import Strategy
 from kdns.controlplane.schema.field_validation import Policy
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.watch import StoredObject

@@ -16,9 +16,9 @@ import jsonpatch
 import msgspec
 from jsonpointer import JsonPointerException, resolve_pointer, unescape
 
-from kdns.controlplane.meta.errors import StatusError, bad_request, internal, unprocessable
-from kdns.controlplane.meta.field_errors import expected
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.apimachinery.errors import StatusError, bad_request, internal, unprocessable
+from kdns.controlplane.apimachinery.field_errors import expected
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"

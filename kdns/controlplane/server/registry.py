@@ -14,18 +14,18 @@ from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
 from kdns.cluster.objects import Key
+from kdns.controlplane.apimachinery import formats
+from kdns.controlplane.apimachinery.errors import Cause, already_exists, conflict, invalid
+from kdns.controlplane.apimachinery.kinds import NAMESPACE, Json, Kind
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.fieldmanager import managed_fields
 from kdns.controlplane.fieldmanager.managed_fields import Entries, Writer
-from kdns.controlplane.meta import formats
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import Cause, already_exists, conflict, invalid
-from kdns.controlplane.meta.kinds import NAMESPACE, Json, Kind
-from kdns.controlplane.resources.catalogue import Catalogue, built_in
-from kdns.controlplane.resources.defaults import without_nulls
-from kdns.controlplane.resources.service.allocation import ServiceAllocator
-from kdns.controlplane.resources.service.allocator import AllocatorMetrics, Choose, Transaction
-from kdns.controlplane.resources.strategy import Strategy
-from kdns.controlplane.resources.validation import validate_meta, validate_meta_update
+from kdns.controlplane.kinds.catalogue import Catalogue, built_in
+from kdns.controlplane.kinds.defaults import without_nulls
+from kdns.controlplane.kinds.service.allocation import ServiceAllocator
+from kdns.controlplane.kinds.service.allocator import AllocatorMetrics, Choose, Transaction
+from kdns.controlplane.kinds.strategy import Strategy
+from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
 from kdns.controlplane.schema.serialization import Serialized, serialized
 from kdns.controlplane.server import namespaces
 from kdns.controlplane.server.deletion import Deletion, GracePeriod, no_grace_s

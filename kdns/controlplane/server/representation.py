@@ -14,10 +14,10 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.resources.catalogue import Catalogue
-from kdns.controlplane.resources.columns import Printer
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.kinds.catalogue import Catalogue
+from kdns.controlplane.kinds.columns import Printer
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.server.conversions import printer_of_kind
 from kdns.controlplane.storage.listing import ListResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.meta.kinds import Kind
+from kdns.controlplane.apimachinery.kinds import Kind
 from kdns.controlplane.schema.field_validation import Policy
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Protocol
 
-from kdns.controlplane.meta.errors import Cause, StatusError, bad_request, conflict
-from kdns.controlplane.meta.field_errors import required, unsupported
-from kdns.controlplane.meta.kinds import NODE, POD, SERVICE, SERVICE_ACCOUNT, Json, Kind
-from kdns.controlplane.resources.pod.pod import node_of, with_condition
+from kdns.controlplane.apimachinery.errors import Cause, StatusError, bad_request, conflict
+from kdns.controlplane.apimachinery.field_errors import required, unsupported
+from kdns.controlplane.apimachinery.kinds import NODE, POD, SERVICE, SERVICE_ACCOUNT, Json, Kind
+from kdns.controlplane.kinds.pod.pod import node_of, with_condition
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.server.routes import Path

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from kdns.controlplane.meta.errors import bad_request
-from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.apimachinery.errors import bad_request
+from kdns.controlplane.apimachinery.kinds import Json
 
 Getter: TypeAlias = Callable[[Json], str]
 

@@ -15,9 +15,9 @@ import msgspec
 
 from kdns.cluster import selectors
 from kdns.cluster.objects import Key
-from kdns.controlplane.meta.errors import Cause, StatusError, bad_request, gone, invalid
-from kdns.controlplane.meta.field_errors import quoted
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.apimachinery.errors import Cause, StatusError, bad_request, gone, invalid
+from kdns.controlplane.apimachinery.field_errors import quoted
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.storage import field_selectors
 from kdns.controlplane.storage.field_selectors import FieldLabels
 from kdns.controlplane.storage.store import Store, parsed_revision, too_large

@@ -12,9 +12,9 @@ from functools import lru_cache
 import msgspec
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.meta.errors import StatusError, bad_request, conflict, invalid
-from kdns.controlplane.meta.field_errors import expected, invalid_value
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.apimachinery.errors import StatusError, bad_request, conflict, invalid
+from kdns.controlplane.apimachinery.field_errors import expected, invalid_value
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema.check import another_type
 from kdns.controlplane.storage.store import MODIFIED, parsed_revision
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.meta.kinds import Json, Kind, Kinds
+from kdns.controlplane.apimachinery.kinds import Json, Kind, Kinds
 from kdns.controlplane.storage.watch import StoredObject
 
 

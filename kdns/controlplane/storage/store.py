@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.meta.errors import StatusError, conflict, gone
-from kdns.controlplane.meta.field_errors import quoted
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.apimachinery.errors import StatusError, conflict, gone
+from kdns.controlplane.apimachinery.field_errors import quoted
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.storage.watch import (
     QUEUE_BYTES,
     Commit,

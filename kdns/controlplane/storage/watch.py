@@ -15,7 +15,7 @@ import msgspec
 from kdns.cluster import selectors
 from kdns.cluster.objects import Key
 from kdns.cluster.selectors import Selector
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema.serialization import encoded, serialized
 from kdns.controlplane.storage import field_selectors
 from kdns.controlplane.storage.field_selectors import FieldSelector

@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import NAMESPACE, SERVICE
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.access.users import ADMIN
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest

@@ -16,7 +16,7 @@ import pytest
 from fake_api_certs import contexts
 from verbs_api import new_api
 
-from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.server.access.users import ADMIN
 from kdns.controlplane.server.io import body
 from kdns.controlplane.server.io import server as rest

@@ -10,7 +10,7 @@ from io import BytesIO
 import pytest
 from rest_client import PODS, SERVICES, Client, service, serving
 
-from kdns.controlplane.meta.kinds import SERVICE
+from kdns.controlplane.apimachinery.kinds import SERVICE
 from kdns.controlplane.server.request import Request
 
 FUTURE = urlsafe_b64encode(b'{"rv":99,"namespace":"","name":""}').decode().rstrip("=")

@@ -12,7 +12,7 @@ import pytest
 from rest_client import SERVICES, TABLE, new_api, service
 from structlog.testing import capture_logs
 
-from kdns.controlplane.meta.kinds import SERVICE, Json
+from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 from kdns.controlplane.server import representation
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest

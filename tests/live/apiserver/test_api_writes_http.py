@@ -13,8 +13,8 @@ import pytest
 import yaml
 from verbs_api import new_api
 
-from kdns.controlplane.meta.kinds import SERVICE, Json
-from kdns.controlplane.meta.size import VALUES_MAX
+from kdns.controlplane.apimachinery.kinds import SERVICE, Json
+from kdns.controlplane.apimachinery.size import VALUES_MAX
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from verbs_api import new_api, service
 
-from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, SERVICE, Json
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, NAMESPACE, SERVICE, Json
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io import verbs

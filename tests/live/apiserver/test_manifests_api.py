@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kdns.controlplane.io.manifest_follower import Applied, ManifestFollower
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.inert import AUTOSCALER
-from kdns.controlplane.meta.kinds import IP_ADDRESS, NAMESPACE, POD, SERVICE
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.inert import AUTOSCALER
+from kdns.controlplane.apimachinery.kinds import IP_ADDRESS, NAMESPACE, POD, SERVICE
+from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request

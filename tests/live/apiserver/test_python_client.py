@@ -20,8 +20,8 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.informer import SharedInformer
 from kubernetes.watch import Watch
 
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE
+from kdns.controlplane.apimachinery.kinds import NAMESPACE, SERVICE
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig

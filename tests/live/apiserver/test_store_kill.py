@@ -31,7 +31,7 @@ import asyncio, sys
 from pathlib import Path
 from kdns.controlplane.io.local_cluster import LocalCluster
 from kdns.controlplane.server.io.authentication import RestConfig
-from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.cluster_config import ClusterConfig
 
 async def main():
     cluster = LocalCluster(ClusterConfig(), RestConfig(port=0), Path(sys.argv[1]))

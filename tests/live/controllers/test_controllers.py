@@ -10,14 +10,9 @@ from time import time
 
 import pytest
 
-from kdns.controlplane.bootstrap import Listening, establish, initial_objects
-from kdns.controlplane.controllers.io import controller_manager
-from kdns.controlplane.controllers.io.controller_manager import ControllerManager
-from kdns.controlplane.controllers.table import controllers_of
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError, conflict, forbidden
-from kdns.controlplane.meta.inert import CRON_JOB, INERT
-from kdns.controlplane.meta.kinds import (
+from kdns.controlplane.apimachinery.errors import StatusError, conflict, forbidden
+from kdns.controlplane.apimachinery.inert import CRON_JOB, INERT
+from kdns.controlplane.apimachinery.kinds import (
     DAEMON_SET,
     DEPLOYMENT,
     ENDPOINT_SLICE,
@@ -34,6 +29,11 @@ from kdns.controlplane.meta.kinds import (
     Json,
     Kind,
 )
+from kdns.controlplane.bootstrap import Listening, establish, initial_objects
+from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.controllers.io import controller_manager
+from kdns.controlplane.controllers.io.controller_manager import ControllerManager
+from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request

@@ -12,10 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 from test_controllers import Cluster
 
-from kdns.controlplane.controllers.io import controller_manager
-from kdns.controlplane.controllers.io.controller_manager import ControllerManager
-from kdns.controlplane.controllers.reconciler import Action, Change, Name, Reconciler, Request, Result
-from kdns.controlplane.meta.kinds import (
+from kdns.controlplane.apimachinery.kinds import (
     CONFIG_MAP,
     DAEMON_SET,
     DEPLOYMENT,
@@ -28,6 +25,9 @@ from kdns.controlplane.meta.kinds import (
     Json,
     Kind,
 )
+from kdns.controlplane.controllers.io import controller_manager
+from kdns.controlplane.controllers.io.controller_manager import ControllerManager
+from kdns.controlplane.controllers.reconciler import Action, Change, Name, Reconciler, Request, Result
 from kdns.controlplane.server.io.threads import LARGE_BYTES, turns_of_loop
 from kdns.controlplane.server.patch import MERGE_PATCH
 from kdns.controlplane.server.registry import Registry

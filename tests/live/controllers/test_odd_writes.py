@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 from test_controllers import Cluster
 from yaml_file import yaml_file
 
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.server.request import Request
 

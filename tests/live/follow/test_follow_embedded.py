@@ -15,8 +15,8 @@ from kdns.cluster.objects import EndpointSlice, Namespace, Service
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
 from kdns.cluster.watch import Timing
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, SERVICE, Json
+from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NAMESPACE, SERVICE, Json
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig

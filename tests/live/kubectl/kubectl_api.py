@@ -17,8 +17,8 @@ from pathlib import Path
 
 from kdns_process import WITHOUT_COLLECTION
 
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import NAMESPACE, SERVICE, Json
+from kdns.controlplane.apimachinery.kinds import NAMESPACE, SERVICE, Json
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig

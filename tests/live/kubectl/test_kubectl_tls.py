@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from fake_api_certs import Authority, authority, issue
 
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import NAMESPACE
+from kdns.controlplane.apimachinery.kinds import NAMESPACE
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.access.users import ADMIN
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest

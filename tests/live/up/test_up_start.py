@@ -16,7 +16,7 @@ from kdns.apps import up
 from kdns.apps.control_plane import ControlPlaneOptions
 from kdns.apps.serve import serve
 from kdns.cluster.io.kubeconfig import kubeconfig_server
-from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.errors import ApplyError, CorefileError, KdnsError, ListenError
 from kdns.net import HostPort
 

@@ -8,7 +8,7 @@ import pytest
 
 from kdns.apps import resolvers, up
 from kdns.apps.control_plane import ControlPlaneOptions
-from kdns.controlplane.meta.cluster_config import ClusterConfig
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.net import HostPort
 
 STUB = "nameserver 127.0.0.53\noptions edns0 trust-ad\nsearch .\n"

@@ -7,10 +7,10 @@ from itertools import count
 
 import pytest
 
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import ENDPOINTS, SERVICE, Json
 from kdns.controlplane.bootstrap import Listening, establish, initial_objects, missing_dns_service
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import ENDPOINTS, SERVICE, Json
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request

@@ -9,9 +9,9 @@ import pytest
 from dnslib import QTYPE, RR
 from served_kinds import CATALOGUE
 
+from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, POD, SERVICE
 from kdns.controlplane.manifests.io.files import load
 from kdns.controlplane.manifests.manifest import Manifest
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, POD, SERVICE
 
 PROJECT = Path(__file__).parents[3]
 ZONES = sorted((PROJECT / "zones").glob("*.zone"))

@@ -22,10 +22,10 @@ import msgspec
 
 from kdns import logs
 from kdns.cluster.objects import Key
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import EVENT, Json, Kind
 from kdns.controlplane.controllers.events import EventRecorder, new_event, repeated
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import EVENT, Json, Kind
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io.threads import LARGE_BYTES, made_in_thread
 from kdns.controlplane.server.namespaces import is_namespace_terminating

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE
+from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.listing import ListOptions

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from kdns.controlplane.apimachinery.kinds import Kinds
 from kdns.controlplane.manifests.kustomization import Kustomization, kustomization, left_out
 from kdns.controlplane.manifests.manifest import (
     Manifest,
@@ -18,7 +19,6 @@ from kdns.controlplane.manifests.manifest import (
     unserved,
     with_generated_name,
 )
-from kdns.controlplane.meta.kinds import Kinds
 from kdns.errors import InputError, ManifestError
 from kdns.runtime.files.bounded import decoded, text_of, unreadable
 from kdns.runtime.files.folders import files_below

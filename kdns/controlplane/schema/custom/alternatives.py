@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kdns.controlplane.meta.size import too_large, values_in
-from kdns.controlplane.meta.structural import Schema
+from kdns.controlplane.apimachinery.size import too_large, values_in
+from kdns.controlplane.apimachinery.structural import Schema
 
 ALTERNATIVES_MAX: Final = 1000
 """How many schemas may restrict one value; the definitions of Gateway API, cert-manager and Prometheus have up to 8."""

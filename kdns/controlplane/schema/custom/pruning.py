@@ -8,7 +8,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any, Final
 
-from kdns.controlplane.meta.structural import Schema
+from kdns.controlplane.apimachinery.structural import Schema
 
 RESOURCE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 """The fields that every object has, and embedded resources too."""

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from kdns.controlplane.meta.errors import Cause
-from kdns.controlplane.meta.field_errors import forbidden, invalid_value, required, too_many, unsupported
-from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.meta.structural import Schema, parsed
+from kdns.controlplane.apimachinery.errors import Cause
+from kdns.controlplane.apimachinery.field_errors import forbidden, invalid_value, required, too_many, unsupported
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.apimachinery.structural import Schema, parsed
 from kdns.controlplane.schema.custom.alternatives import ALTERNATIVES_MAX, alternatives, check_work
 from kdns.controlplane.schema.custom.patterns import compiled
 from kdns.controlplane.schema.custom.pruning import RESOURCE_FIELDS, pruned

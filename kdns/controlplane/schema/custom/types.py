@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from kdns.controlplane.meta.structural import Schema
+from kdns.controlplane.apimachinery.structural import Schema
 from kdns.controlplane.schema.types import META, Field, Type, TypeRef
 
 _SCALARS: Final = {"string": "string", "integer": "int64", "number": "number", "boolean": "bool"}

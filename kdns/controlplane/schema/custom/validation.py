@@ -14,9 +14,16 @@ from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from kdns.controlplane.meta.errors import Cause
-from kdns.controlplane.meta.field_errors import duplicate, invalid_value, quoted, required, too_many, unsupported
-from kdns.controlplane.meta.structural import Schema
+from kdns.controlplane.apimachinery.errors import Cause
+from kdns.controlplane.apimachinery.field_errors import (
+    duplicate,
+    invalid_value,
+    quoted,
+    required,
+    too_many,
+    unsupported,
+)
+from kdns.controlplane.apimachinery.structural import Schema
 from kdns.controlplane.schema.custom.patterns import matches
 from kdns.controlplane.schema.custom.pruning import RESOURCE_FIELDS, child_of
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from kdns.controlplane.fieldmanager.managed_fields import Writer, entries_of_new
-from kdns.controlplane.meta.errors import bad_request
-from kdns.controlplane.meta.kinds import (
+from kdns.controlplane.apimachinery.errors import bad_request
+from kdns.controlplane.apimachinery.kinds import (
     ACCESS_REVIEW,
     LOCAL_ACCESS_REVIEW,
     RULES_REVIEW,
@@ -21,6 +20,7 @@ from kdns.controlplane.meta.kinds import (
     Json,
     Kind,
 )
+from kdns.controlplane.fieldmanager.managed_fields import Writer, entries_of_new
 from kdns.controlplane.server.access.users import User
 from kdns.controlplane.storage.object_meta import place, typed
 

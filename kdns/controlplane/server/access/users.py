@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.apimachinery.kinds import Json
 
 MASTERS: Final = "system:masters"
 AUTHENTICATED: Final = "system:authenticated"

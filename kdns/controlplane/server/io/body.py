@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from kdns.controlplane.meta.errors import StatusError, bad_request
-from kdns.controlplane.meta.field_errors import expected
-from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.meta.size import check_size
+from kdns.controlplane.apimachinery.errors import StatusError, bad_request
+from kdns.controlplane.apimachinery.field_errors import expected
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.apimachinery.size import check_size
 from kdns.controlplane.schema.check import Pairs
 from kdns.controlplane.schema.field_validation import ERRORS_MAX, duplicate_fields, with_duplicates
 from kdns.controlplane.server.io.threads import in_thread

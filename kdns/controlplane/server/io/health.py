@@ -10,7 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
-from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.runtime.http.sites import slis
 from kdns.runtime.http.zpages import HealthChecks
 

@@ -9,9 +9,9 @@ from typing import TypeAlias
 from aiohttp import web
 
 import kdns
-from kdns.controlplane.meta.errors import method_not_allowed
-from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.resources.catalogue import Catalogue
+from kdns.controlplane.apimachinery.errors import method_not_allowed
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.server import discovery, representation
 from kdns.controlplane.server.io.response import object_response, response_to
 from kdns.controlplane.server.io.threads import LARGE_BYTES, in_thread

@@ -8,10 +8,10 @@ from functools import cached_property
 
 from aiohttp import web
 
-from kdns.controlplane.meta.errors import bad_request
-from kdns.controlplane.meta.field_errors import expected
-from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.resources.catalogue import Catalogue
+from kdns.controlplane.apimachinery.errors import bad_request
+from kdns.controlplane.apimachinery.field_errors import expected
+from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.server import representation
 from kdns.controlplane.server.access.users import User
 from kdns.controlplane.server.conversions import kind_at

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from aiohttp import hdrs, web
 
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.server.representation import (
     JSON,
     YAML,

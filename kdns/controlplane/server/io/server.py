@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from aiohttp import hdrs, web
 
 from kdns import logs
-from kdns.controlplane.meta.errors import StatusError, bad_request, internal
+from kdns.controlplane.apimachinery.errors import StatusError, bad_request, internal
 from kdns.controlplane.server import routes, subresources
 from kdns.controlplane.server.access.users import NOBODY, User
 from kdns.controlplane.server.api import Api

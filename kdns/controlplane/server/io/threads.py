@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.server.registry import InTurn
 from kdns.controlplane.storage.watch import StoredObject
 

@@ -10,13 +10,13 @@ from time import monotonic
 
 from aiohttp import web
 
+from kdns.controlplane.apimachinery.errors import StatusError, bad_request, method_not_allowed
+from kdns.controlplane.apimachinery.field_errors import expected
+from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.apimachinery.size import check_size
 from kdns.controlplane.fieldmanager.managed_fields import Writer
-from kdns.controlplane.meta.errors import StatusError, bad_request, method_not_allowed
-from kdns.controlplane.meta.field_errors import expected
-from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.meta.size import check_size
-from kdns.controlplane.resources.catalogue import Catalogue
-from kdns.controlplane.resources.strategy import Strategy
+from kdns.controlplane.kinds.catalogue import Catalogue
+from kdns.controlplane.kinds.strategy import Strategy
 from kdns.controlplane.schema import check
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.schema.serialization import Serialized, read

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.server.io.response import NOT_CACHED, add_warnings
 from kdns.controlplane.server.io.threads import in_thread
 from kdns.controlplane.server.representation import JSON, Renderer, event_line

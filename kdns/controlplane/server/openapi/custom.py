@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 
 
 def name_of_kind(kind: Kind) -> str:

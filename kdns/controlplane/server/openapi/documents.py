@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.resources.catalogue import Catalogue
+from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.server.openapi.paths import root, v3_paths
 from kdns.controlplane.server.openapi.types import definitions

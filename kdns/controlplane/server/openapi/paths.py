@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kdns.controlplane.meta.kinds import Json, Kind
-from kdns.controlplane.resources.catalogue import Catalogue
+from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.server.conversions import kind_at
 from kdns.controlplane.server.discovery import verbs_of
 from kdns.controlplane.server.openapi.types import (

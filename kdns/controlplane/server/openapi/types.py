@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema.descriptions import common_description, field_description, type_description
 from kdns.controlplane.schema.schema import fields, type_named, type_of
 from kdns.controlplane.schema.types import META, SCALARS, Field, Type, TypeName, name_of

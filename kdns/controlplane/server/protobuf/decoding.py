@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.schema.types import SCALARS, Field, TypeName
 from kdns.controlplane.server.protobuf.messages import MAGIC, MessageFields, message_fields, type_at
 from kdns.controlplane.server.protobuf.wire import ProtobufError, Value, fields

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.schema import schema
 from kdns.controlplane.schema.types import META, Field, TypeName
 

@@ -24,8 +24,8 @@ from pathlib import Path
 import msgspec
 
 from kdns import logs
-from kdns.controlplane.meta.errors import internal
-from kdns.controlplane.meta.kinds import Kind, Kinds
+from kdns.controlplane.apimachinery.errors import internal
+from kdns.controlplane.apimachinery.kinds import Kind, Kinds
 from kdns.controlplane.storage.io import sqlite
 from kdns.controlplane.storage.io.sqlite import Lock, transaction
 from kdns.controlplane.storage.store import Store

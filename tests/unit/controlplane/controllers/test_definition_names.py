@@ -5,9 +5,9 @@ from __future__ import annotations
 from stepping import Stepper
 from widgets import definition
 
+from kdns.controlplane.apimachinery.kinds import DEFINITION
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.definition_names import DefinitionNames
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import DEFINITION
 from kdns.controlplane.server.request import Request
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kdns.controlplane.apimachinery.kinds import EVENT, NODE, SERVICE, Json
 from kdns.controlplane.controllers.events import TTL_S, EventExpiry, EventRecorder, new_event, repeated
 from kdns.controlplane.controllers.reconciler import Change, Event, Request
-from kdns.controlplane.meta.kinds import EVENT, NODE, SERVICE, Json
 
 NOW_S = 1_700_000_000.0
 ABOUT: Json = {"metadata": {"name": "web", "namespace": "shop", "uid": "u1", "resourceVersion": "7"}}

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from stepping import Stepper
 
-from kdns.controlplane.controllers.namespaces.root_ca import NAME, RootCa
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, NAMESPACE, Json
+from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.controllers.root_ca import NAME, RootCa
 from kdns.controlplane.controllers.table import controllers_of
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.kinds import CONFIG_MAP, NAMESPACE, Json
 from kdns.controlplane.server.io.secure_serving import certificates
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.listing import ListOptions

@@ -10,12 +10,12 @@ from ipaddress import ip_network
 import pytest
 from stepping import Stepper
 
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import IP_ADDRESS, SERVICE, SERVICE_CIDR, Json
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Action, Change, Request
-from kdns.controlplane.controllers.service.service_cidrs import BLOCKED, FINALIZER, DefaultServiceCidr, ServiceCidrs
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import IP_ADDRESS, SERVICE, SERVICE_CIDR, Json
-from kdns.controlplane.resources.service.service_cidr import ip_address_of
+from kdns.controlplane.controllers.service_cidrs import BLOCKED, FINALIZER, DefaultServiceCidr, ServiceCidrs
+from kdns.controlplane.kinds.service.service_cidr import ip_address_of
 from kdns.controlplane.server.request import Request as ApiRequest
 
 READY = ("True", "", "Kubernetes Service CIDR is ready")

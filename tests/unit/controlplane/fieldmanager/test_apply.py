@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.inert import CLAIM, CRON_JOB, LEASE
+from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, NAMESPACE, POD, SERVICE, Json, Kind
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.fieldmanager import managed_fields
 from kdns.controlplane.fieldmanager.apply import LAST_APPLIED
 from kdns.controlplane.fieldmanager.field_sets import path_text, paths
 from kdns.controlplane.fieldmanager.managed_fields import Writer
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.inert import CLAIM, CRON_JOB, LEASE
-from kdns.controlplane.meta.kinds import DEPLOYMENT, NAMESPACE, POD, SERVICE, Json, Kind
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH
 from kdns.controlplane.server.registry import Registry

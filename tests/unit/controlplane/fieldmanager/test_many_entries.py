@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, Json
 from kdns.controlplane.fieldmanager import managed_fields
 from kdns.controlplane.fieldmanager.field_sets import FieldSet, union
 from kdns.controlplane.fieldmanager.managed_fields import ANCIENT, UPDATERS_MAX, Writer, entries_of_new
-from kdns.controlplane.meta.kinds import CONFIG_MAP, Json
 
 ENTRIES = 1000
 

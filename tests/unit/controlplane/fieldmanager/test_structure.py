@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from served_kinds import KINDS
 
+from kdns.controlplane.apimachinery.inert import VOLUME
+from kdns.controlplane.apimachinery.kinds import POD, SERVICE, Kind
 from kdns.controlplane.fieldmanager.structure import ATOMIC, Structure, structure_of
-from kdns.controlplane.meta.inert import VOLUME
-from kdns.controlplane.meta.kinds import POD, SERVICE, Kind
 from kdns.controlplane.schema.patch import PatchSchema, patch_schema
 
 BUDGET = next(kind for kind in KINDS if kind.kind == "PodDisruptionBudget")

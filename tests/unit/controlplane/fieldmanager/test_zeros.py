@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from verbs_api import new_api
 
+from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, SERVICE, STATEFUL_SET, Json, Kind
 from kdns.controlplane.fieldmanager.field_sets import path_text, paths
-from kdns.controlplane.meta.kinds import DEPLOYMENT, SERVICE, STATEFUL_SET, Json, Kind
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH

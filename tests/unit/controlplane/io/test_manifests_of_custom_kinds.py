@@ -8,8 +8,8 @@ from pathlib import Path
 from verbs_api import new_api
 from widgets import definition, version, widget
 
-from kdns.controlplane.io.manifest_follower import Applied, ManifestFollower
-from kdns.controlplane.meta.kinds import DEFINITION, Json
+from kdns.controlplane.apimachinery.kinds import DEFINITION, Json
+from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.request import Request
 from kdns.errors import ManifestError

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from served_kinds import CATALOGUE
 
+from kdns.controlplane.apimachinery.kinds import SERVICE
 from kdns.controlplane.manifests.io.files import Scanner, load
 from kdns.controlplane.manifests.kustomization import Kustomization, clusters, kustomization, left_out
 from kdns.controlplane.manifests.manifest import Manifest
-from kdns.controlplane.meta.kinds import SERVICE
 
 HEAD = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
 

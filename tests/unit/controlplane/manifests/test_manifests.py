@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from served_kinds import CATALOGUE
 
+from kdns.controlplane.apimachinery.annotations import LAST_APPLIED, MANIFEST
+from kdns.controlplane.apimachinery.kinds import NAMESPACE, POD, SERVICE, Json, Kind
 from kdns.controlplane.manifests.io.files import STDIN, Scanner, load, located, read, stamps, texts_read_once
 from kdns.controlplane.manifests.manifest import Manifest, Mistake, UnknownKind, in_order, json_text, manifest_of
 from kdns.controlplane.manifests.three_way_merge import merged
-from kdns.controlplane.meta.annotations import LAST_APPLIED, MANIFEST
-from kdns.controlplane.meta.kinds import NAMESPACE, POD, SERVICE, Json, Kind
 from kdns.errors import ManifestError
 from kdns.runtime.files.bounded import BYTES_MAX
 from kdns.runtime.files.yaml import documents, field_lines, parse

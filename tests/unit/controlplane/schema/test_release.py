@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from served_kinds import DOCUMENTS, SERVED
 
-from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION, types
 from kdns.controlplane.schema.types import META
 from kdns.controlplane.server import discovery

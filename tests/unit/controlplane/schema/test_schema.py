@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from served_kinds import SERVED
 
-from kdns.controlplane.meta.kinds import NODE, POD, SERVICE, Kind
+from kdns.controlplane.apimachinery.kinds import NODE, POD, SERVICE, Kind
 from kdns.controlplane.schema.descriptions import descriptions, field_description, type_description
 from kdns.controlplane.schema.patch import PatchSchema, patch_schema
 from kdns.controlplane.schema.schema import field_at, fields, parse_package, parse_type, type_named, type_of, types

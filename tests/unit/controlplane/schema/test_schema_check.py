@@ -11,9 +11,9 @@ import pytest
 import yaml
 from served_kinds import KINDS
 
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.inert import CRON_JOB, LEASE
-from kdns.controlplane.meta.kinds import DEPLOYMENT, ENDPOINT_SLICE, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.inert import CRON_JOB, LEASE
+from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, ENDPOINT_SLICE, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.schema.check import (
     cannot_be_handled,
     first_mistyped,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from served_kinds import CATALOGUE, SERVED
 
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema.check import mistyped_fields, prune, unknown_fields
 from kdns.controlplane.schema.schema import fields, type_of
 from kdns.controlplane.schema.serialization import matching as matching_object

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kdns.controlplane.meta.kinds import DEPLOYMENT, ENDPOINT_SLICE, ENDPOINTS, EVENT, POD, SERVICE, Json, Kind
-from kdns.controlplane.resources.scale import SCALE
+from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, ENDPOINT_SLICE, ENDPOINTS, EVENT, POD, SERVICE, Json, Kind
+from kdns.controlplane.kinds.scale import SCALE
 from kdns.controlplane.schema.serialization import encoded, matching, read, serialized, typed, zero
 
 EVENT_TIMES: Json = {"firstTimestamp": None, "lastTimestamp": None, "eventTime": None}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from verbs_api import NOW, new_api, pod, refused, service
 
-from kdns.controlplane.meta.inert import LEASE
-from kdns.controlplane.meta.kinds import (
+from kdns.controlplane.apimachinery.inert import LEASE
+from kdns.controlplane.apimachinery.kinds import (
     DEPLOYMENT,
     ENDPOINT_SLICE,
     ENDPOINTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from verbs_api import HEADLESS, NOW, new_api, pod, refused, service
 
-from kdns.controlplane.meta.kinds import ENDPOINT_SLICE, NAMESPACE, POD, SERVICE, Json
+from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NAMESPACE, POD, SERVICE, Json
 from kdns.controlplane.server.patch import MERGE_PATCH
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.listing import ListOptions

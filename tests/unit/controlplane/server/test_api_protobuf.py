@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served_kinds import SERVED
 
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.schema import schema
 from kdns.controlplane.schema.types import Field
 from kdns.controlplane.server.protobuf import decoding, messages

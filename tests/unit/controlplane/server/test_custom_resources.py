@@ -9,9 +9,9 @@ import pytest
 from verbs_api import NOW, NOW_S, new_api
 from widgets import COLUMNS, SCHEMA, definition, version, widget
 
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import CONFIG_MAP, DEFINITION, NAMESPACE, Json, Kind
-from kdns.controlplane.resources.custom.kinds import warnings_of
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEFINITION, NAMESPACE, Json, Kind
+from kdns.controlplane.kinds.custom.kinds import warnings_of
 from kdns.controlplane.schema.descriptions import common_description
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.server import discovery

@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 from verbs_api import refused
 
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.inert import LEASE
-from kdns.controlplane.meta.kinds import CONFIG_MAP, JOB, NAMESPACE, POD, Json, Kind
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.inert import LEASE
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, JOB, NAMESPACE, POD, Json, Kind
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.deletion import grace_period_s
 from kdns.controlplane.server.patch import MERGE_PATCH

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from served_kinds import CATALOGUE
 
-from kdns.controlplane.meta.inert import AUTOSCALER_V1
-from kdns.controlplane.meta.kinds import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, POD, Json, Kind
+from kdns.controlplane.apimachinery.inert import AUTOSCALER_V1
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, POD, Json, Kind
 from kdns.controlplane.server import discovery
 
 

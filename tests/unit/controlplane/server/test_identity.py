@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 from verbs_api import HEADLESS, new_api, refused
 
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.inert import LEASE
-from kdns.controlplane.meta.kinds import CONFIG_MAP, DEPLOYMENT, NODE, SERVICE, Json, Kind
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.inert import LEASE
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEPLOYMENT, NODE, SERVICE, Json, Kind
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH

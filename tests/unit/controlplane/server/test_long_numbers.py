@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 from verbs_api import new_api, pod, service
 
-from kdns.controlplane.controllers.workloads.deployment.replica_sets import REVISION
-from kdns.controlplane.meta.annotations import annotated_number
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import DAEMON_SET, DEPLOYMENT, POD, SERVICE, Json
-from kdns.controlplane.resources.apps.defaults import TEMPLATE_GENERATION
+from kdns.controlplane.apimachinery.annotations import annotated_number
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import DAEMON_SET, DEPLOYMENT, POD, SERVICE, Json
+from kdns.controlplane.kinds.apps.defaults import TEMPLATE_GENERATION
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.request import Request
+from kdns.controlplane.simulation.workloads.deployment.replica_sets import REVISION
 from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.store import parsed_revision
 

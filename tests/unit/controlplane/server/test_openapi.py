@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from served_kinds import CATALOGUE, DOCUMENTS, REVIEWS, SERVED
 
-from kdns.controlplane.meta.kinds import Json, Kind
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema.schema import types
 from kdns.controlplane.server.discovery import verbs_of
 from kdns.controlplane.server.openapi.paths import operations, root
@@ -186,7 +186,7 @@ def test_index_names_each_document_with_its_hash() -> None:
 
 def test_hashes_are_the_same_in_another_process() -> None:
     program = (
-        "from kdns.controlplane.resources.catalogue import built_in\n"
+        "from kdns.controlplane.kinds.catalogue import built_in\n"
         "from kdns.controlplane.server.openapi.documents import Documents\n"
         f"print(*map(Documents(built_in()).v3_hash, {KEYS!r}))"
     )

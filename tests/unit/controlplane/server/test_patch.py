@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, patched, strategic_patched
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from served_kinds import CATALOGUE, REVIEWS
 
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.fieldmanager.managed_fields import Writer
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import Json
 from kdns.controlplane.server.access.reviews import Reviewer
 from kdns.controlplane.server.access.users import User, authenticated
 from kdns.controlplane.server.discovery import resource_list

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from verbs_api import new_api, pod, service
 
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.inert import API_SERVICE
-from kdns.controlplane.meta.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, SERVICE, Json, Kind
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.inert import API_SERVICE
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, SERVICE, Json, Kind
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import MERGE_PATCH

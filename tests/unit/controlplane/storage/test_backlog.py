@@ -10,9 +10,9 @@ from itertools import count
 import pytest
 from served_kinds import KINDS
 
-from kdns.controlplane.meta.cluster_config import ClusterConfig
-from kdns.controlplane.meta.errors import StatusError, internal
-from kdns.controlplane.meta.kinds import CONFIG_MAP, DEFINITION, NAMESPACE, Json
+from kdns.controlplane.apimachinery.errors import StatusError, internal
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEFINITION, NAMESPACE, Json
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kdns.controlplane.controllers.nodes.lifecycle import NodeLifecycle
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEPLOYMENT, NODE, POD, REPLICA_SET, Json
 from kdns.controlplane.controllers.reconciler import Change
-from kdns.controlplane.controllers.workloads.index import WorkloadIndex
-from kdns.controlplane.meta.kinds import CONFIG_MAP, DEPLOYMENT, NODE, POD, REPLICA_SET, Json
+from kdns.controlplane.simulation.nodes.lifecycle import NodeLifecycle
+from kdns.controlplane.simulation.workloads.index import WorkloadIndex
 from kdns.controlplane.storage.owners import Owners
 from kdns.controlplane.storage.watch import stored_object_of
 

@@ -6,9 +6,9 @@ import pytest
 from served_kinds import CATALOGUE
 
 from kdns.cluster import selectors
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.inert import RESOURCE_SLICE
-from kdns.controlplane.meta.kinds import (
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.inert import RESOURCE_SLICE
+from kdns.controlplane.apimachinery.kinds import (
     ENDPOINT_SLICE,
     EVENT,
     JOB,

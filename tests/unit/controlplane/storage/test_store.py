@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import POD, SERVICE, Json
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import POD, SERVICE, Json
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.listing import ListOptions

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from kdns.controlplane.meta.kinds import DEPLOYMENT, EVENT, POD, SERVICE, Json, Kind
+from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, EVENT, POD, SERVICE, Json, Kind
 from kdns.controlplane.storage import watch
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import StoredObject, stored_object_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from widgets import SCHEMA
 
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.meta.structural import parsed
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.apimachinery.structural import parsed
 from kdns.controlplane.schema.custom.alternatives import ALTERNATIVES_MAX, CHECKS_MAX, alternatives, check_work
 from kdns.controlplane.schema.custom.rules import violations
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from widgets import SCHEMA
 
-from kdns.controlplane.meta.kinds import Json
+from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.schema.custom.rules import DEPTH_MAX, rule_paths, violations
 
 OBJECT: Json = {"type": "object"}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from widgets import SCHEMA
 
-from kdns.controlplane.meta.kinds import Json
-from kdns.controlplane.meta.structural import parsed
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.apimachinery.structural import parsed
 from kdns.controlplane.schema.custom.pruning import defaulted, pruned
 from kdns.controlplane.schema.custom.validation import causes_of
 

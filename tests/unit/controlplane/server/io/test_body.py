@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kdns.controlplane.meta.errors import StatusError
+from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.server.io.body import decoded_body
 
 

@@ -10,10 +10,10 @@ from typing import TypeVar
 import pytest
 from verbs_api import new_api
 
-from kdns.controlplane.meta.errors import StatusError, conflict
-from kdns.controlplane.meta.kinds import SERVICE, Json
-from kdns.controlplane.resources.service.allocator import Transaction
-from kdns.controlplane.resources.validation import validate_meta
+from kdns.controlplane.apimachinery.errors import StatusError, conflict
+from kdns.controlplane.apimachinery.kinds import SERVICE, Json
+from kdns.controlplane.kinds.service.allocator import Transaction
+from kdns.controlplane.kinds.validation import validate_meta
 from kdns.controlplane.server.io.threads import LARGE_BYTES, made_in_thread, turns_of_loop
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.watch import StoredObject

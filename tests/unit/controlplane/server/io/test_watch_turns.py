@@ -10,7 +10,7 @@ from aiohttp import web
 from served_kinds import CATALOGUE
 from verbs_api import new_api
 
-from kdns.controlplane.meta.kinds import CONFIG_MAP
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP
 from kdns.controlplane.server.io.watch import StoreState, WatchStream, WatchTimes
 from kdns.controlplane.server.representation import JSON, Renderer, Representation
 from kdns.controlplane.server.request import Request

@@ -19,9 +19,9 @@ from served_kinds import CATALOGUE
 from structlog.testing import capture_logs
 from verbs_api import new_api
 
-from kdns.controlplane.meta.errors import StatusError
-from kdns.controlplane.meta.kinds import DEFINITION, NAMESPACE, SERVICE, Json
-from kdns.controlplane.resources.catalogue import built_in
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import DEFINITION, NAMESPACE, SERVICE, Json
+from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.io import journal as module
 from kdns.controlplane.storage.io import sqlite
@@ -176,9 +176,9 @@ def test_after_a_crash_no_acknowledged_revision_is_given_twice(tmp_path: Path) -
     program = f"""
 import asyncio, os
 from pathlib import Path
-from kdns.controlplane.resources.catalogue import built_in
+from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.storage.io.journal import open_journal
-from kdns.controlplane.meta.kinds import SERVICE
+from kdns.controlplane.apimachinery.kinds import SERVICE
 
 async def main():
     journal = open_journal(Path({str(tmp_path)!r}), built_in())

@@ -1,0 +1,1 @@
+"""What every kind of object shares: the table of kinds, errors of the API, formats of field values."""

@@ -1,0 +1,91 @@
+"""Errors of single fields, the causes of a 422 (apimachinery: util/validation/field).
+
+`path` is spelled like `spec.ports[0].name`, `metadata.annotations[key]`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kdns.controlplane.apimachinery.errors import Cause
+
+
+def quoted(value: object) -> str:
+    """The value as JSON without spaces, as messages quote it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def json_type(value: object) -> str:
+    return _JSON_TYPES.get(type(value), "an object")
+
+
+_JSON_TYPES: Final[Mapping[type, str]] = {
+    str: "a string",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    type(None): "null",
+}
+
+
+def expected(what: str, value: object, *, is_shown: bool = True) -> str:
+    """Returns the text of a value of another type, such as `expected an integer, got "eighty"`.
+
+    The value itself is in it if it is a short scalar and `is_shown`.
+    """
+    text = "" if isinstance(value, dict | list) or not is_shown else quoted(value)
+    return f"expected {what}, got {text if 0 < len(text) <= _SHOWN_MAX else json_type(value)}"
+
+
+_SHOWN_MAX: Final = 60
+
+
+def invalid_value(path: str, value: object, detail: str) -> Cause:
+    """The value violates a rule."""
+    return Cause(path, f"Invalid value: {quoted(value)}", detail)
+
+
+def immutable(path: str, value: object, detail: str) -> Cause:
+    return Cause(path, f"Invalid value: {quoted(value)}", detail, is_immutable=True)
+
+
+def frozen(path: str, detail: str) -> Cause:
+    """An update may not change the field."""
+    return Cause(path, "Forbidden", detail, is_immutable=True)
+
+
+def required(path: str, detail: str = "") -> Cause:
+    return Cause(path, "Required value", detail)
+
+
+def forbidden(path: str, detail: str) -> Cause:
+    return Cause(path, "Forbidden", detail)
+
+
+def not_found(path: str, value: object) -> Cause:
+    """The value names something that does not exist."""
+    return Cause(path, f"Not found: {quoted(value)}", "")
+
+
+def duplicate(path: str, value: object) -> Cause:
+    """Another element has the same value."""
+    return Cause(path, f"Duplicate value: {quoted(value)}", "")
+
+
+def unsupported(path: str, value: object, supported: Iterable[str]) -> Cause:
+    """The value is not a supported one; these are named in the order in which they are given."""
+    names = ", ".join(quoted(name) for name in supported)
+    return Cause(path, f"Unsupported value: {quoted(value)}", f"supported values: {names}")
+
+
+def too_many(path: str, count: int, most: int) -> Cause:
+    """The list is longer than allowed."""
+    return Cause(path, f"Too many: {count}", f"must have at most {most} items")
+
+
+def invalid_values(path: str, value: object, details: Iterable[str]) -> list[Cause]:
+    """One `Invalid value` for each problem of the value."""
+    return [invalid_value(path, value, detail) for detail in details]

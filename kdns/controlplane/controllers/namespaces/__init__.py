@@ -1,1 +1,0 @@
-"""The objects of every namespace: ServiceAccount default and ConfigMap kube-root-ca.crt."""

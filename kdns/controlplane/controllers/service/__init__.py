@@ -1,1 +1,0 @@
-"""The controllers of Services except endpoints: load balancers and ServiceCIDRs."""

@@ -1,0 +1,109 @@
+"""The rules from Pods to endpoints, shared by Endpoints and EndpointSlices: whether, at which address and ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.kinds.pod.pod import is_finished, pod_ips
+from kdns.controlplane.kinds.service.spec import (
+    EXTERNAL_NAME,
+    NONE,
+    address_family,
+    ip_families,
+    ports_of,
+    spec_of,
+    type_of,
+)
+from kdns.controlplane.storage.object_meta import is_terminating
+from kdns.net import Address, family_of, parse_address
+
+SERVICE_NAME = "kubernetes.io/service-name"
+HEADLESS = "service.kubernetes.io/headless"
+TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
+
+
+def has_selector(service: Json) -> bool:
+    return spec_of(service).get("selector") is not None and type_of(service) != EXTERNAL_NAME
+
+
+def publishes_not_ready(service: Json) -> bool:
+    """Returns spec.publishNotReadyAddresses."""
+    return bool(spec_of(service).get("publishNotReadyAddresses"))
+
+
+def has_endpoint(pod: Json, *, terminating: bool) -> bool:
+    """Returns whether the Pod has an address and has not finished. A terminating Pod counts with `terminating` only."""
+    return not is_finished(pod) and bool(pod_ips(pod)) and (terminating or not is_terminating(pod))
+
+
+def addresses_in(pod: Json, family: str) -> list[str]:
+    """Returns the Pod's addresses of one family in canonical form."""
+    parsed = map(parse_address, pod_ips(pod))
+    return [_text(address) for address in parsed if address and family_of(address) == family]
+
+
+@lru_cache(maxsize=4096)
+def _text(address: Address) -> str:
+    """Returns the canonical form of an address; cached, since each Pod is read several times in a row."""
+    return str(address)
+
+
+def hostname_in(pod: Json, service: Json) -> str:
+    """Returns the hostname of a Pod whose subdomain is the name of the Service, else ""."""
+    spec, mine = pod.get("spec") or {}, service["metadata"]
+    belongs = spec.get("subdomain") == mine["name"] and pod["metadata"].get("namespace") == mine.get("namespace")
+    return (spec.get("hostname") or "") if belongs else ""
+
+
+def target_ports(pod: Json, service: Json) -> list[Json]:
+    ports = []
+    for port in ports_of(service):
+        number = _target(pod, port)
+        if number is not None:
+            row = {"name": port.get("name") or "", "protocol": port.get("protocol") or "TCP", "port": number}
+            ports.append({**row, **({"appProtocol": port["appProtocol"]} if port.get("appProtocol") else {})})
+    return ports
+
+
+def _target(pod: Json, port: Json) -> int | None:
+    target = port.get("targetPort") or 0
+    if not isinstance(target, str):
+        return int(target)
+    protocol = port.get("protocol") or "TCP"
+    for offered in _container_ports(pod):
+        if offered.get("name") == target and (offered.get("protocol") or "TCP") == protocol:
+            return int(offered["containerPort"])
+    return None
+
+
+def _container_ports(pod: Json) -> Iterable[Json]:
+    """Yields the ports of containers, then of sidecars (init containers with restartPolicy Always)."""
+    spec = pod.get("spec") or {}
+    sidecars = [each for each in spec.get("initContainers") or [] if each.get("restartPolicy") == "Always"]
+    for container in [*(spec.get("containers") or []), *sidecars]:
+        yield from container.get("ports") or []
+
+
+def is_portless(service: Json) -> bool:
+    return not ports_of(service) and spec_of(service).get("clusterIP") == NONE
+
+
+def wants_headless_label(service: Json) -> bool:
+    """Returns whether the Service has no cluster IP, so that its Endpoints and slices get the headless label."""
+    return spec_of(service).get("clusterIP") in {None, "", NONE}
+
+
+def families_of(service: Json) -> list[str]:
+    """Returns spec.ipFamilies. If they are absent: the family of clusterIP, or both families for a headless Service."""
+    if listed := ip_families(service):
+        return listed
+    ip = spec_of(service).get("clusterIP") or NONE
+    return ["IPv4", "IPv6"] if ip == NONE else [address_family(ip)]
+
+
+def target_ref(pod: Json) -> Json:
+    meta = pod["metadata"]
+    row = {"kind": "Pod", "namespace": meta.get("namespace", ""), "name": meta["name"], "uid": meta.get("uid", "")}
+    return {key: value for key, value in row.items() if value}

@@ -1,0 +1,1 @@
+"""The rules of each kind: defaults, validation, allocation; `catalogue` joins them."""

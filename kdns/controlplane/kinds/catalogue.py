@@ -1,0 +1,105 @@
+"""The catalogue: every kind that one API server serves, with its strategy and its conversions.
+
+A kind in a catalogue needs nothing else: routes, discovery, lists and watches, owners, namespaces, the journal,
+manifests and the OpenAPI documents read the catalogue of their server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kdns.controlplane.apimachinery import kinds
+from kdns.controlplane.apimachinery.kinds import DEFINITION, Kind, Kinds
+from kdns.controlplane.kinds.apps.strategy import STRATEGIES as APPS
+from kdns.controlplane.kinds.batch.strategy import STRATEGIES as BATCH
+from kdns.controlplane.kinds.conversion import VersionConversion
+from kdns.controlplane.kinds.core.strategy import STRATEGIES as CORE
+from kdns.controlplane.kinds.custom.kinds import CustomKinds
+from kdns.controlplane.kinds.discovery.strategy import STRATEGIES as DISCOVERY
+from kdns.controlplane.kinds.generic import autoscaler_v1
+from kdns.controlplane.kinds.generic.strategy import STRATEGIES as GENERIC
+from kdns.controlplane.kinds.node.strategy import STRATEGIES as NODE
+from kdns.controlplane.kinds.pod.strategy import STRATEGIES as POD
+from kdns.controlplane.kinds.service.strategy import STRATEGIES as SERVICE
+from kdns.controlplane.kinds.strategy import Strategy
+from kdns.controlplane.storage.field_selectors import FieldLabels
+
+
+class Catalogue(Kinds):
+    """Kinds with their strategies: `catalogue[kind]` is the strategy of a stored kind."""
+
+    def __init__(
+        self,
+        strategies: Mapping[Kind, Strategy],
+        conversions: Iterable[VersionConversion] = (),
+        reviews: Iterable[Kind] = (),
+    ) -> None:
+        self._strategies = dict(strategies)
+        self._conversions = {each.kind: each for each in conversions}
+        super().__init__((*strategies, *self._conversions, *reviews))
+        self.custom = CustomKinds(self)
+
+    def __getitem__(self, kind: Kind) -> Strategy:
+        """Returns the strategy of a stored kind, for requests in flight also of one that is served no longer."""
+        return self._strategies[kind]
+
+    def conversion(self, kind: Kind | None) -> VersionConversion | None:
+        """Returns how objects are read and written as a kind; None if it is stored itself."""
+        return self._conversions.get(kind) if kind else None
+
+    def strategy(self, kind: Kind, served_version: Kind | None) -> Strategy:
+        """Returns the rules of writes of a stored kind in a served version, by default those of the stored kind."""
+        return (self._strategies.get(served_version) if served_version else None) or self[kind]
+
+    def field_labels(self, kind: Kind, served_version: Kind | None) -> FieldLabels:
+        """Returns the fields that selectors may name for a stored kind in a served version."""
+        conversion = self.conversion(served_version)
+        return (conversion.field_labels if conversion else None) or self[kind].field_labels
+
+    def put(
+        self,
+        kind: Kind,
+        strategy: Strategy,
+        versions: Iterable[Kind] | None = None,
+        conversions: Iterable[VersionConversion] = (),
+        strategies: Mapping[Kind, Strategy] | None = None,
+    ) -> None:
+        """Serves a further stored kind, at once and everywhere.
+
+        `versions` are the kinds in which it is served, by default itself; `conversions` are those of the others, and
+        `strategies` those whose rules differ.
+        """
+        self._strategies |= {kind: strategy, **(strategies or {})}
+        others = {each: how for each, how in self._conversions.items() if each.stored_kind is not kind}
+        self._conversions = others | {each.kind: each for each in conversions}
+        self._learn(kind, (kind,) if versions is None else versions)
+
+    def remove(self, kind: Kind) -> None:
+        """Ends the serving of a stored kind in all versions."""
+        self._forget(kind)
+
+    def in_group(self, group: str) -> tuple[Kind, ...]:
+        """Returns the served kinds of a group."""
+        return tuple(kind for kind in self if kind.group == group)
+
+
+def built_in() -> Catalogue:
+    """Returns a new catalogue of the kinds that every server has."""
+    catalogue = Catalogue(
+        {**CORE, **SERVICE, **DISCOVERY, **NODE, **POD, **APPS, **BATCH, **GENERIC},
+        (autoscaler_v1.CONVERSION,),
+        _REVIEWS,
+    )
+    catalogue.put(DEFINITION, catalogue.custom.strategy())
+    catalogue.definer = DEFINITION, catalogue.custom.define
+    return catalogue
+
+
+_REVIEWS = (
+    kinds.SELF_REVIEW,
+    kinds.TOKEN_REVIEW,
+    kinds.LOCAL_ACCESS_REVIEW,
+    kinds.SELF_ACCESS_REVIEW,
+    kinds.RULES_REVIEW,
+    kinds.ACCESS_REVIEW,
+)

@@ -1,0 +1,139 @@
+"""Printers: the columns of a kind's table, and the function that makes the cells of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from kdns.controlplane.apimachinery.human_duration import since
+from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.schema.descriptions import description_at
+
+Cells: TypeAlias = Callable[[Json, float], list[Any]]
+"""Object and current time (Unix seconds) → the cells of its row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: `about` is the path of the field it shows, whose description it takes, or a sentence.
+
+    Columns whose priority is not 0 are shown by `-o wide`. With `is_text`, `about` is always the description.
+    """
+
+    name: str
+    about: str
+    priority: int = 0
+    type: str = "string"
+    format: str = ""
+    is_text: bool = False
+
+    def definition(self, kind: Kind) -> Json:
+        return {
+            "name": self.name,
+            "type": self.type,
+            "format": self.format,
+            "description": self._description(kind),
+            "priority": self.priority,
+        }
+
+    def _description(self, kind: Kind) -> str:
+        if self.is_text or " " in self.about:
+            return self.about
+        return description_at(kind, self.about) or f"The field {self.about}."
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """How one kind is printed; `conditions` are those of the row, such as that a Pod has ended."""
+
+    columns: tuple[Column, ...]
+    cells: Cells
+    conditions: Callable[[Json], list[Json]] | None = None
+
+
+NAME: Final = Column("Name", "metadata.name", format="name")
+AGE: Final = Column("Age", "metadata.creationTimestamp")
+_FEW = 3
+NONE = "<none>"
+
+
+def name(obj: Json) -> str:
+    return str(obj.get("metadata", {}).get("name", ""))
+
+
+def age(obj: Json, now_s: float) -> str:
+    """Returns the age of an object at a time (Unix seconds)."""
+    return since(obj.get("metadata", {}).get("creationTimestamp"), now_s)
+
+
+def join_labels(labels: Mapping[str, str] | None) -> str:
+    """Returns labels as `a=b,c=d`, sorted."""
+    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
+
+
+def few(texts: Iterable[str], empty: str) -> str:
+    """Returns the first three, and the number of the others."""
+    listed = list(texts)
+    more = f" + {len(listed) - _FEW} more..." if len(listed) > _FEW else ""
+    return (",".join(listed[:_FEW]) or empty) + more
+
+
+def _default_cells(obj: Json, _now_s: float) -> list[Any]:
+    return [name(obj), obj.get("metadata", {}).get("creationTimestamp", "")]
+
+
+DEFAULT: Final = Printer((NAME, Column("Created At", "metadata.creationTimestamp", type="date")), _default_cells)
+
+
+def printer_of(rows: Iterable[str]) -> Printer:
+    """Returns the printer of columns in the words of inert_kinds.txt."""
+    columns = [_path_column(row) for row in rows]
+    if not columns:
+        return DEFAULT
+
+    def shown(obj: Json, now_s: float) -> list[Any]:
+        return [name(obj), *(cell(obj, now_s) for _, cell in columns)]
+
+    return Printer((NAME, *(column for column, _ in columns)), shown)
+
+
+def _path_column(text: str) -> tuple[Column, Callable[[Json, float], Any]]:
+    """Returns the column and its cell: `Age`, or `Title=path|absent` with further paths behind slashes.
+
+    `#path` counts a list, `Title*` is a column of `-o wide`.
+    """
+    title, _, rest = text.partition("=")
+    if not rest:
+        return AGE, age
+    title, priority, paths = title.removesuffix("*"), int(title.endswith("*")), rest.split("/")
+    if rest.startswith("#"):
+        names = rest[1:].split(".")
+        return Column(title, rest[1:], priority, "integer"), lambda obj, _: len(_at(obj, names) or ())
+    about = paths[0].partition("|")[0] if len(paths) == 1 else f"The fields {rest}."
+    return Column(title, about, priority), lambda obj, _: "/".join(_field_text(obj, path) for path in paths)
+
+
+def _field_text(obj: Json, path: str) -> str:
+    field, _, absent = path.partition("|")
+    return _text(obj, field.split(".")) or absent
+
+
+def _at(value: Any, path: Sequence[str]) -> Any:
+    for each in path:
+        value = value.get(each) if isinstance(value, dict) else None
+    return value
+
+
+def _text(value: Any, path: Sequence[str]) -> str:
+    match value:
+        case None:
+            return ""
+        case list():
+            return ",".join(filter(None, (_text(element, path) for element in value)))
+        case dict() if path:
+            return _text(value.get(path[0]), path[1:])
+        case bool():
+            return str(value).lower()
+        case _:
+            return str(value)

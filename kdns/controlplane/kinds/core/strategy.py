@@ -1,0 +1,69 @@
+"""The strategies of the small kinds of the core group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, EVENT, NAMESPACE, SECRET, SERVICE_ACCOUNT, Kind
+from kdns.controlplane.kinds.core import columns
+from kdns.controlplane.kinds.core.defaults import default_secret
+from kdns.controlplane.kinds.core.namespace import (
+    default_namespace,
+    namespace_finalizers,
+    new_namespace,
+    terminating_namespace,
+)
+from kdns.controlplane.kinds.core.validation import (
+    validate_config_map,
+    validate_event,
+    validate_namespace,
+    validate_namespace_finalizers,
+    validate_namespace_status,
+    validate_secret,
+    validate_service_account,
+)
+from kdns.controlplane.kinds.strategy import COMMON, NAMED, Strategy
+from kdns.controlplane.storage.field_selectors import FieldLabels, component_of, fields
+
+_INVOLVED: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+STRATEGIES: Final[Mapping[Kind, Strategy]] = {
+    NAMESPACE: Strategy(
+        validate_namespace,
+        columns.NAMESPACES,
+        validate_subresource={"status": validate_namespace_status, "finalize": validate_namespace_finalizers},
+        defaults=default_namespace,
+        prepare_create=new_namespace,
+        generation=None,
+        field_labels=FieldLabels({**NAMED, **fields("status.phase")}),
+        delete_collection=False,
+        protected=frozenset({"default", "kube-public", "kube-system"}),
+        spec_finalizers=namespace_finalizers,
+        terminating=terminating_namespace,
+    ),
+    CONFIG_MAP: Strategy(validate_config_map, columns.CONFIG_MAPS, generation=None),
+    SECRET: Strategy(
+        validate_secret,
+        columns.SECRETS,
+        defaults=default_secret,
+        generation=None,
+        field_labels=FieldLabels({**COMMON, **fields("type")}),
+    ),
+    SERVICE_ACCOUNT: Strategy(
+        validate_service_account, columns.SERVICE_ACCOUNTS, generation=None, return_deleted_object=True
+    ),
+    EVENT: Strategy(
+        validate_event,
+        columns.EVENTS,
+        generation=None,
+        field_labels=FieldLabels(
+            {
+                **COMMON,
+                **fields(*(f"involvedObject.{name}" for name in _INVOLVED), "reason", "reportingComponent", "type"),
+                "source": component_of,
+            }
+        ),
+        allow_create_on_update=True,
+    ),
+}

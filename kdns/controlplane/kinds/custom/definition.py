@@ -1,0 +1,216 @@
+"""CustomResourceDefinitions: their defaults and rules (kube-apiserver: apiextensions/validation).
+
+Differs: conversion webhooks are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kdns.controlplane.apimachinery import formats
+from kdns.controlplane.apimachinery.conditions import is_true
+from kdns.controlplane.apimachinery.errors import Cause
+from kdns.controlplane.apimachinery.field_errors import immutable, invalid_value, invalid_values, required, unsupported
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.kinds.custom import jsonpath
+from kdns.controlplane.kinds.validation import IMMUTABLE, validate_meta, validate_meta_update
+from kdns.controlplane.schema.custom.rules import violations
+
+CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
+"""The finalizer of a definition, which is held until its objects are gone."""
+APPROVED: Final = "api-approved.kubernetes.io"
+"""The annotation that groups of Kubernetes need."""
+
+_COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
+_COLUMN_FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
+_SELECTABLE_MAX: Final = 8
+_SELECTABLE_TYPES: Final = frozenset({"boolean", "integer", "string"})
+
+
+def is_protected(group: str) -> bool:
+    """Returns whether a group is one of Kubernetes, whose definitions need an approval."""
+    return any(group == name or group.endswith(f".{name}") for name in ("k8s.io", "kubernetes.io"))
+
+
+def default_definition(definition: Json) -> Json:
+    """Fills in the names that follow from the kind, and the conversion."""
+    spec = definition.get("spec") or {}
+    names = spec.get("names") or {}
+    if kind := names.get("kind"):
+        names = {**names, "singular": names.get("singular") or kind.lower()}
+        names["listKind"] = names.get("listKind") or f"{kind}List"
+    conversion = spec.get("conversion") or {"strategy": "None"}
+    return {**definition, "spec": {**spec, "names": names, "conversion": conversion}}
+
+
+def is_complete(definition: Json) -> bool:
+    """Returns whether a definition has its names and a storage version, so that it can have a status."""
+    spec = definition.get("spec") or {}
+    names = spec.get("names") or {}
+    has_names = spec.get("group") and all(names.get(field) for field in ("plural", "singular", "kind", "listKind"))
+    return bool(has_names) and any(each.get("storage") for each in spec.get("versions") or ())
+
+
+def validate_definition(new: Json, old: Json | None) -> list[Cause]:
+    """Checks names, versions, schemas, columns and subresources, and what an update may not change."""
+    causes = validate_meta_update(old, new) if old else []
+    causes += validate_meta(new, formats.dns_subdomain, namespaced=False, any_finalizer=True)
+    spec = new.get("spec") or {}
+    return causes + list(_spec(new, spec)) + (list(_changes(old, spec)) if old else [])
+
+
+def _spec(definition: Json, spec: Json) -> Iterator[Cause]:
+    names, group = spec.get("names") or {}, spec.get("group") or ""
+    name = definition["metadata"].get("name") or ""
+    if name != f"{names.get('plural', '')}.{group}":
+        yield invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+    if not group:
+        yield required("spec.group")
+    elif problems := formats.dns_subdomain(group):
+        yield from invalid_values("spec.group", group, problems)
+    elif "." not in group:
+        yield invalid_value("spec.group", group, "should be a domain with at least one dot")
+    annotations = definition["metadata"].get("annotations") or {}
+    if is_protected(group) and not annotations.get(APPROVED):
+        why = f'protected groups must have approval annotation "{APPROVED}"'
+        yield required(f"metadata.annotations[{APPROVED}]", why)
+    scope = spec.get("scope") or ""
+    if not scope:
+        yield required("spec.scope")
+    elif scope not in {"Cluster", "Namespaced"}:
+        yield unsupported("spec.scope", scope, ("Cluster", "Namespaced"))
+    if spec.get("preserveUnknownFields"):
+        yield invalid_value("spec.preserveUnknownFields", value=True, detail="must be false")
+    strategy = (spec.get("conversion") or {}).get("strategy") or ""
+    if strategy != "None":
+        yield unsupported("spec.conversion.strategy", strategy, ("None",))
+    yield from _names(names, "spec.names")
+    yield from _versions(spec)
+
+
+def _names(names: Json, path: str) -> Iterator[Cause]:
+    for field in ("plural", "singular", "kind", "listKind"):
+        text = names.get(field) or ""
+        if not text:
+            yield required(f"{path}.{field}")
+        else:
+            shown = text.lower() if field in {"kind", "listKind"} else text
+            yield from invalid_values(f"{path}.{field}", text, formats.dns_label_1035(shown))
+    for field in ("shortNames", "categories"):
+        for index, text in enumerate(names.get(field) or ()):
+            yield from invalid_values(f"{path}.{field}[{index}]", text, formats.dns_label_1035(text))
+    if names.get("kind") and names.get("kind") == names.get("listKind"):
+        yield invalid_value(f"{path}.listKind", names["listKind"], "kind and listKind may not be the same")
+
+
+def _versions(spec: Json) -> Iterator[Cause]:
+    versions: list[Json] = spec.get("versions") or []
+    if len([each for each in versions if each.get("storage")]) != 1:
+        why = "must have exactly one version marked as storage version"
+        yield invalid_value("spec.versions", [each.get("name") for each in versions], why)
+    names = [each.get("name") or "" for each in versions]
+    if len(set(names)) != len(names):
+        yield invalid_value("spec.versions", names, "must contain unique version names")
+    schemas = [((each.get("schema") or {}).get("openAPIV3Schema")) for each in versions]
+    is_one = all(each == schemas[0] for each in schemas)
+    for index, (version, schema) in enumerate(zip(versions, schemas, strict=True)):
+        path = f"spec.versions[{index}]"
+        yield from invalid_values(f"{path}.name", names[index], formats.dns_label_1035(names[index]))
+        if version.get("deprecationWarning") and not version.get("deprecated"):
+            why = "can only be set for deprecated versions"
+            yield invalid_value(f"{path}.deprecationWarning", version["deprecationWarning"], why)
+        if not schema:
+            yield required(f"{path}.schema.openAPIV3Schema", "schemas are required")
+        elif not is_one or index == 0:
+            yield from violations(
+                schema, "spec.validation.openAPIV3Schema" if is_one else f"{path}.schema.openAPIV3Schema"
+            )
+        for number, column in enumerate(version.get("additionalPrinterColumns") or ()):
+            yield from _column(column, f"{path}.additionalPrinterColumns[{number}]")
+        if (scale := (version.get("subresources") or {}).get("scale")) is not None:
+            yield from _scale(scale, f"{path}.subresources.scale")
+        yield from _selectable(version.get("selectableFields") or [], schema or {}, f"{path}.selectableFields")
+
+
+def _column(column: Json, path: str) -> Iterator[Cause]:
+    if not column.get("name"):
+        yield required(f"{path}.name")
+    kind, form, where = column.get("type") or "", column.get("format") or "", column.get("jsonPath") or ""
+    if not kind:
+        yield required(f"{path}.type", f"must be one of {','.join(_COLUMN_TYPES)}")
+    elif kind not in _COLUMN_TYPES:
+        yield invalid_value(f"{path}.type", kind, f"must be one of {','.join(_COLUMN_TYPES)}")
+    if form and form not in _COLUMN_FORMATS:
+        yield invalid_value(f"{path}.format", form, f"must be one of {','.join(_COLUMN_FORMATS)}")
+    if not where:
+        yield required(f"{path}.jsonPath")
+    elif not where.startswith("."):
+        yield invalid_value(f"{path}.jsonPath", where, "must be a simple json path starting with .")
+
+
+def _scale(scale: Json, path: str) -> Iterator[Cause]:
+    for field, parents in (
+        ("specReplicasPath", (".spec.",)),
+        ("statusReplicasPath", (".status.",)),
+        ("labelSelectorPath", (".spec.", ".status.")),
+    ):
+        text = scale.get(field) or ""
+        if not text and field == "labelSelectorPath":
+            continue
+        if not text:
+            yield required(f"{path}.{field}")
+        elif not jsonpath.field_names(text):
+            yield invalid_value(f"{path}.{field}", text, "should be a simple json path")
+        elif not text.startswith(parents):
+            why = " or ".join(parent.rstrip(".") for parent in parents)
+            yield invalid_value(f"{path}.{field}", text, f"should be a json path under {why}")
+
+
+def _selectable(rows: list[Json], schema: Json, path: str) -> Iterator[Cause]:
+    if len(rows) > _SELECTABLE_MAX:
+        yield Cause(path, f"Too many: {len(rows)}", f"must have at most {_SELECTABLE_MAX} items")
+    seen = set[str]()
+    for index, row in enumerate(rows):
+        where, at = row.get("jsonPath") or "", f"{path}[{index}].jsonPath"
+        if not where:
+            yield required(at)
+        elif not (names := jsonpath.field_names(where)):
+            yield invalid_value(at, where, "is an invalid path: must be a simple json path")
+        elif names[0] == "metadata":
+            yield invalid_value(at, where, "must not point to fields in metadata")
+        elif (kind := _type_at(schema, names)) not in _SELECTABLE_TYPES:
+            why = (
+                "must point to a field of type string, boolean or integer"
+                if kind
+                else "must name a field of the schema"
+            )
+            yield invalid_value(at, where, why)
+        elif where in seen:
+            yield Cause(at, f'Duplicate value: "{where}"', "")
+        seen.add(where)
+
+
+def _type_at(schema: Json, names: list[str]) -> str:
+    found: Any = schema
+    for each in names:
+        found = (found.get("properties") or {}).get(each) or {}
+    return str(found.get("type") or "")
+
+
+def _changes(old: Json, spec: Json) -> Iterator[Cause]:
+    """Yields what an update may not change: group and plural, and with served objects kind and scope too."""
+    before = old.get("spec") or {}
+    names, names_before = spec.get("names") or {}, before.get("names") or {}
+    fields = [("spec.group", before.get("group"), spec.get("group"))]
+    fields.append(("spec.names.plural", names_before.get("plural"), names.get("plural")))
+    if is_true(old, "Established"):
+        fields.append(("spec.scope", before.get("scope"), spec.get("scope")))
+        fields.append(("spec.names.kind", names_before.get("kind"), names.get("kind")))
+    for field, one, other in fields:
+        if one != other:
+            yield immutable(field, other, IMMUTABLE)
+    known = {each.get("name") for each in spec.get("versions") or ()}
+    for index, name in enumerate((old.get("status") or {}).get("storedVersions") or ()):
+        if name not in known:
+            yield invalid_value(f"status.storedVersions[{index}]", name, "must appear in spec.versions")

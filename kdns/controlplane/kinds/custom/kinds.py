@@ -1,0 +1,297 @@
+"""The kinds of CustomResourceDefinitions: a definition that is stored changes the catalogue, at once and everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import chain, islice
+from typing import Any, Final, Protocol
+
+from kdns.controlplane.apimachinery import formats
+from kdns.controlplane.apimachinery.conditions import is_true
+from kdns.controlplane.apimachinery.errors import Cause, method_not_allowed
+from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.apimachinery.structural import Schema, merged, parsed
+from kdns.controlplane.kinds.columns import DEFAULT
+from kdns.controlplane.kinds.conversion import VersionConversion
+from kdns.controlplane.kinds.custom import jsonpath, printer
+from kdns.controlplane.kinds.custom.definition import (
+    CLEANUP,
+    default_definition,
+    is_complete,
+    validate_definition,
+)
+from kdns.controlplane.kinds.custom.embedded import embedded_causes, has_embedded
+from kdns.controlplane.kinds.custom.status import status_of
+from kdns.controlplane.kinds.scale import ScalePaths
+from kdns.controlplane.kinds.strategy import COMMON, NAMED, Strategy
+from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
+from kdns.controlplane.schema.custom.alternatives import alternatives, check_work
+from kdns.controlplane.schema.custom.pruning import defaulted
+from kdns.controlplane.schema.custom.rules import rule_paths
+from kdns.controlplane.schema.custom.validation import causes_of
+from kdns.controlplane.storage.field_selectors import FieldLabels, fields
+from kdns.controlplane.storage.object_meta import content, is_terminating
+from kdns.spelling import listed
+
+_PLACES_MAX: Final = 5
+_CAUSES_MAX: Final = 100
+"""How many violations of a schema a refusal names. Differs: kube-apiserver names all, in a message of any size."""
+_VALUE_WEIGHT: Final = 8
+"""How many times as long as that of built-in kinds the validation of an object takes, without alternatives."""
+
+
+class Rows(Protocol):
+    """The catalogue that the kinds are added to."""
+
+    def put(
+        self,
+        kind: Kind,
+        strategy: Strategy,
+        versions: Iterable[Kind],
+        conversions: Iterable[VersionConversion],
+        strategies: Mapping[Kind, Strategy],
+    ) -> None:
+        """Serves a kind in these versions, of which only the kind itself needs no conversion."""
+
+    def remove(self, kind: Kind) -> None:
+        """Ends the serving of a kind."""
+
+    def in_group(self, group: str) -> Iterable[Kind]:
+        """Returns the served kinds of a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """One served version of a definition."""
+
+    source: Json
+    schema: Schema
+    alternatives: int
+
+    @property
+    def subresources(self) -> tuple[str, ...]:
+        found = self.source.get("subresources") or {}
+        return tuple(name for name in ("status", "scale") if name in found)
+
+
+class CustomKinds:
+    """The kinds of the definitions in one catalogue.
+
+    The kind of a resource is one value as long as the server runs, and so is that of each version, also when the
+    definition changes, or is deleted and made again: objects, watches and references stay valid. Objects are stored in
+    the version that was the storage version at first; a mixed kind has objects of several versions from earlier
+    starts, or versions with different schemas.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._kinds: dict[str, Kind] = {}
+        self._versions: dict[tuple[Kind, str], Kind] = {}
+        self._mixed: set[Kind] = set()
+        self._served: dict[str, Kind] = {}
+        self._sources: dict[str, Mapping[str, _Version]] = {}
+
+    def strategy(self) -> Strategy:
+        return Strategy(
+            validate_definition,
+            DEFAULT,
+            defaults=default_definition,
+            prepare_create=_with_finalizer,
+            prepare=self._with_status,
+            first_status=lambda new: self._status(new, {}),
+            prepare_status=self._with_status,
+            field_labels=FieldLabels(NAMED),
+            warnings=warnings_of,
+            stored=lambda _, definition: self.define(definition),
+            deleted=lambda _, definition: self.undefine(definition),
+        )
+
+    def _status(self, definition: Json, before: Json) -> Json:
+        if not is_complete(definition):
+            return before  # validation refuses it
+        own = self._kinds.get(definition["metadata"]["name"])
+        others = (kind for kind in self._rows.in_group(definition["spec"]["group"]) if kind.stored_kind is not own)
+        return status_of(definition, others, before)
+
+    def _with_status(self, new: Json, old: Json | None) -> Json:
+        """Returns a changed definition with the status that follows; a client may set storedVersions and conditions."""
+        if old is None:
+            return new
+        status = self._status(new, new.get("status") or {})
+        return {**new, "status": status} if status else new
+
+    def define(self, definition: Json) -> None:
+        """Serves the kind of a stored definition if it is established; a changed one replaces what was served."""
+        definition_name, status = definition["metadata"]["name"], definition.get("status") or {}
+        if not is_true(definition, "Established"):
+            return
+        spec, names = definition["spec"], {**definition["spec"]["names"], **status["acceptedNames"]}
+        before = self._sources.get(definition_name) or {}
+        versions = {
+            each["name"]: _version_of(each, before.get(each["name"]))
+            for each in spec["versions"]
+            if each["served"] or each["storage"]
+        }
+        storage = next(each["name"] for each in spec["versions"] if each["storage"])
+        self.undefine(definition)
+        self._sources[definition_name] = versions
+        kind = self._kinds.get(definition_name)
+        if kind is None:
+            kind = self._kinds[definition_name] = _new_kind(spec, storage, names)
+            if list(status["storedVersions"]) != [storage]:
+                self._mixed.add(kind)
+        own = versions.get(kind.version, versions[storage])
+        _follow(kind, spec, names, own)
+        others = [each.schema for each in versions.values() if each.source["schema"] != own.source["schema"]]
+        if others:  # the stored objects may have the fields of each version
+            self._mixed.add(kind)
+            kind.schema = reduce(merged, others, own.schema)
+        served = [self._version(kind, each["name"]) for each in spec["versions"] if each["served"]]
+        for each in served:
+            _follow(each, spec, names, versions[each.version])
+        converted = [each for each in served if each is not kind]
+        conversions = [_conversion(each, versions[each.version]) for each in converted]
+        strategies = {each: _strategy(each, versions[each.version], definition) for each in converted}
+        self._rows.put(kind, _strategy(kind, own, definition), served, conversions, strategies)
+        self._served[definition_name] = kind
+
+    def _version(self, kind: Kind, name: str) -> Kind:
+        """Returns the kind of a served version: the stored kind itself if its objects are of this version."""
+        if name == kind.version and kind not in self._mixed:
+            return kind
+        return self._versions.setdefault((kind, name), replace(kind, version=name, stored_as=kind))
+
+    def define_new(self, definition: Json) -> None:
+        """Serves the kind of a definition that is not stored, if it is valid and its names are free."""
+        full = default_definition(definition)
+        if validate_definition(full, None):
+            return
+        self.define({**full, "status": self._status(full, {})})
+
+    def undefine(self, definition: Json) -> None:
+        """Ends the serving of the kind of a deleted definition."""
+        self._sources.pop(definition["metadata"]["name"], None)
+        if kind := self._served.pop(definition["metadata"]["name"], None):
+            self._rows.remove(kind)
+
+    def kind_of(self, definition: Json) -> Kind | None:
+        return self._served.get(definition["metadata"]["name"])
+
+
+def _version_of(source: Json, before: _Version | None) -> _Version:
+    """Returns a version; a schema that is the same as before is not parsed again."""
+    if before and before.source["schema"] == source["schema"]:
+        return replace(before, source=source)
+    schema = parsed(source["schema"]["openAPIV3Schema"])
+    return _Version(source, schema, alternatives(schema))
+
+
+def _with_finalizer(definition: Json) -> Json:
+    metadata = definition["metadata"]
+    finalizers = metadata.get("finalizers") or []
+    if CLEANUP in finalizers:
+        return definition
+    return {**definition, "metadata": {**metadata, "finalizers": [*finalizers, CLEANUP]}}
+
+
+def _new_kind(spec: Json, version: str, names: Json) -> Kind:
+    return Kind(spec["group"], version, names["kind"], names["plural"], spec["scope"] == "Namespaced")
+
+
+def _follow(kind: Kind, spec: Json, names: Json, version: _Version) -> None:
+    """Changes a kind to what its definition says of a version."""
+    kind.namespaced = spec["scope"] == "Namespaced"
+    kind.kind, kind.singular, kind.list_kind = names["kind"], names["singular"], names["listKind"]
+    kind.short_names = tuple(names.get("shortNames") or ())
+    kind.categories = tuple(names.get("categories") or ())
+    kind.subresources, kind.schema, kind.source = version.subresources, version.schema, version.source
+    kind.weight = _VALUE_WEIGHT + version.alternatives
+    kind.deprecation = _deprecation(kind, version.source)
+
+
+def _deprecation(kind: Kind, version: Json) -> str:
+    if not version.get("deprecated"):
+        return ""
+    return version.get("deprecationWarning") or f"{kind.api_version} {kind.kind} is deprecated"
+
+
+def _conversion(kind: Kind, version: _Version) -> VersionConversion:
+    """Returns the conversion None: the apiVersion alone differs."""
+    stored = kind.stored_kind
+
+    def to(wanted: Kind, obj: Json) -> Json:
+        return {**obj, "apiVersion": wanted.api_version}
+
+    return VersionConversion(
+        kind,
+        partial(to, kind),
+        lambda _, sent: to(stored, sent),
+        lambda _, config: to(stored, config),
+        partial(to, stored),
+        _field_labels(kind, version.source),
+        printer.printer_of(version.source.get("additionalPrinterColumns") or ()),
+    )
+
+
+def _field_labels(kind: Kind, version: Json) -> FieldLabels:
+    paths = [row["jsonPath"].removeprefix(".") for row in version.get("selectableFields") or ()]
+    return FieldLabels({**(COMMON if kind.namespaced else NAMED), **fields(*paths)})
+
+
+def _strategy(kind: Kind, version: _Version, definition: Json) -> Strategy:
+    """Returns the strategy of custom resources: what their schema, columns and subresources say."""
+    schema, has_status = version.schema, "status" in version.subresources
+    ends, count, embeds = is_terminating(definition), version.alternatives, has_embedded(schema)
+
+    def validate(new: Json, old: Json | None) -> list[Cause]:
+        causes = validate_meta_update(old, new) if old else []
+        causes += validate_meta(new, formats.dns_subdomain, namespaced=kind.namespaced, any_finalizer=True)
+        return causes + validate_values(new, old)
+
+    def validate_values(new: Json, _old: Json | None) -> list[Cause]:
+        check_work(count, new)
+        found = chain(causes_of(schema, new), embedded_causes(schema, new) if embeds else ())
+        return list(islice(found, _CAUSES_MAX))
+
+    def prepare_create(obj: Json) -> Json:
+        if ends:
+            raise method_not_allowed()
+        return {name: value for name, value in obj.items() if name != "status"} if has_status else obj
+
+    scale = (version.source.get("subresources") or {}).get("scale")
+    return Strategy(
+        validate,
+        printer.printer_of(version.source.get("additionalPrinterColumns") or ()),
+        defaults=lambda obj: defaulted(schema, obj),
+        prepare_create=prepare_create,
+        validate_subresource={"status": validate_values, "scale": validate_values},
+        generation=content if has_status else _all_but_metadata,
+        field_labels=_field_labels(kind, version.source),
+        allow_unconditional_update=False,
+        scale=_scale_paths(scale) if scale else ScalePaths(),
+    )
+
+
+def _all_but_metadata(obj: Json) -> Json:
+    return {name: value for name, value in obj.items() if name != "metadata"}
+
+
+def _scale_paths(scale: Mapping[str, Any]) -> ScalePaths:
+    def names(field: str) -> Sequence[str]:
+        return tuple(jsonpath.field_names(scale.get(field) or ""))
+
+    return ScalePaths(names("specReplicasPath"), names("statusReplicasPath"), names("labelSelectorPath"), is_text=True)
+
+
+def warnings_of(definition: Json) -> Iterable[str]:
+    """Yields what of a definition has no effect: columns that stay empty, and rules in CEL, by their fields."""
+    for version in (definition.get("spec") or {}).get("versions") or ():
+        for column in version.get("additionalPrinterColumns") or ():
+            if not jsonpath.is_supported(path := column["jsonPath"]):
+                yield f"{version['name']}: column {column['name']} stays empty: unsupported JSONPath {path}"
+        places = list(rule_paths(version["schema"]["openAPIV3Schema"]))
+        if places:
+            shown = listed((place or "the object" for place in places), _PLACES_MAX)
+            yield f"{version['name']}: x-kubernetes-validations are not evaluated: those of {shown}"

@@ -1,0 +1,121 @@
+"""The rules of Nodes: taints, and the Pod CIDRs, which are immutable once set.
+
+Differs: the annotations that were taints before Kubernetes 1.6, quantities of the status and a dynamic configuration
+are not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kdns.controlplane.apimachinery import formats
+from kdns.controlplane.apimachinery.errors import Cause
+from kdns.controlplane.apimachinery.field_errors import (
+    duplicate,
+    forbidden,
+    invalid_value,
+    invalid_values,
+    quoted,
+    required,
+    unsupported,
+)
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
+from kdns.net import parse_address
+
+EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_FEATURE: Final = re.compile(r"[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*")
+_FEATURE_FORM: Final = (
+    "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "
+    "MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+)
+_PROVIDER_STAYS = 'node updates may not change providerID except from "" to valid'
+_CIDRS_STAY = 'node updates may not change podCIDR except from "" to valid'
+
+
+def validate_node(obj: Json, old: Json | None = None) -> list[Cause]:
+    """Returns all violated rules of a Node. The path of taints is in metadata, as kube-apiserver has it."""
+    spec: Json = obj.get("spec") or {}
+    causes = validate_meta(obj, formats.dns_subdomain, namespaced=False) + _taints(spec.get("taints") or [])
+    causes += _features(obj) + _cidrs(pod_cidrs(spec))
+    return causes + (validate_node_update(obj, old) if old else [])
+
+
+def validate_node_update(obj: Json, old: Json | None) -> list[Cause]:
+    old = old or {}
+    causes = validate_meta_update(old, obj) + _features(obj)
+    known: list[Json] = []
+    for index, address in enumerate((obj.get("status") or {}).get("addresses") or []):
+        if address in known:
+            shown = {"Type": address.get("type") or "", "Address": address.get("address") or ""}
+            causes.append(duplicate(f"status.addresses[{index}]", shown))
+        known.append(address)
+    spec: Json = obj.get("spec") or {}
+    return causes + _changes(old.get("spec") or {}, spec) + _taints(spec.get("taints") or [])
+
+
+def default_node(obj: Json) -> Json:
+    """Makes podCIDR the first of podCIDRs; podCIDR takes precedence if they differ."""
+    spec = obj.get("spec") or {}
+    cidrs = pod_cidrs(spec)
+    return {**obj, "spec": {**spec, "podCIDR": cidrs[0], "podCIDRs": cidrs}} if cidrs else obj
+
+
+def pod_cidrs(spec: Json) -> list[str]:
+    one, several = spec.get("podCIDR") or "", list(spec.get("podCIDRs") or [])
+    return several if not one or several[:1] == [one] else [one]
+
+
+def _taints(taints: list[Json]) -> list[Cause]:
+    causes, known = [], set()
+    for index, taint in enumerate(taints):
+        path = f"metadata.taints[{index}]"
+        key, value, effect = (taint.get(field) or "" for field in ("key", "value", "effect"))
+        causes += invalid_values(f"{path}.key", key, formats.qualified_name(key))
+        causes += invalid_values(f"{path}.value", value, formats.label_value(value))
+        if not effect:
+            causes.append(required(f"{path}.effect"))
+        elif effect not in EFFECTS:
+            causes.append(unsupported(f"{path}.effect", effect, EFFECTS))
+        if (key, effect) in known:
+            found = {"Key": key, "Value": value, "Effect": effect, "TimeAdded": taint.get("timeAdded")}
+            why = "taints must be unique by key and effect pair"
+            causes.append(Cause(path, f"Duplicate value: {quoted(found)}", why))
+        known.add((key, effect))
+    return causes
+
+
+def _cidrs(cidrs: list[str]) -> list[Cause]:
+    causes = []
+    for index, cidr in enumerate(cidrs):
+        causes += invalid_values(f"spec.podCIDRs[{index}]", cidr, formats.cidr_problems(cidr))
+    versions = [ip.version if (ip := parse_address(cidr.partition("/")[0])) else 0 for cidr in cidrs]
+    if len(versions) > 1 and sorted(versions) != [4, 6]:
+        why = "may specify no more than one CIDR for each IP family"
+        causes.append(invalid_value("spec.podCIDRs", cidrs, why))
+    return causes
+
+
+def _features(obj: Json) -> list[Cause]:
+    names, causes = (obj.get("status") or {}).get("declaredFeatures") or [], []
+    for index, name in enumerate(names):
+        path, before = f"status.declaredFeatures[{index}]", names[index - 1] if index else ""
+        if index and name == before:
+            causes.append(duplicate(path, name))
+        elif name < before:
+            causes.append(invalid_value(path, name, "list must be sorted alphabetically"))
+        if not _FEATURE.fullmatch(name):
+            causes.append(invalid_value(path, name, f"invalid feature name {quoted(name)}: {_FEATURE_FORM}"))
+    return causes
+
+
+def _changes(old: Json, new: Json) -> list[Cause]:
+    causes = []
+    if pod_cidrs(old) and pod_cidrs(old) != pod_cidrs(new):
+        causes.append(forbidden("spec.podCIDRs", _CIDRS_STAY))
+    if old.get("providerID") and old["providerID"] != new.get("providerID"):
+        causes.append(forbidden("spec.providerID", _PROVIDER_STAYS))
+    if (old.get("externalID") or "") != (new.get("externalID") or ""):
+        causes.append(forbidden("spec.externalID", "may not be updated"))
+    return causes

@@ -1,0 +1,283 @@
+"""The defaults of Pods (core/v1 defaults.go), what admission adds, the first status and the QoS class."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.storage.object_meta import with_metadata_of
+
+_SPEC: Json = {
+    "restartPolicy": "Always",
+    "dnsPolicy": "ClusterFirst",
+    "terminationGracePeriodSeconds": 30,
+    "schedulerName": "default-scheduler",
+}
+_PROBE: Json = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+_FILE_MODE = 0o644
+_VOLUMES: dict[str, Json] = {
+    **{source: {"defaultMode": _FILE_MODE} for source in ("secret", "configMap", "downwardAPI", "projected")},
+    "hostPath": {"type": ""},
+    "iscsi": {"iscsiInterface": "default"},
+    "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
+    "azureDisk": {"cachingMode": "ReadWrite", "fsType": "ext4", "readOnly": False, "kind": "Shared"},
+    "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
+}
+"""Source of a volume → its defaults."""
+
+_API_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+_API_FILES: Json = {
+    "defaultMode": _FILE_MODE,
+    "sources": [
+        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {
+            "downwardAPI": {
+                "items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]
+            }
+        },
+    ],
+}
+_RUN = ("initContainers", "containers")
+
+
+def default_pod(obj: Json) -> Json:
+    """Returns a copy of the Pod with its defaults: those of templates, and host ports, requests and service links."""
+    pod = default_pod_template(obj)
+    spec = {"enableServiceLinks": True, **pod["spec"]}
+    for field in _RUN:
+        if field in spec:
+            spec[field] = [_own(each, host=bool(spec.get("hostNetwork"))) for each in spec[field]]
+    return {**pod, "spec": spec, **_addresses(obj.get("status") or {})}
+
+
+def admitted(pod: Json, old: Json | None) -> Json:
+    """Returns a Pod after admission: service account of a new Pod and the files by which its containers reach the API,
+    priority, tolerations of five minutes for failed nodes.
+
+    Differs: automountServiceAccountToken of the ServiceAccount itself has no effect.
+    """
+    given = pod["spec"]
+    tolerations = given.get("tolerations") or []
+    known = {(each.get("key") or "", each.get("effect") or "") for each in tolerations}
+    failing = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+        if not known & {(key, "NoExecute"), (key, ""), ("", "NoExecute"), ("", "")}
+    ]
+    priority = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
+    if old:
+        priority = {field: value for field in priority if (value := old["spec"].get(field)) is not None}
+    spec = {**priority, **given, "tolerations": [*tolerations, *failing]}
+    if not old:
+        account = given.get("serviceAccountName") or given.get("serviceAccount") or "default"
+        spec = _with_account({**spec, "serviceAccountName": account})
+        if spec.get("automountServiceAccountToken") is not False:
+            spec = _with_api_access(spec, f"{crc32(str(pod['metadata'].get('uid')).encode()):08x}"[:5])
+    return {**pod, "spec": spec}
+
+
+def _with_account(spec: Json) -> Json:
+    """Makes both names of the service account equal; serviceAccountName takes precedence."""
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount")
+    return {**spec, "serviceAccountName": account, "serviceAccount": account} if account else spec
+
+
+def _with_api_access(spec: Json, suffix: str) -> Json:
+    """Mounts the token of the service account in each container that has nothing there yet."""
+    volume, added = f"kube-api-access-{suffix}", dict[str, list[Json]]()
+    for field in _RUN:
+        containers: list[Json] = spec.get(field) or []
+        mounts = [container.get("volumeMounts") or [] for container in containers]
+        if any(all(mount.get("mountPath") != _API_MOUNT for mount in each) for each in mounts):
+            mount = {"name": volume, "readOnly": True, "mountPath": _API_MOUNT}
+            added[field] = [
+                container
+                if any(other.get("mountPath") == _API_MOUNT for other in each)
+                else {**container, "volumeMounts": [*each, mount]}
+                for container, each in zip(containers, mounts, strict=True)
+            ]
+    return (
+        {**spec, **added, "volumes": [*(spec.get("volumes") or ()), {"name": volume, "projected": _API_FILES}]}
+        if added
+        else spec
+    )
+
+
+def counted_pod(pod: Json) -> Json:
+    """Returns the part of a Pod whose changes metadata.generation counts: its spec without nodeName."""
+    return {field: value for field, value in (pod.get("spec") or {}).items() if field != "nodeName"}
+
+
+def default_pod_template(obj: Json) -> Json:
+    """Returns a copy of a Pod or a template with the defaults of its spec that both have."""
+    given = {key: value for key, value in (obj.get("spec") or {}).items() if value is not None}
+    spec = {**_SPEC, "securityContext": {}, **_with_account(given)}
+    for field in (*_RUN, "ephemeralContainers"):
+        if field in spec:
+            spec[field] = [_container(each) for each in spec[field]]
+    if "volumes" in spec:
+        spec["volumes"] = [_volume(volume) for volume in spec["volumes"]]
+    return {**obj, "spec": spec}
+
+
+def _addresses(status: Json) -> Json:
+    """Makes podIP and podIPs equal. podIP takes precedence, since old clients set it alone."""
+    first, listed = status.get("podIP"), status.get("podIPs") or []
+    if first and [row.get("ip") for row in listed[:1]] != [first]:
+        return {"status": {**status, "podIPs": [{"ip": first}]}}
+    return {"status": {**status, "podIP": listed[0].get("ip", "")}} if listed and not first else {}
+
+
+def _own(container: Json, *, host: bool) -> Json:
+    ports, resources = container.get("ports") or (), container.get("resources") or {}
+    if limits := resources.get("limits"):
+        requests = {**limits, **(resources.get("requests") or {})}
+        container = {**container, "resources": {**resources, "requests": requests}}
+    if host and ports:
+        numbered = [{**port, "hostPort": port.get("hostPort") or port.get("containerPort")} for port in ports]
+        container = {**container, "ports": numbered}
+    return container
+
+
+def _pull_policy(image: str) -> str:
+    _, _, last = image.rpartition("/")
+    tag = last.partition(":")[2] if "@" not in last else "by digest"
+    return "Always" if tag in {"", "latest"} else "IfNotPresent"
+
+
+def _container(given: Json) -> Json:
+    container = {
+        "imagePullPolicy": _pull_policy(given.get("image") or ""),
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        **{key: value for key, value in given.items() if value is not None},
+        "resources": given.get("resources") or {},
+    }
+    if container.get("ports"):
+        container["ports"] = [{"protocol": "TCP", **port} for port in container["ports"]]
+    if hooks := container.get("lifecycle"):
+        container["lifecycle"] = {
+            **hooks,
+            **{name: _handler(hook) for name, hook in hooks.items() if isinstance(hook, dict)},
+        }
+    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if probe in container:
+            container[probe] = _probe(container[probe])
+    if container.get("env"):
+        container["env"] = [_variable(variable) for variable in container["env"]]
+    return container
+
+
+def _probe(probe: Json) -> Json:
+    filled = {**_PROBE, **_handler(probe)}
+    if filled.get("grpc"):
+        filled["grpc"] = {**filled["grpc"], "service": filled["grpc"].get("service") or ""}
+    return filled
+
+
+def _handler(handler: Json) -> Json:
+    if not handler.get("httpGet"):
+        return handler
+    return {**handler, "httpGet": {"path": "/", "scheme": "HTTP", **handler["httpGet"]}}
+
+
+def _variable(variable: Json) -> Json:
+    source = variable.get("valueFrom") or {}
+    if not source.get("fieldRef"):
+        return variable
+    return {**variable, "valueFrom": {**source, "fieldRef": {"apiVersion": "v1", **source["fieldRef"]}}}
+
+
+def _volume(volume: Json) -> Json:
+    if not [key for key in volume if key != "name"]:
+        return {**volume, "emptyDir": {}}
+    filled = dict(volume)
+    for source, defaults in _VOLUMES.items():
+        if filled.get(source) is not None:
+            filled[source] = {**defaults, **filled[source]}
+    for source in ("downwardAPI", "projected"):
+        if filled.get(source):
+            filled[source] = _files(filled[source])
+    if image := filled.get("image"):
+        filled["image"] = {"pullPolicy": _pull_policy(image.get("reference") or ""), **image}
+    if claim := (filled.get("ephemeral") or {}).get("volumeClaimTemplate"):
+        spec = {"volumeMode": "Filesystem", **(claim.get("spec") or {})}
+        filled["ephemeral"] = {**filled["ephemeral"], "volumeClaimTemplate": {**claim, "spec": spec}}
+    return filled
+
+
+def _files(source: Json) -> Json:
+    """Returns the files of a downwardAPI or projected volume: fields are those of v1, tokens are valid for an hour."""
+    filled = {**source}
+    if filled.get("items"):
+        filled["items"] = [
+            {**item, "fieldRef": {"apiVersion": "v1", **item["fieldRef"]}} if item.get("fieldRef") else item
+            for item in filled["items"]
+        ]
+    if filled.get("sources"):
+        filled["sources"] = [_source(each) for each in filled["sources"]]
+    return filled
+
+
+def _source(source: Json) -> Json:
+    filled = {**source}
+    if filled.get("downwardAPI"):
+        filled["downwardAPI"] = _files(filled["downwardAPI"])
+    if filled.get("serviceAccountToken"):
+        filled["serviceAccountToken"] = {"expirationSeconds": 3600, **filled["serviceAccountToken"]}
+    return filled
+
+
+def qos_class(pod: Json) -> str:
+    """Returns the QoS class.
+
+    Guaranteed: cpu and memory of every container have equal limits and requests. BestEffort: no container has any.
+    """
+    spec = pod.get("spec") or {}
+    containers = [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
+    wants = [(c.get("resources") or {}) for c in containers]
+    pairs = [(want.get("requests") or {}, want.get("limits") or {}) for want in wants]
+    named = ("cpu", "memory")
+    if not any(requests.get(name) or limits.get(name) for requests, limits in pairs for name in named):
+        return "BestEffort"
+    alike = all(limits.get(name) and requests.get(name) == limits[name] for requests, limits in pairs for name in named)
+    return "Guaranteed" if alike else "Burstable"
+
+
+def first_pod_status(pod: Json) -> Json:
+    """Returns the status of a new Pod: Pending, unless its manifest has a status.
+
+    Differs: kube-apiserver drops that status. Without a kubelet, only the manifest can say how a Pod is.
+    """
+    status = {key: value for key, value in (pod.get("status") or {}).items() if value}
+    is_given = any(status.get(key) for key in ("phase", "podIP", "podIPs", "conditions"))
+    return {"phase": "Pending", **(status if is_given else {}), "qosClass": qos_class(pod)}
+
+
+def pod_with_status(new: Json, old: Json) -> Json:
+    """Returns a Pod after an update of its status. Owners are kept; omitted QoS class and observed generations too."""
+    status, before = new.get("status") or {}, old.get("status") or {}
+    kept = {
+        name: before[name] for name in ("qosClass", "observedGeneration") if name in before and not status.get(name)
+    }
+    if status.get("conditions"):
+        kept["conditions"] = _with_generations(status["conditions"], before.get("conditions") or [])
+    return with_metadata_of({**new, "status": status | kept}, old, ("ownerReferences",))
+
+
+def _with_generations(conditions: list[Json], before: list[Json]) -> list[Json]:
+    """Returns the conditions.
+
+    A missing observedGeneration is taken from the old condition of the type; types may repeat.
+    """
+    observed: dict[str | None, list[int]] = {}
+    for condition in before:
+        observed.setdefault(condition.get("type"), []).append(condition.get("observedGeneration") or 0)
+    rows = []
+    for condition in conditions:
+        generations = observed.get(condition.get("type"))
+        generation = generations.pop(0) if generations else 0
+        is_told = not generation or condition.get("observedGeneration")
+        rows.append(condition if is_told else condition | {"observedGeneration": generation})
+    return rows

@@ -1,0 +1,46 @@
+"""The strategy of Pods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kdns.controlplane.apimachinery.kinds import POD, Kind
+from kdns.controlplane.kinds.pod import columns
+from kdns.controlplane.kinds.pod.defaults import (
+    admitted,
+    counted_pod,
+    default_pod,
+    first_pod_status,
+    pod_with_status,
+)
+from kdns.controlplane.kinds.pod.pod import grace_period_s
+from kdns.controlplane.kinds.pod.validation import validate_pod, validate_pod_status
+from kdns.controlplane.kinds.strategy import COMMON, Strategy
+from kdns.controlplane.storage.field_selectors import FieldLabels, fields, flag, no_value
+
+STRATEGIES: Final[Mapping[Kind, Strategy]] = {
+    POD: Strategy(
+        validate_pod,
+        columns.PODS,
+        defaults=default_pod,
+        prepare=admitted,
+        first_status=first_pod_status,
+        prepare_status=pod_with_status,
+        generation=counted_pod,
+        validate_subresource={"status": validate_pod_status},
+        field_labels=FieldLabels(
+            {
+                **COMMON,
+                **fields("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"),
+                **fields("status.phase", "status.podIP", "status.nominatedNodeName"),
+                "spec.host": fields("spec.nodeName")["spec.nodeName"],
+                "spec.hostNetwork": flag("spec.hostNetwork"),
+                "status.podIPs": no_value,
+            }
+        ),
+        return_deleted_object=True,
+        grace_s=grace_period_s,
+        is_graceful=True,
+    ),
+}

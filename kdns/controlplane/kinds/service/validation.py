@@ -1,0 +1,309 @@
+"""The rules of a Service on create, on update and for its status (as ValidateService in kube-apiserver)."""
+
+from __future__ import annotations
+
+from kdns.controlplane.apimachinery import formats
+from kdns.controlplane.apimachinery.errors import Cause
+from kdns.controlplane.apimachinery.field_errors import (
+    duplicate,
+    forbidden,
+    frozen,
+    immutable,
+    invalid_value,
+    invalid_values,
+    required,
+    unsupported,
+)
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.kinds.service.ip_families import validate_ip_changes, validate_ip_fields
+from kdns.controlplane.kinds.service.spec import (
+    CLUSTER_IP,
+    EXTERNAL_NAME,
+    IP_TYPES,
+    LOAD_BALANCER,
+    NODE_PORT,
+    NONE,
+    address_family,
+    is_external,
+    is_headless,
+    needs_health_check,
+    ports_of,
+    spec_of,
+    type_of,
+)
+from kdns.controlplane.kinds.validation import (
+    IMMUTABLE,
+    ONCE_SET,
+    validate_labels,
+    validate_meta,
+    validate_meta_update,
+)
+
+PROTOCOLS = ("SCTP", "TCP", "UDP")
+POLICIES = ("Cluster", "Local")
+DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
+ONLY_LOAD_BALANCER = "may only be used when `type` is 'LoadBalancer'"
+SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
+TOPOLOGY_MODE = "service.kubernetes.io/topology-mode"
+TOPOLOGY_HINTS = "service.kubernetes.io/topology-aware-hints"
+
+
+def validate_service(service: Json, old: Json | None = None) -> list[Cause]:
+    """Returns all violated rules of a Service. Stored names are not validated again."""
+    causes = validate_meta(service, formats.dns_label)
+    causes += _topology(service)
+    causes += _type_rules(service)
+    names: set[str] = set()
+    for index, port in enumerate(ports_of(service)):
+        causes += _port(f"spec.ports[{index}]", port, names, named=len(ports_of(service)) > 1)
+    causes += validate_labels("spec.selector", spec_of(service).get("selector"))
+    causes += _affinity(service)
+    causes += validate_ip_fields(service, old)
+    causes += _external_ips(service, old)
+    if not type_of(service):
+        causes.append(required("spec.type"))
+    elif type_of(service) not in {*IP_TYPES, EXTERNAL_NAME}:
+        causes.append(unsupported("spec.type", type_of(service), sorted((*IP_TYPES, EXTERNAL_NAME))))
+    causes += _node_ports(service)
+    causes += _source_ranges(service, old)
+    causes += _load_balancer_fields(service)
+    causes += validate_load_balancer_class(service)
+    causes += validate_external_traffic(service)
+    causes += _internal_traffic(service)
+    return causes
+
+
+def validate_service_update(service: Json, old: Json) -> list[Cause]:
+    """Checks the immutable fields, then all rules of the new Service."""
+    return [
+        *validate_meta_update(old, service),
+        *validate_ip_changes(service, old),
+        *validate_load_balancer_class(service, old),
+        *_health_check_change(service, old),
+        *validate_service(service, old),
+    ]
+
+
+def _topology(service: Json) -> list[Cause]:
+    annotations = (service.get("metadata") or {}).get("annotations") or {}
+    mode, hints = annotations.get(TOPOLOGY_MODE), annotations.get(TOPOLOGY_HINTS)
+    if mode is None or hints is None or mode == hints:
+        return []
+    detail = f"must match annotations[{TOPOLOGY_HINTS}] when both are specified"
+    return [invalid_value(f"metadata.annotations[{TOPOLOGY_MODE}]", mode, detail)]
+
+
+def _type_rules(service: Json) -> list[Cause]:
+    spec, kind, causes = spec_of(service), type_of(service), []
+    if not ports_of(service) and not is_headless(service) and kind != EXTERNAL_NAME:
+        causes.append(required("spec.ports"))
+    if kind in {LOAD_BALANCER, NODE_PORT} and is_headless(service):
+        causes.append(invalid_value("spec.clusterIPs[0]", NONE, f"may not be set to 'None' for {kind} services"))
+    if kind == EXTERNAL_NAME:
+        causes += [
+            forbidden(f"spec.{field}", "may not be set for ExternalName services")
+            for field in ("clusterIPs", "ipFamilies", "ipFamilyPolicy")
+            if spec.get(field) not in (None, [])
+        ]
+        name = (spec.get("externalName") or "").removesuffix(".")
+        causes += invalid_values("spec.externalName", name, formats.dns_subdomain(name)) if name else []
+        causes += [] if name else [required("spec.externalName")]
+    return causes
+
+
+def _port(path: str, port: Json, names: set[str], *, named: bool) -> list[Cause]:
+    causes, name = [], port.get("name") or ""
+    if named and not name:
+        causes.append(required(f"{path}.name"))
+    elif name:
+        causes += invalid_values(f"{path}.name", name, formats.dns_label(name))
+        causes += [duplicate(f"{path}.name", name)] if name in names else []
+        names.add(name)
+    number = port.get("port") or 0
+    causes += invalid_values(f"{path}.port", number, formats.port_number(number))
+    causes += validate_protocol(f"{path}.protocol", port.get("protocol"))
+    target = port.get("targetPort") or 0
+    wrong = formats.port_name(target) if isinstance(target, str) else formats.port_number(target)
+    causes += invalid_values(f"{path}.targetPort", target, wrong)
+    if port.get("appProtocol") is not None:
+        causes += invalid_values(
+            f"{path}.appProtocol", port["appProtocol"], formats.qualified_name(port["appProtocol"])
+        )
+    return causes
+
+
+def validate_protocol(path: str, protocol: str | None) -> list[Cause]:
+    """Checks for TCP, UDP or SCTP."""
+    if not protocol:
+        return [required(path)]
+    return [] if protocol in PROTOCOLS else [unsupported(path, protocol, PROTOCOLS)]
+
+
+def _affinity(service: Json) -> list[Cause]:
+    spec = spec_of(service)
+    affinity, config, path = (
+        spec.get("sessionAffinity"),
+        spec.get("sessionAffinityConfig"),
+        "spec.sessionAffinityConfig",
+    )
+    if not affinity:
+        return [required("spec.sessionAffinity")]
+    if affinity not in {"ClientIP", NONE}:
+        return [unsupported("spec.sessionAffinity", affinity, ("ClientIP", NONE))]
+    if affinity == NONE:
+        return [] if config is None else [forbidden(path, "must not be set when session affinity is None")]
+    for level, value in ((path, config), (f"{path}.clientIP", (config or {}).get("clientIP"))):
+        if value is None:
+            return [required(level, "when session affinity type is ClientIP")]
+    timeout = (config or {})["clientIP"].get("timeoutSeconds")
+    if timeout is None:
+        return [required(f"{path}.clientIP.timeoutSeconds", "when session affinity type is ClientIP")]
+    allowed = 0 < timeout <= 86400
+    detail = "must be greater than 0 and less than 86400"
+    return [] if allowed else [invalid_value(f"{path}.clientIP.timeoutSeconds", timeout, detail)]
+
+
+def _external_ips(service: Json, old: Json | None) -> list[Cause]:
+    kept = frozenset(spec_of(old).get("externalIPs") or ()) if old else frozenset()
+    causes = []
+    for index, address in enumerate(spec_of(service).get("externalIPs") or ()):
+        wrong = formats.ip_problems(address, kept) or formats.endpoint_ip_problems(address)
+        causes += invalid_values(f"spec.externalIPs[{index}]", address, wrong)
+    return causes
+
+
+def _node_ports(service: Json) -> list[Cause]:
+    causes: list[Cause] = []
+    rows = [(f"spec.ports[{index}]", port) for index, port in enumerate(ports_of(service))]
+    if type_of(service) == CLUSTER_IP:
+        detail = "may not be used when `type` is 'ClusterIP'"
+        causes += [forbidden(f"{path}.nodePort", detail) for path, port in rows if port.get("nodePort")]
+    used, seen = set(), set()
+    for path, port in rows:
+        if port.get("nodePort"):
+            key = port.get("protocol"), port["nodePort"]
+            causes += [duplicate(f"{path}.nodePort", port["nodePort"])] if key in used else []
+            used.add(key)
+    for path, port in rows:
+        pair = port.get("protocol"), port.get("port")
+        causes += [_same_port(path, port)] if pair in seen else []
+        seen.add(pair)
+    return causes
+
+
+def _same_port(path: str, port: Json) -> Cause:
+    key = {"Name": "", "Protocol": port.get("protocol"), "AppProtocol": None}
+    return duplicate(path, {**key, "Port": port.get("port"), "TargetPort": 0, "NodePort": 0})
+
+
+def _source_ranges(service: Json, old: Json | None) -> list[Cause]:
+    annotations = (service.get("metadata") or {}).get("annotations") or {}
+    ranges = spec_of(service).get("loadBalancerSourceRanges") or []
+    kept = {text.strip() for text in spec_of(old).get("loadBalancerSourceRanges") or []} if old else set()
+    value = annotations.get(SOURCE_RANGES)
+    path = f"metadata.annotations[{SOURCE_RANGES}]"
+    if ranges:
+        path = "spec.LoadBalancerSourceRanges"
+        rows = [(f"{path}[{index}]", text.strip()) for index, text in enumerate(ranges)]
+    elif value is None:
+        return []
+    else:
+        stored = ((old or {}).get("metadata") or {}).get("annotations") or {}
+        unchanged = stored.get(SOURCE_RANGES) == value
+        rows = [(path, text.strip()) for text in value.split(",")] if value.strip() and not unchanged else []
+        kept = set()
+    causes = [] if type_of(service) == LOAD_BALANCER else [forbidden(path, ONLY_LOAD_BALANCER)]
+    for where, text in rows:
+        causes += invalid_values(where, text, formats.cidr_problems(text, kept))
+    return causes
+
+
+def _load_balancer_fields(service: Json) -> list[Cause]:
+    allocate = spec_of(service).get("allocateLoadBalancerNodePorts")
+    if type_of(service) == LOAD_BALANCER:
+        return [required("allocateLoadBalancerNodePorts")] if allocate is None else []
+    return [] if allocate is None else [forbidden("spec.allocateLoadBalancerNodePorts", ONLY_LOAD_BALANCER)]
+
+
+def validate_load_balancer_class(service: Json, old: Json | None = None) -> list[Cause]:
+    """Checks loadBalancerClass: a qualified name, for type LoadBalancer alone, and immutable while the type stays."""
+    path, causes = "spec.loadBalancerClass", []
+    value, balanced = spec_of(service).get("loadBalancerClass"), type_of(service) == LOAD_BALANCER
+    stays = balanced and old is not None and type_of(old) == LOAD_BALANCER
+    if stays and spec_of(old or {}).get("loadBalancerClass") != value:
+        causes.append(immutable(path, value, ONCE_SET))
+    if value is None:
+        return causes
+    return causes + (
+        invalid_values(path, value, formats.qualified_name(value))
+        if balanced
+        else [forbidden(path, ONLY_LOAD_BALANCER)]
+    )
+
+
+def validate_external_traffic(service: Json) -> list[Cause]:
+    """Validates externalTrafficPolicy and healthCheckNodePort."""
+    spec, causes = spec_of(service), []
+    policy, port = spec.get("externalTrafficPolicy"), spec.get("healthCheckNodePort") or 0
+    path = "spec.externalTrafficPolicy"
+    if not is_external(service):
+        detail = "may only be set for externally-accessible services"
+        causes += [invalid_value(path, policy, detail)] if policy else []
+    elif not policy:
+        causes.append(required(path))
+    elif policy not in POLICIES:
+        causes.append(unsupported(path, policy, POLICIES))
+    if not needs_health_check(service):
+        detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        return causes + ([invalid_value("spec.healthCheckNodePort", port, detail)] if port else [])
+    if not port:
+        return [*causes, required("spec.healthCheckNodePort")]
+    return causes + invalid_values("spec.healthCheckNodePort", port, formats.port_number(port))
+
+
+def _internal_traffic(service: Json) -> list[Cause]:
+    policy, path = spec_of(service).get("internalTrafficPolicy"), "spec.internalTrafficPolicy"
+    causes = []
+    if policy is None and type_of(service) in IP_TYPES:
+        causes.append(required(path))
+    elif policy is not None and policy not in POLICIES:
+        causes.append(unsupported(path, policy, POLICIES))
+    distribution = spec_of(service).get("trafficDistribution")
+    if distribution is not None and distribution not in DISTRIBUTIONS:
+        causes.append(unsupported("spec.trafficDistribution", distribution, DISTRIBUTIONS))
+    return causes
+
+
+def validate_load_balancer_status(service: Json, old: Json, path: str = "status") -> list[Cause]:
+    """Validates status.loadBalancer.ingress of a Service; stored addresses stay valid. Causes are below `path`."""
+    causes = []
+    ingress = _ingress(service)
+    if type_of(service) != LOAD_BALANCER and ingress and ingress != _ingress(old):
+        return [forbidden(f"{path}.ingress", "may only be used when `spec.type` is 'LoadBalancer'")]
+    kept = {entry["ip"] for entry in _ingress(old) if entry.get("ip")}
+    for index, entry in enumerate(ingress):
+        at, address, mode = f"{path}.ingress[{index}]", entry.get("ip"), entry.get("ipMode")
+        if address:
+            causes += invalid_values(f"{at}.ip", address, formats.ip_problems(address, kept))
+            causes += [] if mode else [required(f"{at}.ipMode", "must be specified when `ip` is set")]
+        elif mode is not None:
+            causes.append(forbidden(f"{at}.ipMode", "may not be specified when `ip` is not set"))
+        if address and mode and mode not in {"VIP", "Proxy"}:
+            causes.append(unsupported(f"{at}.ipMode", mode, ("Proxy", "VIP")))
+        if name := entry.get("hostname"):
+            causes += invalid_values(f"{at}.hostname", name, formats.dns_subdomain(name))
+            if address_family(name):
+                causes.append(invalid_value(f"{at}.hostname", name, "must be a DNS name, not an IP address"))
+    return causes
+
+
+def _ingress(service: Json) -> list[Json]:
+    return ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
+
+
+def _health_check_change(service: Json, old: Json) -> list[Cause]:
+    """Checks that healthCheckNodePort does not change while it is needed."""
+    same = spec_of(old).get("healthCheckNodePort") == spec_of(service).get("healthCheckNodePort")
+    if same or not (needs_health_check(old) and needs_health_check(service)):
+        return []
+    return [frozen("spec.healthCheckNodePort", IMMUTABLE)]

@@ -1,0 +1,125 @@
+"""The texts of Warning headers (kube-apiserver: GetWarningsForService and others)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv6Address, ip_network
+
+from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.kinds.service.spec import (
+    CLUSTER_IP,
+    EXTERNAL_NAME,
+    NONE,
+    cluster_ips,
+    is_headless,
+    spec_of,
+    type_of,
+)
+from kdns.net import parse_network, unusable_addresses
+
+ENDPOINTS_DEPRECATED = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
+JOBS_ORPHAN = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or "
+    "set propagationPolicy=Orphan to suppress this warning"
+)
+
+_HINTS, _MODE = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
+_CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io")
+
+
+def inert(kind: Kind) -> str:
+    """Returns the warning of a kind that nothing acts on."""
+    return f"{kind.kind} is stored, but nothing in this control plane acts on it"
+
+
+def service_cidr_warnings(service_cidr: Json) -> Iterable[str]:
+    """Warns of ranges with addresses that no mode of the dataplane serves. Differs: kube-apiserver does not warn."""
+    for index, cidr in enumerate(service_cidr["spec"].get("cidrs") or ()):
+        network = parse_network(cidr)
+        if network and (what := unusable_addresses(network)):
+            yield f"spec.cidrs[{index}]: {cidr} has {what}; no Service can be reached there"
+        elif network and network.is_loopback:
+            yield f"spec.cidrs[{index}]: {cidr} has loopback addresses; only mode userspace serves those"
+
+
+def service_warnings(service: Json) -> Iterable[str]:
+    """Warns of deprecated fields, fields that the type ignores, and non-canonical addresses."""
+    spec, external = spec_of(service), spec_of(service).get("externalIPs") or []
+    alias = type_of(service) == EXTERNAL_NAME
+    headless = is_headless(service) and type_of(service) == CLUSTER_IP
+    yield from _topology(service["metadata"].get("annotations") or {})
+    if not headless:
+        yield from _addresses("spec.clusterIPs", [address for address in cluster_ips(service) if address != NONE])
+    if headless and spec.get("loadBalancerIP"):
+        yield "spec.loadBalancerIP is ignored for headless services"
+    if headless and external:
+        yield "spec.externalIPs is ignored for headless services"
+    if headless and spec.get("sessionAffinity") != NONE:
+        yield "spec.SessionAffinity is ignored for headless services"
+    yield from _addresses("spec.externalIPs", external)
+    if external and not headless and not alias:
+        yield "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
+    if address := spec.get("loadBalancerIP"):
+        yield from _address("spec.loadBalancerIP", address)
+    for index, cidr in enumerate(spec.get("loadBalancerSourceRanges") or []):
+        yield from _cidr(f"spec.loadBalancerSourceRanges[{index}]", cidr)
+    if alias and external:
+        yield 'spec.externalIPs is ignored when spec.type is "ExternalName"'
+    if not alias and spec.get("externalName"):
+        yield 'spec.externalName is ignored when spec.type is not "ExternalName"'
+    if spec.get("trafficDistribution") == "PreferClose":
+        yield 'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
+
+
+def endpoints_warnings(endpoints: Json) -> Iterable[str]:
+    """Warns of non-canonical addresses."""
+    for number, subset in enumerate(endpoints.get("subsets") or []):
+        for field in ("addresses", "notReadyAddresses"):
+            for index, address in enumerate(subset.get(field) or []):
+                yield from _address(f"subsets[{number}].{field}[{index}].ip", address["ip"])
+
+
+def endpoint_slice_warnings(endpoint_slice: Json) -> Iterable[str]:
+    """Yields the deprecated address type, and non-canonical addresses that no controller wrote."""
+    labels = endpoint_slice["metadata"].get("labels") or {}
+    if endpoint_slice.get("addressType") == "FQDN":
+        yield "spec.addressType: FQDN endpoints are deprecated"
+    elif labels.get("endpointslice.kubernetes.io/managed-by") not in _CONTROLLERS:
+        for number, endpoint in enumerate(endpoint_slice.get("endpoints") or []):
+            yield from _addresses(f"endpoints[{number}].addresses", endpoint["addresses"])
+
+
+def _topology(annotations: Json) -> Iterable[str]:
+    """Warns of the annotations of topology hints. Differs: here they have no effect, and a warning says so."""
+    if _HINTS in annotations:
+        yield f"annotation {_HINTS} is deprecated, please use {_MODE} instead"
+    for name in (_HINTS, _MODE):
+        if annotations.get(name) in {"Auto", "auto"}:
+            yield f"annotation {name} has no effect; use spec.trafficDistribution: PreferSameZone"
+
+
+def _addresses(path: str, addresses: list[str]) -> Iterable[str]:
+    for index, address in enumerate(addresses):
+        yield from _address(f"{path}[{index}]", address)
+
+
+def _address(path: str, text: str) -> Iterable[str]:
+    """Yields an IPv6 address that is not in canonical form (RFC 5952)."""
+    if ":" not in text:
+        return
+    try:
+        found = IPv6Address(text)
+    except ValueError:  # not an address, or one that only older servers accept
+        return
+    if str(found) != text:
+        yield f'{path}: IPv6 address "{text}" should be in RFC 5952 canonical format ("{found}")'
+
+
+def _cidr(path: str, text: str) -> Iterable[str]:
+    """Yields an IPv6 network that is not in canonical form."""
+    try:
+        found = ip_network(text)
+    except ValueError:
+        return
+    if found.version == 6 and str(found) != text:
+        yield f'{path}: IPv6 CIDR value "{text}" should be in RFC 5952 canonical format ("{found}")'

@@ -1,0 +1,223 @@
+"""Every mistake in manifests, without a cluster: refusals of an empty cluster's API, and conflicts between manifests.
+
+Objects are created one after the other in a store of their own, so that the rules are those of the API. No controller
+runs. Fields whose errors hide further mistakes are removed, and the object is tried again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address
+from itertools import count
+from typing import Final
+
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json, Kind
+from kdns.controlplane.assembly import assembled_api
+from kdns.controlplane.bootstrap import establish, initial_objects
+from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.kinds.catalogue import Catalogue
+from kdns.controlplane.kinds.node.validation import pod_cidrs
+from kdns.controlplane.kinds.service.spec import has_node_ports, needs_cluster_ip, needs_health_check, spec_of
+from kdns.controlplane.manifests.manifest import TEXT_FIELDS, Key, Manifest, Mistake, in_order, json_text
+from kdns.controlplane.manifests.three_way_merge import merged
+from kdns.controlplane.schema import check
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.storage.object_meta import copied, timestamp
+from kdns.controlplane.storage.store import Store
+from kdns.net import Address, Network, parse_address, parse_network
+
+_ALLOCATED: Final = re.compile(r"spec\.(clusterIP|ipFamil|healthCheckNodePort|ports\[\d+\]\.nodePort)")
+"""Fields of a Service whose values are allocated or filled in before the rules of the other fields are looked at."""
+_HEALTH_CHECK_PORT: Final = "spec.healthCheckNodePort"
+_TAKEN: Final = "is already allocated"
+
+
+def manifest_mistakes(
+    manifests: Iterable[Manifest], config: ClusterConfig, now_s: float, kinds: Catalogue
+) -> list[Mistake]:
+    """Returns every mistake; of several manifests of one object the first is used.
+
+    `kinds` are those of the manifests.
+    """
+    objects: dict[Key, Manifest] = {}
+    found = []
+    for manifest in manifests:
+        first = objects.setdefault(manifest.key, manifest)
+        if first is not manifest:
+            where = f"{first.path}:{first.line}"
+            reason = f"{manifest.kind.kind} {manifest.name} is already defined at {where}; that definition is used"
+            found.append(Mistake(manifest, "", reason))
+    trial = _ScratchCluster(objects, config, now_s, kinds)
+    for manifest in in_order(objects.values()):
+        told = dict.fromkeys(trial.mistakes(manifest))
+        found += [Mistake(manifest, field, reason) for field, reason in told]
+    well_typed = trial.well_typed
+    found += _requested_twice([each for each in well_typed if each.kind == SERVICE])
+    return found + list(_overlaps([each for each in well_typed if each.kind == NODE], trial.service_ranges()))
+
+
+def refusals(kind: Kind, obj: Json, store: Callable[[Json], object]) -> Iterator[tuple[Json, str, str]]:
+    """Yields every refusal of `store`: the object, the field and the reason.
+
+    After a refusal that hides others, the object is stored again without its field.
+    """
+    rest: Json | None = obj
+    while rest is not None:
+        try:
+            store(rest)
+        except StatusError as error:
+            rows = (error.details or {}).get("causes") or ()
+            refused = [(row.get("field", ""), row["message"]) for row in rows]
+            if "HealthCheck NodePort" in error.message:
+                refused = [(_HEALTH_CHECK_PORT, error.message)]
+            for field, reason in refused or [("", error.message)]:
+                yield rest, field, reason
+            rest = _without(rest, [field for field, _ in refused]) if kind == SERVICE else None
+        else:
+            return
+
+
+class _ScratchCluster:
+    """An in-memory cluster that receives the valid manifests."""
+
+    def __init__(self, objects: dict[Key, Manifest], config: ClusterConfig, now_s: float, kinds: Catalogue) -> None:
+        self._objects = objects
+        self.well_typed: list[Manifest] = []
+        numbers = count()
+        self._api = assembled_api(
+            config, Store(revision=1), lambda: now_s, lambda _: 0, lambda n: next(numbers) % n, kinds=kinds
+        )
+        establish(self._api, initial_objects(config, timestamp(now_s)))
+        known = {obj["metadata"]["name"] for obj in self._api.list(Request(NAMESPACE)).items}
+        known |= {each.name for each in objects.values() if each.kind == NAMESPACE}
+        self._missing = {each.namespace for each in objects.values()} - {"", *known}
+        for name in self._missing:
+            with self._api.registry.without_validation():
+                self._api.create(Request(NAMESPACE), {"metadata": {"name": name}})
+
+    def service_ranges(self) -> Iterator[tuple[Network, str]]:
+        for obj in self._api.list(Request(SERVICE_CIDR)).items:
+            for cidr in (obj.get("spec") or {}).get("cidrs") or ():
+                if network := parse_network(cidr):
+                    yield network, f"ServiceCIDR {obj['metadata']['name']}"
+
+    def mistakes(self, manifest: Manifest) -> Iterator[tuple[str, str]]:
+        """Yields fields and reasons. Then stores the object without the mistaken fields, if that is possible."""
+        kind = manifest.kind
+        if manifest.namespace in self._missing:
+            yield "metadata.namespace", f'namespaces "{manifest.namespace}" not found'
+        yield from check.unknown_field_errors(kind, manifest.obj)
+        mistyped = [each for each in check.mistyped_fields(kind, manifest.obj) if not each[0].startswith(TEXT_FIELDS)]
+        if mistyped:
+            yield from mistyped
+            return
+        self.well_typed.append(manifest)
+        pruned = check.prune(kind, _with_text_alone(manifest).to_apply(manifest.path))
+        for rest, field, reason in refusals(kind, pruned, lambda obj: self._store(manifest, obj)):
+            if not (kind == SERVICE and _TAKEN in reason and self._is_ours(rest, field)):
+                yield field, reason
+
+    def _store(self, manifest: Manifest, obj: Json) -> None:
+        request = Request(*manifest.key, served_version=manifest.kind)
+        if self._api.store.get(request.kind, request.key):
+            live = self._api.update(request, merged(manifest.kind, self._api.get(request), obj)).obj
+        else:
+            live = self._api.create(request, obj).obj
+        if "status" in manifest.kind.subresources and obj.get("status"):
+            with_status = {**live, "status": {**(live.get("status") or {}), **obj["status"]}}
+            self._api.update(replace(request, subresource="status"), with_status)
+
+    def _is_ours(self, service: Json, field: str) -> bool:
+        """Returns whether a Service of these manifests has the number that this one requests."""
+        numbers = self._api.registry.services
+        prefix = "spec.clusterIP" if field.startswith("spec.clusterIP") else field
+        owners = [
+            (numbers.addresses[what].owners if what in numbers.addresses else numbers.ports.owners).get(number)
+            for what, number, place in _requested_numbers(service)
+            if place.startswith(prefix)
+        ]
+        return any(owner and (SERVICE, *owner) in self._objects for owner in owners)
+
+
+def _with_text_alone(manifest: Manifest) -> Manifest:
+    """Returns the manifest without labels and annotations that are not strings."""
+    obj = manifest.obj
+    metadata = obj["metadata"]
+    fields = {name: metadata[name] for name in ("labels", "annotations") if isinstance(metadata.get(name), dict)}
+    text = {
+        name: {key: each for key, each in values.items() if isinstance(each, str)} for name, values in fields.items()
+    }
+    changed = {**obj, "metadata": {**metadata, "labels": {}, "annotations": {}, **text}}
+    return replace(manifest, text=json_text(changed))
+
+
+def _requested_numbers(service: Json) -> Iterator[tuple[str, int, str]]:
+    """Yields the numbers that a Service requests: IP family or "port", the number, and the field."""
+    spec = spec_of(service)
+    if needs_cluster_ip(service):
+        texts = [("spec.clusterIP", spec.get("clusterIP"))]
+        texts += [(f"spec.clusterIPs[{index}]", text) for index, text in enumerate(spec.get("clusterIPs") or ())]
+        for field, text in texts:
+            if address := parse_address(text or ""):
+                yield f"IPv{address.version}", int(address), field
+    if has_node_ports(service):
+        for index, port in enumerate(spec.get("ports") or ()):
+            if port and port.get("nodePort"):
+                yield "port", port["nodePort"], f"spec.ports[{index}].nodePort"
+    if needs_health_check(service) and spec.get("healthCheckNodePort"):
+        yield "port", spec["healthCheckNodePort"], _HEALTH_CHECK_PORT
+
+
+def _requested_twice(services: Iterable[Manifest]) -> Iterator[Mistake]:
+    """Yields addresses and node ports that two Services request: the second Service does not get them."""
+    first: dict[tuple[str, int], Manifest] = {}
+    for service in services:
+        told = set()
+        for what, number, field in _requested_numbers(service.obj):
+            other = first.setdefault((what, number), service)
+            if other is not service and (what, number) not in told:
+                told.add((what, number))
+                shown = f"node port {number}" if what == "port" else f"cluster IP {_address(what, number)}"
+                by = f"Service {other.namespace}/{other.name} at {other.path}:{other.line}"
+                yield Mistake(service, field, f"{shown} is also requested by {by}")
+
+
+def _address(family: str, number: int) -> Address:
+    return IPv4Address(number) if family == "IPv4" else IPv6Address(number)
+
+
+def _without(obj: Json, fields: Sequence[str]) -> Json | None:
+    """Returns the Service without the fields that hide others; None if there are no such fields."""
+    rest = copied(obj)
+    spec = spec_of(rest)
+    for field in filter(_ALLOCATED.match, fields):
+        if field.startswith("spec.ports["):
+            spec["ports"][int(field.partition("[")[2].partition("]")[0])].pop("nodePort", None)
+        elif field == _HEALTH_CHECK_PORT:
+            spec.pop("healthCheckNodePort", None)
+        else:
+            for name in ("clusterIP", "clusterIPs", *(("ipFamilies", "ipFamilyPolicy") if "ipFamil" in field else ())):
+                spec.pop(name, None)
+    return rest if rest != obj else None
+
+
+def _overlaps(nodes: Sequence[Manifest], services: Iterable[tuple[Network, str]]) -> Iterator[Mistake]:
+    """Yields Pod CIDRs of Nodes that overlap other ranges. The API accepts them, but routing would fail."""
+    rows: list[tuple[Network, str, Mistake | None]] = [(network, name, None) for network, name in services]
+    for node in nodes:
+        for index, cidr in enumerate(pod_cidrs(node.obj.get("spec") or {})):
+            if network := parse_network(cidr or ""):
+                where = f"Node {node.name} at {node.path}:{node.line}"
+                rows.append((network, where, Mistake(node, f"spec.podCIDRs[{index}]", "")))
+    rows.sort(key=lambda row: (row[0].version, int(row[0][0]), -int(row[0][-1])))
+    widest = None
+    for row in rows:
+        if widest is None or row[0].version != widest[0].version or int(row[0][0]) > int(widest[0][-1]):
+            widest = row
+            continue
+        (mine, _, told), (theirs, other, _) = (row, widest) if row[2] else (widest, row)
+        if told:
+            yield replace(told, reason=f"{mine} overlaps {theirs} of {other}")

@@ -1,1 +1,0 @@
-"""The rules of each resource group: defaults, validation, allocation; `catalogue.py` joins them."""

@@ -1,0 +1,92 @@
+"""The report of a simulated Node's kubelet: labels, addresses, capacity and conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from kdns.controlplane.apimachinery.annotations import ZONE
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.schema.schema import KUBERNETES_VERSION
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+_LEGACY: Final = {
+    "beta.kubernetes.io/os": "kubernetes.io/os",
+    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
+}
+"""Old label → the label whose value it has: kubelet and cloud providers set both, and old manifests select by it."""
+
+NODE_ANNOTATIONS: Final = {
+    "node.alpha.kubernetes.io/ttl": "0",
+    "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+}
+_ENDPOINTS: Final = {"daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}}}
+_HEALTHY = {
+    "MemoryPressure": ("False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    "DiskPressure": ("False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    "PIDPressure": ("False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
+}
+_NO_HUGE_PAGES: Final = {"hugepages-1Gi": "0", "hugepages-2Mi": "0"}
+_SYSTEM: Final = {
+    **dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion", "kubeProxyVersion"), ""),
+    "osImage": "simulated",
+    "containerRuntimeVersion": "simulated://0",
+    "kubeletVersion": f"v{KUBERNETES_VERSION}",
+}
+"""NodeSystemInfo, all of whose fields are required, beside the platform."""
+
+
+def node_labels(name: str, platform: tuple[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the labels of a Node after its kubelet's registration; `given` ones take precedence."""
+    system, architecture = platform
+    return with_legacy_labels({HOSTNAME: name, "kubernetes.io/os": system, "kubernetes.io/arch": architecture, **given})
+
+
+def with_legacy_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    return {**labels, **{old: labels[new] for old, new in _LEGACY.items() if new in labels}}
+
+
+def node_status(
+    given: Json, name: str, addresses: Sequence[str], pods_max: int, now: str, platform: tuple[str, str]
+) -> Json:
+    """Returns the status of a Node that is Ready since `now` (RFC 3339).
+
+    Values of `given`, its own status, take precedence.
+    """
+    rows = [{"type": "InternalIP", "address": address} for address in addresses]
+    capacity = {"cpu": "1000", "ephemeral-storage": "1Ti", "memory": "1Ti", "pods": str(pods_max), **_NO_HUGE_PAGES}
+    status = {
+        "capacity": capacity,
+        "allocatable": given.get("capacity") or capacity,
+        "addresses": [*rows, {"type": "Hostname", "address": name}],
+    }
+    own = {key: value for key, value in given.items() if value}
+    conditions = reported_conditions(given.get("conditions") or (), now)
+    machine = dict(zip(("operatingSystem", "architecture"), platform, strict=True))
+    reported = {key: value for key, value in (given.get("nodeInfo") or {}).items() if value}
+    node_info = {**_SYSTEM, **machine, **reported}
+    return {**status, **own, **_ENDPOINTS, "conditions": conditions, "nodeInfo": node_info}
+
+
+def reported_conditions(given: Iterable[Json], now: str) -> list[Json]:
+    by_type = {row.get("type"): row for row in given}
+    for kind, (status, reason, message) in _HEALTHY.items():
+        state = {"type": kind, "status": status, "reason": reason, "message": message}
+        by_type.setdefault(kind, {**state, "lastHeartbeatTime": now, "lastTransitionTime": now})
+    return [*by_type.values()]
+
+
+def lacks_node_status(node: Json) -> bool:
+    """Returns whether the status lacks an internal address or a condition."""
+    rows = (node.get("status") or {}).get("conditions") or ()
+    return not ({row.get("type") for row in rows} >= _HEALTHY.keys() and internal_ips(node))
+
+
+def internal_ips(node: Json) -> list[str]:
+    """Returns the addresses of type InternalIP."""
+    rows = (node.get("status") or {}).get("addresses") or ()
+    return [row["address"] for row in rows if row.get("type") == "InternalIP" and row.get("address")]

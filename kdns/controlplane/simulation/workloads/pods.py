@@ -1,0 +1,79 @@
+"""Pods of workloads: which count, when they are available, and how they are made of a template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import TypeAlias
+
+from kdns.cluster.objects import Key
+from kdns.controlplane.apimachinery.conditions import condition_of
+from kdns.controlplane.apimachinery.human_duration import seconds_of
+from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.controllers.owner_references import owner_reference
+from kdns.controlplane.kinds.pod.pod import is_finished
+from kdns.controlplane.kinds.service.allocator import Choose
+from kdns.controlplane.storage.object_meta import is_terminating
+
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes, util/rand
+_SUFFIX_LENGTH = 5
+_GENERATED_BASE_MAX = 58
+_ATTEMPTS = 8
+
+Suffix: TypeAlias = Callable[[], str]
+"""Makes the random end of a Pod's name."""
+
+
+def suffixes(choose: Choose) -> Suffix:
+    """Returns the random suffixes that the API appends to generateName: five letters without vowels."""
+    return lambda: "".join(_LETTERS[choose(len(_LETTERS))] for _ in range(_SUFFIX_LENGTH))
+
+
+def is_active(pod: Json) -> bool:
+    """Returns whether the Pod is a replica: it has not finished and is not terminating."""
+    return not is_terminating(pod) and not is_finished(pod)
+
+
+def ready_since_s(pod: Json) -> float | None:
+    """Returns when the Pod became Ready (Unix seconds, 0 for an unknown time); None for a Pod that is not Ready."""
+    condition = condition_of(pod, "Ready") or {}
+    if condition.get("status") != "True":
+        return None
+    return seconds_of(condition.get("lastTransitionTime") or "") or 0.0
+
+
+def available_in_s(since_s: float | None, min_ready_s: int, now_s: float) -> float | None:
+    """Returns seconds until a Pod that is Ready since then is available; None for a Pod that is not Ready."""
+    if since_s is None or not min_ready_s:
+        return None if since_s is None else 0.0
+    return max(0.0, since_s + min_ready_s - now_s)
+
+
+def pod_available_in_s(pod: Json, min_ready_s: int, now_s: float) -> float | None:
+    """Returns seconds until a Ready Pod is available, 0 for one that is; None for a Pod that is not Ready."""
+    return available_in_s(ready_since_s(pod), min_ready_s, now_s)
+
+
+def new_pod(kind: Kind, owner: Json, template: Json, name: str, generate_name: str = "") -> Json:
+    """Returns a Pod of the template, controlled by `owner`."""
+    given, meta = template.get("metadata") or {}, owner["metadata"]
+    metadata: Json = {"name": name, "namespace": meta.get("namespace", "")}
+    if generate_name:
+        metadata["generateName"] = generate_name
+    for copied in ("labels", "annotations", "finalizers"):
+        if given.get(copied):
+            metadata[copied] = given[copied]
+    metadata["ownerReferences"] = [owner_reference(kind, owner)]
+    return {"metadata": metadata, "spec": template.get("spec") or {}}
+
+
+def generated_names(owner: Json, number: int, suffix: Suffix, taken: Container[Key]) -> list[str]:
+    """Returns names as the API makes them of generateName, distinct and not taken in the namespace."""
+    meta, names = owner["metadata"], dict[str, None]()
+    base = f"{meta['name']}-"[:_GENERATED_BASE_MAX]
+    for _ in range(2 * number + _ATTEMPTS):
+        name = f"{base}{suffix()}"
+        if (meta.get("namespace", ""), name) not in taken:
+            names[name] = None
+        if len(names) == number:
+            break
+    return list(names)

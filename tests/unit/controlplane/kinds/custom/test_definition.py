@@ -1,0 +1,93 @@
+"""CustomResourceDefinitions: each row is a definition, and the fields and texts of what is wrong."""
+
+# ruff: noqa: E501 - rows of tables
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from widgets import COLUMNS, definition, version
+
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.kinds.custom.definition import APPROVED, default_definition, validate_definition
+
+
+def causes(obj: Json, old: Json | None = None) -> list[str]:
+    before = default_definition(old) if old else None
+    return [f"{cause.field}: {cause.message}" for cause in validate_definition(default_definition(obj), before)]
+
+
+def column(**changes: Any) -> Json:
+    return definition(version(additionalPrinterColumns=[COLUMNS[0] | changes]))
+
+
+def scaled(**changes: str) -> Json:
+    paths = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"} | changes
+    return definition(version(subresources={"scale": paths}))
+
+
+def selectable(*paths: str) -> Json:
+    return definition(version(selectableFields=[{"jsonPath": path} for path in paths]))
+
+
+V = "spec.versions[0]"
+ROWS: list[tuple[Json, list[str]]] = [
+    (definition(), []),
+    (definition(group="example"), ['spec.group: Invalid value: "example": should be a domain with at least one dot']),
+    (definition(scope=""), ["spec.scope: Required value"]),
+    (definition(scope="Galaxy"), ['spec.scope: Unsupported value: "Galaxy": supported values: "Cluster", "Namespaced"']),
+    (definition(group="x.k8s.io"), [f'metadata.annotations[{APPROVED}]: Required value: protected groups must have approval annotation "{APPROVED}"']),
+    (definition(preserveUnknownFields=True), ["spec.preserveUnknownFields: Invalid value: true: must be false"]),
+    (definition(conversion={"strategy": "Webhook"}), ['spec.conversion.strategy: Unsupported value: "Webhook": supported values: "None"']),
+    (definition(names={"kind": ""}), ["spec.names.singular: Required value", "spec.names.kind: Required value", "spec.names.listKind: Required value"]),
+    (definition(names={"listKind": "Widget"}), ['spec.names.listKind: Invalid value: "Widget": kind and listKind may not be the same']),
+    (definition(version(storage=False)), ['spec.versions: Invalid value: ["v1"]: must have exactly one version marked as storage version']),
+    (definition(version(), version("v2")), ['spec.versions: Invalid value: ["v1","v2"]: must have exactly one version marked as storage version']),
+    (definition(version(), version(storage=False)), ['spec.versions: Invalid value: ["v1","v1"]: must contain unique version names']),
+    (definition(version(schema={}, selectableFields=[])), [f"{V}.schema.openAPIV3Schema: Required value: schemas are required"]),
+    (definition(version(schema={"type": "object", "properties": {"a": {}}}, selectableFields=[])), ["spec.validation.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields"]),
+    (definition(version(), version("v2", storage=False, schema={"type": "string"}, selectableFields=[])), ['spec.versions[1].schema.openAPIV3Schema.type: Invalid value: "string": must be object at the root']),
+    (definition(version(deprecationWarning="old")), [f'{V}.deprecationWarning: Invalid value: "old": can only be set for deprecated versions']),
+    (column(type="text"), [f'{V}.additionalPrinterColumns[0].type: Invalid value: "text": must be one of boolean,date,integer,number,string']),
+    (column(name=""), [f"{V}.additionalPrinterColumns[0].name: Required value"]),
+    (column(format="big"), [f'{V}.additionalPrinterColumns[0].format: Invalid value: "big": must be one of byte,date,date-time,double,float,int32,int64,password']),
+    (column(jsonPath="spec"), [f'{V}.additionalPrinterColumns[0].jsonPath: Invalid value: "spec": must be a simple json path starting with .']),
+    (column(jsonPath=".spec..[?("), []),
+    (scaled(specReplicasPath=""), [f"{V}.subresources.scale.specReplicasPath: Required value"]),
+    (scaled(specReplicasPath=".status.x"), [f'{V}.subresources.scale.specReplicasPath: Invalid value: ".status.x": should be a json path under .spec']),
+    (scaled(labelSelectorPath=".a.x"), [f'{V}.subresources.scale.labelSelectorPath: Invalid value: ".a.x": should be a json path under .spec or .status']),
+    (scaled(statusReplicasPath=".status.a[0]"), [f'{V}.subresources.scale.statusReplicasPath: Invalid value: ".status.a[0]": should be a simple json path']),
+    (selectable(".spec.replicas", ".spec.name"), []),
+    (selectable(".spec.rules"), [f'{V}.selectableFields[0].jsonPath: Invalid value: ".spec.rules": must point to a field of type string, boolean or integer']),
+    (selectable(".spec.none"), [f'{V}.selectableFields[0].jsonPath: Invalid value: ".spec.none": must name a field of the schema']),
+    (selectable(".metadata.name"), [f'{V}.selectableFields[0].jsonPath: Invalid value: ".metadata.name": must not point to fields in metadata']),
+    (selectable(".spec.name", ".spec.name"), [f'{V}.selectableFields[1].jsonPath: Duplicate value: ".spec.name"']),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("obj", "expected"), ROWS)
+def test_definitions(obj: Json, expected: list[str]) -> None:
+    assert causes(obj) == expected
+
+
+def test_the_name_is_that_of_the_resource() -> None:
+    obj = {**definition(), "metadata": {"name": "gadgets.example.com"}}
+    assert causes(obj) == [
+        'metadata.name: Invalid value: "gadgets.example.com": must be spec.names.plural+"."+spec.group'
+    ]
+
+
+def test_updates_do_not_change_kind_scope_or_stored_versions() -> None:
+    status = {"storedVersions": ["v0", "v1"], "conditions": [{"type": "Established", "status": "True"}]}
+    old = {**definition(), "status": status}
+    found = causes(definition(names={"kind": "Gadget"}, scope="Cluster"), old)
+    assert found == [
+        'spec.scope: Invalid value: "Cluster": field is immutable',
+        'spec.names.kind: Invalid value: "Gadget": field is immutable',
+        'status.storedVersions[0]: Invalid value: "v0": must appear in spec.versions',
+    ]
+
+
+def test_names_follow_from_the_kind() -> None:
+    names = default_definition(definition())["spec"]["names"]
+    assert (names["singular"], names["listKind"]) == ("widget", "WidgetList")

@@ -1,0 +1,200 @@
+"""Kinds that nothing acts on: each is one row in kinds.py, and these tests derive from the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from served_kinds import CATALOGUE, GENERIC
+from verbs_api import new_api
+
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.inert import AUTOSCALER, AUTOSCALER_V1, LEASE, parsed
+from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.kinds.generic.strategy import generic
+from kdns.controlplane.schema.schema import fields, type_of
+from kdns.controlplane.server import discovery
+from kdns.controlplane.server.patch import MERGE_PATCH
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.storage.listing import ListOptions
+
+RBAC = "rbac.authorization.k8s.io"
+EACH = pytest.mark.parametrize("kind", GENERIC, ids=lambda kind: str(kind.kind))
+
+
+def place(kind: Kind) -> str:
+    return "default" if kind.namespaced else ""
+
+
+@EACH
+def test_it_is_stored_changed_and_deleted(kind: Kind) -> None:
+    api = new_api()
+    made = api.create(Request(kind, place(kind)), {"metadata": {"name": "a.b"}}).copy()
+    assert (made["kind"], made["metadata"]["name"]) == (kind.kind, "a.b")
+    patch: Json = {"metadata": {"labels": {"c": "d"}}}
+    changed = api.patch(Request(kind, place(kind), "a.b"), MERGE_PATCH, patch).copy()["metadata"]
+    assert changed["labels"] == {"c": "d"}
+    assert changed.get("generation") == made["metadata"].get("generation")
+    (listed,) = api.list(Request(kind), ListOptions(field_selector="metadata.name=a.b")).items
+    assert listed["metadata"]["uid"] == made["metadata"]["uid"]
+    api.delete(Request(kind, place(kind), "a.b"))
+    assert api.list(Request(kind)).items == []
+
+
+@EACH
+def test_its_metadata_is_checked(kind: Kind) -> None:
+    with pytest.raises(StatusError) as caught:
+        new_api().create(Request(kind, place(kind)), {"metadata": {"name": "a/b", "labels": {"-": ""}}})
+    wrong = {cause["field"] for cause in (caught.value.details or {})["causes"]}
+    assert wrong == {"metadata.name", "metadata.labels"}
+
+
+@EACH
+def test_a_write_is_answered_with_a_warning(kind: Kind) -> None:
+    expected = [] if kind is LEASE else [f"{kind.kind} is stored, but nothing in this control plane acts on it"]
+    assert list(CATALOGUE[kind].warnings({})) == expected
+
+
+@EACH
+def test_it_is_in_the_schema_and_in_discovery(kind: Kind) -> None:
+    assert {"apiVersion", "kind", "metadata"} <= set(fields(type_of(kind)))
+    listed = discovery.resource_list(CATALOGUE, kind.group, kind.version)
+    assert listed
+    (row,) = [each for each in listed["resources"] if each["name"] == kind.plural]
+    assert (row["kind"], row["namespaced"], row.get("shortNames", [])) == (
+        kind.kind,
+        kind.namespaced,
+        list(kind.short_names),
+    )
+    assert discovery.group(CATALOGUE, kind.group) or not kind.group
+
+
+def test_names_of_rbac_are_path_segments() -> None:
+    (role,) = [kind for kind in GENERIC if kind.kind == "ClusterRole"]
+    assert (
+        new_api().create(Request(role), {"metadata": {"name": "system:node"}}).copy()["metadata"]["name"]
+        == "system:node"
+    )
+
+
+def test_autoscaling_v1_shows_the_autoscalers_of_v2_and_leaves_what_it_does_not_know() -> None:
+    api = new_api()
+    target = {"kind": "Deployment", "name": "web"}
+    spec: Json = {"scaleTargetRef": target, "maxReplicas": 3}
+    made = api.create(
+        Request(AUTOSCALER, "default", served_version=AUTOSCALER_V1), {"metadata": {"name": "a"}, "spec": spec}
+    ).copy()
+    assert (made["apiVersion"], made["spec"]) == (
+        "autoscaling/v1",
+        {**spec, "minReplicas": 1, "targetCPUUtilizationPercentage": 80},
+    )
+    stored = api.get(Request(AUTOSCALER, "default", "a"))
+    (cpu,) = stored["spec"]["metrics"]
+    assert cpu == {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+    }
+    memory = {
+        "type": "Resource",
+        "resource": {"name": "memory", "target": {"type": "Utilization", "averageUtilization": 5}},
+    }
+    more = {"behavior": {"scaleUp": {"stabilizationWindowSeconds": 1}}, "metrics": [cpu, memory]}
+    api.update(Request(AUTOSCALER, "default", "a"), stored | {"spec": stored["spec"] | more})
+    patch: Json = {"spec": {"targetCPUUtilizationPercentage": 50, "maxReplicas": 4}}
+    patched = api.patch(Request(AUTOSCALER, "default", "a", served_version=AUTOSCALER_V1), MERGE_PATCH, patch).copy()
+    assert patched["spec"] == {**made["spec"], "targetCPUUtilizationPercentage": 50, "maxReplicas": 4}
+    metrics = api.get(Request(AUTOSCALER, "default", "a"))["spec"]
+    assert metrics["behavior"] == more["behavior"]
+    assert [each["resource"]["target"]["averageUtilization"] for each in metrics["metrics"]] == [5, 50]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("StorageClass", {}, {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}),
+        ("CronJob", {"spec": {"suspend": True}}, {"spec": {"suspend": True, "concurrencyPolicy": "Allow"}}),
+        (
+            "NetworkPolicy",
+            {"spec": {"egress": [{"ports": [{"port": 53}]}]}},
+            {"spec": {"policyTypes": ["Ingress", "Egress"], "egress": [{"ports": [{"protocol": "TCP"}]}]}},
+        ),
+        (
+            "RoleBinding",
+            {"roleRef": {"name": "a"}, "subjects": [{"kind": "User"}, {"kind": "ServiceAccount"}]},
+            {"roleRef": {"apiGroup": RBAC}, "subjects": [{"apiGroup": RBAC}, {"kind": "ServiceAccount"}]},
+        ),
+        (
+            "ValidatingWebhookConfiguration",
+            {"webhooks": [{"rules": [{"scope": "Cluster"}, {}]}]},
+            {"webhooks": [{"failurePolicy": "Fail", "rules": [{"scope": "Cluster"}, {"scope": "*"}]}]},
+        ),
+        (
+            "ResourceClaim",
+            {"spec": {"devices": {"requests": [{"exactly": {}}, {"exactly": {"allocationMode": "All"}}]}}},
+            {"spec": {"devices": {"requests": [{"exactly": {"count": 1}}, {"exactly": {"allocationMode": "All"}}]}}},
+        ),
+        (
+            "PodTemplate",
+            {"template": {"spec": {"containers": [{"image": "a:1"}]}}},
+            {"template": {"spec": {"restartPolicy": "Always", "containers": [{"imagePullPolicy": "IfNotPresent"}]}}},
+        ),
+        ("CSIDriver", {}, {"spec": {"attachRequired": True, "volumeLifecycleModes": ["Persistent"]}}),
+        ("PersistentVolumeClaim", {"spec": {}, "status": {"phase": "Bound"}}, {"status": {"phase": "Pending"}}),
+    ],
+)
+def test_defaults_that_clients_read_back(name: str, given: Json, expected: Json) -> None:
+    (kind,) = [kind for kind in GENERIC if kind.kind == name]
+    made = new_api().create(Request(kind, place(kind)), {"metadata": {"name": "a"}, **given}).copy()
+    assert contains(made, expected), made
+
+
+def contains(found: Any, expected: Any) -> bool:
+    """Whether the expected fields are there, at every level."""
+    match found, expected:
+        case dict(), dict():
+            return all(name in found and contains(found[name], each) for name, each in expected.items())
+        case list(), list():
+            return len(found) == len(expected) and all(map(contains, found, expected))
+    return bool(found == expected)
+
+
+def test_a_deletion_is_answered_with_the_object_where_kubernetes_does() -> None:
+    returned = {kind.kind for kind in GENERIC if CATALOGUE[kind].return_deleted_object}
+    assert {"ResourceQuota", "StorageClass", "PodTemplate", "PersistentVolume"} <= returned
+    assert not returned & {"Ingress", "CronJob", "Role", "PriorityClass"}
+
+
+def test_generation_counts_only_where_kubernetes_counts() -> None:
+    counted = {kind.kind for kind in GENERIC if CATALOGUE[kind].generation}
+    assert {"CronJob", "FlowSchema", "Ingress", "NetworkPolicy", "PodTemplate"} <= counted
+    assert not counted & {"CSINode", "ClusterRole", "HorizontalPodAutoscaler", "Lease", "LimitRange", "StorageClass"}
+
+
+def test_a_row_is_a_kind() -> None:
+    text = """
+# a comment
+example.com/v1 Gauge gauges cluster short=gg categories=all subresources=status uncounted returned
+  column Size=spec.size|<none>
+  column Parts=#spec.parts
+  column Age
+  default spec.size 1
+  status {"phase":"New"}
+"""
+    (row,) = parsed(text)
+    kind = row.kind
+    assert (kind.api_version, kind.kind, kind.plural, kind.namespaced) == ("example.com/v1", "Gauge", "gauges", False)
+    assert (kind.short_names, kind.categories, kind.subresources) == (("gg",), ("all",), ("status",))
+    assert (row.is_counted, row.is_returned, row.defaults, row.status) == (
+        False,
+        True,
+        {"spec.size": 1},
+        {"phase": "New"},
+    )
+    strategy = generic(row)
+    obj = strategy.defaults({"metadata": {"name": "a"}, "spec": {"parts": [1, 2]}})
+    assert strategy.printer.cells(obj, 0.0)[:3] == ["a", "1", 2]
+    assert strategy.printer.cells({"metadata": {"name": "a"}}, 0.0)[:3] == ["a", "<none>", 0]
+    assert strategy.first_status
+    assert strategy.first_status(obj) == {"phase": "New"}
+    with pytest.raises(ValueError, match="expected column, default or status"):
+        parsed("v1 A as\n  colour x")

@@ -1,0 +1,200 @@
+"""DaemonSets: which nodes get a Pod, and how Pods are replaced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from workload_cluster import Workbench, template, workload
+
+from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, DAEMON_SET, NODE, POD, Json
+from kdns.controlplane.server.request import Request
+from kdns.controlplane.simulation.nodes.placement import daemon_tolerations, fits_node, untolerated
+
+
+def node(name: str = "n1", labels: Json | None = None, *taints: Json) -> Json:
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": {"taints": list(taints)}}
+
+
+def required(*terms: Json) -> Json:
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": affinity}}
+
+
+def expression(key: str, operator: str, *values: str) -> Json:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+LABELS = {"disk": "ssd", "cores": "8"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "fits"),
+    [
+        ({}, True),
+        ({"nodeSelector": {"disk": "ssd"}}, True),
+        ({"nodeSelector": {"disk": "hdd"}}, False),
+        (required(expression("disk", "In", "ssd", "nvme")), True),
+        (required(expression("disk", "NotIn", "ssd")), False),
+        (required(expression("gpu", "NotIn", "a")), True),
+        (required(expression("disk", "Exists")), True),
+        (required(expression("gpu", "Exists")), False),
+        (required(expression("gpu", "DoesNotExist")), True),
+        (required(expression("cores", "Gt", "4")), True),
+        (required(expression("cores", "Lt", "8")), False),
+        (required(expression("disk", "Gt", "4")), False),
+        (required(expression("gpu", "Exists"), expression("disk", "Exists")), True),
+        (required({}), False),
+        (required({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}), True),
+        (required({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}), False),
+    ],
+)
+def test_which_nodes_fit(spec: Json, fits: bool) -> None:
+    assert fits_node(spec, node("n1", LABELS)) is fits
+
+
+TAINT = {"key": "role", "value": "db", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("toleration", "expected"),
+    [
+        ({"key": "role", "operator": "Equal", "value": "db"}, set()),
+        ({"key": "role", "value": "db", "effect": "NoSchedule"}, set()),
+        ({"key": "role", "value": "web"}, {"NoSchedule"}),
+        ({"key": "role", "operator": "Exists"}, set()),
+        ({"key": "role", "operator": "Exists", "effect": "NoExecute"}, {"NoSchedule"}),
+        ({"operator": "Exists"}, set()),
+        ({"key": "other", "operator": "Exists"}, {"NoSchedule"}),
+    ],
+)
+def test_tolerations(toleration: Json, expected: set[str]) -> None:
+    assert untolerated([toleration], node("n1", {}, TAINT)) == expected
+
+
+def test_pods_of_daemon_sets_tolerate_more() -> None:
+    cordoned = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    offline = {"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}
+    assert untolerated(daemon_tolerations({}), node("n", {}, cordoned)) == set()
+    assert untolerated(daemon_tolerations({}), node("n", {}, offline)) == {"NoSchedule"}
+    assert untolerated(daemon_tolerations({"hostNetwork": True}), node("n", {}, offline)) == set()
+
+
+def made(*nodes: str, **spec: Any) -> Workbench:
+    bench = Workbench()
+    for name in nodes:
+        bench.node(name, {"disk": "ssd"})
+    bench.make(DAEMON_SET, workload(**spec))
+    bench.run_pods()
+    return bench
+
+
+def where(bench: Workbench) -> dict[str, str]:
+    """node → image."""
+    return {pod["spec"]["nodeName"]: pod["spec"]["containers"][0]["image"] for pod in bench.pods()}
+
+
+def test_nodes_come_change_and_go() -> None:
+    selected = {**template()["spec"], "nodeSelector": {"disk": "ssd"}}
+    bench = made("a", "b", template={**template(), "spec": selected})
+    bench.node("c", {"disk": "hdd"})
+    bench.run_pods()
+    assert sorted(where(bench)) == ["a", "b"]
+    bench.node("d", {"disk": "ssd"})
+    other = bench.api.get(Request(NODE, "", "a"))
+    labelled = {**other, "metadata": {**other["metadata"], "labels": {"disk": "hdd"}}}
+    bench.api.update(Request(NODE, "", "a"), labelled)
+    bench.run_pods()
+    assert sorted(where(bench)) == ["b", "d"]
+    counts = bench.get(DAEMON_SET, "web")["status"]
+    assert (counts["desiredNumberScheduled"], counts["numberReady"], counts["numberMisscheduled"]) == (2, 2, 0)
+
+
+@pytest.mark.parametrize(("effect", "keeps"), [("NoSchedule", True), ("NoExecute", False), ("PreferNoSchedule", True)])
+def test_a_taint_that_comes_later(effect: str, keeps: bool) -> None:
+    bench = made("a")
+    stored = bench.api.get(Request(NODE, "", "a"))
+    bench.api.update(Request(NODE, "", "a"), {**stored, "spec": {"taints": [{"key": "x", "effect": effect}]}})
+    bench.run_pods()
+    assert (len(bench.pods()) == 1) is keeps
+    misplaced = bench.get(DAEMON_SET, "web")["status"]["numberMisscheduled"]
+    assert misplaced == (1 if effect == "NoSchedule" else 0)
+
+
+def test_a_pod_is_tied_to_its_node_and_numbered() -> None:
+    bench = made("a")
+    (pod,) = bench.pods()
+    revision = bench.all(CONTROLLER_REVISION)[0]
+    labels = pod["metadata"]["labels"]
+    assert revision["metadata"]["name"] == f"web-{labels['controller-revision-hash']}"
+    data = revision["data"]["spec"]["template"]
+    assert list(data) == sorted(data)
+    assert data["spec"]["containers"][0]["resources"] == {}  # as a kube-controller-manager beside kdns makes it
+    assert labels["pod-template-generation"] == "1"
+    affinity = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert affinity["nodeSelectorTerms"][0]["matchFields"][0]["values"] == ["a"]
+    bench.change(DAEMON_SET, "web", template=template("i:2"))
+    bench.run_pods()
+    assert bench.pods()[0]["metadata"]["labels"]["pod-template-generation"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("rolling", "replaced"),
+    [
+        ({"maxUnavailable": 1}, 1),
+        ({"maxUnavailable": "50%"}, 2),
+        ({"maxUnavailable": "100%"}, 4),
+        ({"maxUnavailable": 0, "maxSurge": 1}, 1),
+        ({"maxUnavailable": 0, "maxSurge": "75%"}, 3),
+    ],
+)
+def test_so_many_are_replaced_at_a_time(rolling: Json, replaced: int) -> None:
+    bench = made("a", "b", "c", "d", updateStrategy={"type": "RollingUpdate", "rollingUpdate": rolling})
+    bench.change(DAEMON_SET, "web", template=template("i:2"))
+    bench.settle()
+    new = [pod for pod in bench.pods() if pod["spec"]["containers"][0]["image"] == "i:2"]
+    assert len(new) == replaced
+    assert len(bench.pods()) == 4
+    bench.run_pods()
+    assert where(bench) == dict.fromkeys("abcd", "i:2")
+    assert len(bench.pods()) == 4
+
+
+def test_on_delete_waits_for_people() -> None:
+    bench = made("a", "b", updateStrategy={"type": "OnDelete"})
+    bench.change(DAEMON_SET, "web", template=template("i:2"))
+    bench.run_pods()
+    assert where(bench) == {"a": "i:1", "b": "i:1"}
+    bench.vanish(bench.pods()[0])
+    bench.run_pods()
+    assert sorted(where(bench).values()) == ["i:1", "i:2"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason", "words"),
+    [
+        ("Failed", "FailedDaemonPod", "Found failed daemon pod {}, will try to kill it"),
+        (
+            "Succeeded",
+            "SucceededDaemonPod",
+            "Found succeeded daemon pod {}, will try to delete it",
+        ),
+    ],
+)
+def test_a_pod_that_ended_is_replaced(phase: str, reason: str, words: str) -> None:
+    bench = made("a")
+    old = bench.pods()[0]["metadata"]["name"]
+    bench.report(bench.pods()[0], phase=phase, ready=False)
+    bench.run_pods()
+    assert [event.message for event in bench.events if event.reason == reason] == [
+        words.format(f"default/{old} on node a")
+    ]
+    assert bench.names(POD) != [old]
+    assert len(bench.names(POD)) == 1
+
+
+def test_everything_goes_with_the_set() -> None:
+    bench = made("a", "b")
+    bench.api.delete(Request(DAEMON_SET, "default", "web"))
+    bench.run_pods()
+    assert bench.names() + bench.names(CONTROLLER_REVISION) == []
