@@ -17,7 +17,7 @@ from aioquic.quic.connection import QuicConnection
 from dns_client import framed, packet
 from encrypted_server import Encrypted, doq_client, encrypted
 from fake_api import until
-from fake_upstream import fake_server
+from fake_upstream import Silent, fake_server
 
 from kdns.dnsserver.io.encrypted import quic
 from kdns.dnsserver.io.stream import StreamConnection
@@ -63,7 +63,7 @@ def are_freed(seen: Seen) -> bool:
 @asynccontextmanager
 async def serving(folder: Path, options: str = "") -> AsyncIterator[tuple[Encrypted, ClientMemory]]:
     """A server of names of which those below late.test wait for an upstream without answers."""
-    async with fake_server(lambda _: []) as upstream:
+    async with fake_server(udp=Silent(), tcp=Silent()) as upstream:
         directives = f"forward late.test 127.0.0.1:{upstream.port}\nwhoami"
         async with encrypted(folder, options, directives) as made:
             yield made, made.server._listeners._clients.memory  # noqa: SLF001 - what evicts connections
