@@ -136,6 +136,7 @@ class NodeProxy:
         connections = Connections(ConnectionKind.NODE_SITES)
         service_health = ServiceHealthServers(self.state, self.name, health, events, connections)
         sync_runner.subscribers += [conntrack.synced, service_health.synced, events.synced]
+        sync_runner.on_rejected = events.rejected
         sync_runner.subscribers.append(lambda _: self.established.set())
         if chosen.fallback:
             events.warn_node(FALLBACK, chosen.fallback)

@@ -10,7 +10,7 @@ import asyncio
 import errno
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -41,7 +41,7 @@ async def run_program(
     stdin: int = NO_INPUT,
     limit_s: float = LIMIT_S,
     output_bytes: int = 0,
-    started: Callable[[int], Awaitable[None]] | None = None,
+    started: Callable[[int], None] | None = None,
 ) -> Completed:
     """Runs a program, killed with those that it started for more than `output_bytes` or `limit_s`: OSError.
 
@@ -64,7 +64,7 @@ async def run_program(
     try:
         async with asyncio.timeout(limit_s) as limit:
             if started:
-                await started(process.pid)
+                started(process.pid)
             output, errors = await asyncio.gather(
                 _read(process.stdout, output_bytes, is_whole=True), _read(process.stderr, ERROR_BYTES, is_whole=False)
             )

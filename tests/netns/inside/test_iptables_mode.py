@@ -20,12 +20,10 @@ from kdns.cluster.state import AnyChange, State
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES
 from kdns.netlink.xtables import Backend
-from kdns.proxy.iptables.base_chains import Features
 from kdns.proxy.iptables.io import proxier as module
 from kdns.proxy.iptables.io import start as floors
 from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET, remove_chains
 from kdns.proxy.iptables.io.mode import MODE
-from kdns.proxy.iptables.io.monitor import SizeMonitor
 from kdns.proxy.iptables.io.programs import Programs, installed, preferred_backend
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.mode import IPTABLES
@@ -161,7 +159,10 @@ OF_OTHERS: Final = (
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_others_flush_is_written_again(loop: asyncio.AbstractEventLoop, backend: Backend) -> None:
+def test_what_others_flush_is_written_again(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, backend: Backend
+) -> None:
+    monkeypatch.setattr(module, "POLL_S", 0.2)
     proxier, known = started(loop, backend), state(objects())
 
     async def heal() -> None:
@@ -188,36 +189,6 @@ def test_what_others_flush_is_written_again(loop: asyncio.AbstractEventLoop, bac
                             with suppress(AssertionError) if "-X" in line else ExitStack():
                                 run(f"iptables-{backend} {line}")
                         await until(lambda: saved(backend) == whole, what)
-            finally:
-                work.cancel()
-                await asyncio.gather(work, return_exceptions=True)
-
-    loop.run_until_complete(heal())
-
-
-def test_what_was_changed_together_with_a_sync_is_noticed_too(
-    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another program waits for the lock that ours holds: sizes are read when both have ended."""
-
-    async def compare(_self: object) -> None:
-        pass
-
-    monkeypatch.setattr(SizeMonitor, "_compare", compare)
-    monkeypatch.setattr(module, "VERIFY_S", 0.1)
-    proxier, known = started(loop, "legacy"), state(objects())
-
-    async def heal() -> None:
-        runner = SyncRunner(known, proxier, lambda: (NODE_VIEW, IN_MODE), SyncTiming(0.0), kinds=frozenset())
-        with proxier.watch(runner.foreign_change):
-            work = asyncio.create_task(runner.run())
-            try:
-                await runner.established.wait()
-                runner.changed(changed(known, objects("p1")))
-                await until(lambda: not runner.stats.endpoints.pending)
-                run("iptables-legacy -t nat -F OUTPUT")
-                await until(lambda: runner.stats.foreign_changes > 0, "it is noticed")
-                await until(lambda: "KUBE-SERVICES" in run("iptables-legacy -t nat -S OUTPUT"), "it is repaired")
             finally:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
@@ -325,24 +296,24 @@ class Refused(Tables):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_only_the_kernel_refuses_is_left_out(
+def test_while_the_kernel_refuses_something_the_rules_of_before_stay(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, backend: Backend
 ) -> None:
     monkeypatch.setattr(module, "Tables", Refused)
-    known = state(objects(count=6), service(7, endpoints(7, *ENDS), sessionAffinity="ClientIP"))
-    programs = loop.run_until_complete(installed())[backend]
-    proxier = IptablesProxier(programs, FAMILIES, Features(chains_per_section=20 if backend == "nft" else 0))
+    known, proxier = state(objects(count=6)), started(loop, backend)
 
     async def find() -> None:
         runner = SyncRunner(known, proxier, lambda: (NODE_VIEW, IN_MODE), SyncTiming(0.0), kinds=frozenset())
         work = asyncio.create_task(runner.run())
         try:
-            await until(runner.established.is_set, "the others are served")
-            assert set(runner.rejected) == {("shop", "s7")}
-            runner.changed(changed(known, [*service(8, endpoints(8, *ENDS), sessionAffinity="ClientIP")]))
-            await until(lambda: len(runner.rejected) == 2, "it is found after a change too")
+            await until(runner.established.is_set, "rules are written")
+            before = saved(backend)
+            runner.changed(changed(known, [*service(7, endpoints(7, *ENDS), sessionAffinity="ClientIP")]))
+            await until(lambda: runner.stats.failures > 1, "it is tried again")
+            assert saved(backend) == before
+            assert set(runner.rejected) == ({("shop", "s7")} if backend == "nft" else set())
             runner.changed(changed(known, [*service(7, endpoints(7, *ENDS))]))
-            await until(lambda: len(runner.rejected) == 1 and not runner.stats.services.pending, "it is served again")
+            await until(lambda: not (runner.rejected or runner.stats.services.pending), "it is served")
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
@@ -445,7 +416,7 @@ def test_an_error_has_the_line_that_is_wrong(loop: asyncio.AbstractEventLoop, ba
     with pytest.raises(ApplyError, match="-A MINE -p nonsense -j ACCEPT"):
         loop.run_until_complete(programs.restore("IPv4", text))
     with pytest.raises(ApplyError, match="-A MINE -p nonsense -j ACCEPT"):
-        loop.run_until_complete(programs.restore("IPv6", text, is_test=True))
+        loop.run_until_complete(programs.restore("IPv6", text))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

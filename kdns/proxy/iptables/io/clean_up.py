@@ -26,7 +26,7 @@ from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
 from kdns.netlink.xtables import Backend
 from kdns.proxy.iptables.base_chains import OWNER
-from kdns.proxy.iptables.io.programs import BACKENDS, KUBELETS, TRIAL, Programs, installed, rule_words
+from kdns.proxy.iptables.io.programs import BACKENDS, CHECK, KUBELETS, Programs, installed, rule_words
 from kdns.proxy.iptables.names import (
     CANARY,
     FILTER,
@@ -107,7 +107,7 @@ def is_proxys(table: str, chain: str) -> bool:
         chain in FIXED.get(table, ())
         or chain in IPVS_CHAINS.get(table, ())
         or chain in RELAY_CHAINS.get(table, ())
-        or (table in FIXED and chain.startswith(TRIAL))
+        or (table in FIXED and chain == CHECK)
         or (table == NAT and (is_service_chain(chain) or chain == FIREWALL or chain.startswith(_OLD)))
     )
 

@@ -2,8 +2,7 @@
 our chains, or the jumps to them, counts.
 
 The back end nft reports every transaction, with the port of its author's netlink socket; our programs are known by
-theirs. The back end legacy reports nothing, so sizes of tables are compared every few seconds, and the number of rules
-in each chain where they differ.
+theirs. The back end legacy reports nothing; there the proxier compares the sizes of tables.
 
 Differs: kube-proxy looks every 30 s whether a chain of table mangle is there. It does not notice a flush of nat alone,
 or of a Service's chain, until a full sync is due for other reasons.
@@ -13,12 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from kdns import logs
-from kdns.net import Family
-from kdns.netlink.io import xtables
 from kdns.netlink.io.transactions import TransactionSocket
 from kdns.netlink.protocol import ADDRESS_FAMILY, NFGENMSG, Message, attributes, text_of
 from kdns.netlink.transactions import Author, TransactionReader
@@ -31,12 +27,10 @@ from kdns.netlink.uapi import (
     NFTA_RULE_CHAIN,
     NFTA_TABLE_NAME,
 )
-from kdns.netlink.xtables import TableSize, chains_in
+from kdns.netlink.xtables import chains_in
 from kdns.proxy.iptables.io import programs
 from kdns.proxy.iptables.names import FILTER, FIREWALL, FIXED, NAT, is_service_chain
-from kdns.runtime.tasks import restarted
 
-POLL_S: Final = 1.0
 _BURST: Final = 64
 """Datagrams that are read before others of this event loop have their turn."""
 _ROOM_BYTES: Final = 1 << 23
@@ -106,7 +100,7 @@ class TransactionMonitor:
             self._socket.close()
             self._socket = None
 
-    def _program(self, _family: Family, pid: int, runs: bool) -> None:
+    def _program(self, pid: int, runs: bool) -> None:
         """An own program is about to start, runs, or has ended. Its port is its id, which a new process may get.
 
         Programs run one at a time.
@@ -142,63 +136,3 @@ class TransactionMonitor:
             self._look()
         if foreign:
             self._changed(str(foreign[-1]))
-
-
-class SizeMonitor:
-    """Calls `look` at the start, and when tables of iptables-legacy are not as an own program left them.
-
-    It lives in one event loop. Sizes are read in threads: the kernel lets nobody read them while a large table is read
-    or replaced.
-    """
-
-    def __init__(self, families: tuple[Family, ...], look: Callable[[], None]) -> None:
-        self._families, self._look = families, look
-        self._sizes: dict[tuple[Family, str], TableSize] | None = None
-        """None until they have been read."""
-        self._turn = asyncio.Lock()
-        """Held while sizes are read, so that what was read later is kept."""
-        self._changing: set[Family] = set()
-        """Those whose tables an own program is changing: it commits them before it ends."""
-        self._work: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        programs.observers.append(self._program)
-        self._work = restarted(self._poll, "look at sizes of tables")
-
-    def close(self) -> None:
-        programs.observers.remove(self._program)
-        if self._work:
-            self._work.cancel()
-
-    async def _program(self, family: Family, pid: int, runs: bool) -> None:
-        """An own program is about to start, or has left its family's tables as they are now."""
-        if not pid and runs:
-            await self._compare()
-            self._changing.add(family)
-        elif not runs:
-            async with self._turn:
-                self._changing.discard(family)
-                self._sizes = (self._sizes or {}) | await asyncio.to_thread(self._current, family)
-
-    async def _poll(self) -> None:
-        while True:
-            await self._compare()
-            await asyncio.sleep(POLL_S)
-
-    async def _compare(self) -> None:
-        async with self._turn:
-            before = self._sizes
-            unknown = {key: size for key, size in (before or {}).items() if key[0] in self._changing}
-            found = await asyncio.to_thread(self._current)
-            self._sizes = {key: size for key, size in found.items() if key[0] not in self._changing} | unknown
-        if before != self._sizes:
-            self._look()
-
-    def _current(self, *families: Family) -> dict[tuple[Family, str], TableSize]:
-        found = {}
-        for family in families or self._families:
-            for table in xtables.legacy_tables(family):
-                if table in FIXED:
-                    with suppress(OSError):
-                        found[family, table] = xtables.legacy_size(family, table)
-        return found

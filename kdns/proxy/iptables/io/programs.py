@@ -10,10 +10,9 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from sys import maxsize
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -55,35 +54,24 @@ _LEGACY_NEEDS: Final = (
 _NOT_PERMITTED: Final = re.compile("Operation not permitted|Permission denied|you must be root")
 _BUSY: Final = re.compile("xtables lock|Cannot allocate memory|No buffer space|Resource temporarily unavailable")
 _NO_CHAIN: Final = "No chain/target/match by that name"
-_OURS: Final = "KUBE-"
-TRIAL: Final = "KDNS-"
-"""Prefix of trial chains, which show whether the kernel accepts their rules. No rule of others leads there."""
-_DECLARED: Final = re.compile(r"^([*:])(\S+)", re.MULTILINE)
-_DELETED_AT_ONCE: Final = 500
-_PROBE: Final = (
-    "*nat",
-    ":KDNS-CHECK - [0:0]",
-    '-A KDNS-CHECK -m comment --comment "a rule of each kind" -m statistic --mode random --probability 0.5 -j RETURN',
-    "-A KDNS-CHECK -m addrtype --dst-type LOCAL -j MARK --set-xmark 0x4000/0x4000",
-    "-A KDNS-CHECK -m mark --mark 0x4000/0x4000 -j MASQUERADE --random-fully",
-    "COMMIT",
-    "*filter",
-    ":KDNS-CHECK - [0:0]",
-    "-A KDNS-CHECK -m conntrack --ctstate NEW -j REJECT",
-    "COMMIT",
-)
-_END_OF_PROBE: Final = tuple(
-    line for table in ("nat", "filter") for line in (f"*{table}", ":KDNS-CHECK - [0:0]", "-X KDNS-CHECK", "COMMIT")
-)
+CHECK: Final = "KDNS-CHECK"
+"""A chain whose rules show what the kernel accepts. No rule of others leads there."""
+_EACH_KIND: Final = {
+    "nat": (
+        f'-A {CHECK} -m comment --comment "a rule of each kind" -m statistic --mode random --probability 0.5 -j RETURN',
+        f"-A {CHECK} -m addrtype --dst-type LOCAL -j MARK --set-xmark 0x4000/0x4000",
+        f"-A {CHECK} -m mark --mark 0x4000/0x4000 -j MASQUERADE --random-fully",
+    ),
+    "filter": (f"-A {CHECK} -m conntrack --ctstate NEW -j REJECT",),
+}
 
 log = logs.get(__name__)
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
-observers: list[Callable[[Family, int, bool], Awaitable[None] | None]] = []
-"""Called for each program of this process that changes a family's rules: with 0 and True before it is started, with its
-id and True when it runs, and with its id, 0 if it could not be started, and False when it has ended. What an
-observer returns is awaited."""
+observers: list[Callable[[int, bool], None]] = []
+"""Called for each program of this process that changes rules: with 0 and True before it is started, with its id and
+True when it runs, and with its id, 0 if it could not be started, and False when it has ended."""
 
 
 class Result(NamedTuple):
@@ -107,46 +95,43 @@ class Programs:
     version: Version
     suffix: str
 
-    async def restore(self, family: Family, text: str, *, is_test: bool = False) -> None:
+    async def restore(self, family: Family, text: str) -> None:
         """Runs iptables-restore --noflush; ApplyError, with the line at fault, where it fails.
 
         BusyError where it could not be asked: it was ended, or another program held the lock for too long.
         It is carried out to its end even when the calling task is cancelled, which takes effect then; but after
         PATIENCE_S more the program is killed. A table is committed as a whole or not at all.
         """
-        await uninterrupted(self._restore(family, text, is_test=is_test), patience_s=PATIENCE_S)
+        await uninterrupted(self._restore(family, text), patience_s=PATIENCE_S)
 
-    async def _restore(self, family: Family, text: str, *, is_test: bool) -> None:
-        argv = self._argv(family, "-restore", *_WAIT, "--noflush", *(("--test",) if is_test else ()))
+    async def _restore(self, family: Family, text: str) -> None:
+        argv = self._argv(family, "-restore", *_WAIT, "--noflush")
         descriptor = os.memfd_create("iptables")
         try:
             await asyncio.to_thread(_fill, descriptor, text)
             async with _turn():
-                result = await _run(argv, descriptor, changes=None if is_test else family)
+                result = await _run(argv, descriptor)
         finally:
             os.close(descriptor)
         if result.code:
             raise (BusyError if result.is_busy else ApplyError)(argv, await asyncio.to_thread(_reason, result, text))
 
-    async def check(self, family: Family, text: str) -> str:
-        """Returns why the program or the kernel would refuse a restore of chains of proxies, "" if neither would.
+    async def check(self, family: Family, rules: Mapping[str, Sequence[str]]) -> str:
+        """Returns why the program or the kernel refuses rules, by table, "" if neither does; BusyError if unknown.
 
-        The program finds wrong arguments without the kernel. What kernels lack, such as the match of an affinity, is
-        only seen when the chains are made: they get other names, to which nothing leads, and are removed.
+        They are those of a chain KDNS-CHECK, to which nothing leads, and which is removed.
         """
-        made, removal = await asyncio.to_thread(_trial, text, _DELETED_AT_ONCE if self.backend == "nft" else maxsize)
+        made = [line for table, of_table in rules.items() for line in _section(table, *of_table)]
+        removal = [line for table in rules for line in _section(table, f"-X {CHECK}")]
         try:
-            await self.restore(family, text, is_test=True)
-            try:
-                await self.restore(family, made + removal)
-            except ApplyError:
-                with suppress(ApplyError):
-                    await self.restore(family, removal)
-                raise
+            await self.restore(family, "\n".join((*made, "")))
         except BusyError:
             raise
         except ApplyError as error:
-            return error.stderr.replace(TRIAL, _OURS)
+            return error.stderr
+        finally:
+            with suppress(ApplyError):
+                await self.restore(family, "\n".join((*removal, "")))
         return ""
 
     async def has(self, family: Family, jump: Jump) -> bool:
@@ -180,19 +165,14 @@ class Programs:
         reason = ""
         for _ in range(_PROBES):
             try:
-                await self.restore(family, "\n".join((*_PROBE, "")))
+                reason = await self.check(family, _EACH_KIND)
             except BusyError as error:
                 reason = error.stderr
                 log.warning("iptables is busy", family=family, reason=reason)
                 await asyncio.sleep(_PAUSE_S)
-                continue
-            except ApplyError as error:
-                return f"{_NAME[family]}{self.suffix}: {error.stderr}"
-            finally:
-                with suppress(ApplyError):
-                    await self.restore(family, "\n".join((*_END_OF_PROBE, "")))
-            return ""
-        return f"{_NAME[family]}{self.suffix}: {reason}"
+            else:
+                break
+        return reason and f"{_NAME[family]}{self.suffix}: {reason}"
 
     def _argv(self, family: Family, kind: str, *arguments: str) -> tuple[str, ...]:
         name = f"{_NAME[family]}{self.suffix}{kind}"
@@ -297,7 +277,7 @@ def _fill(descriptor: int, text: str) -> None:
     os.lseek(descriptor, 0, os.SEEK_SET)
 
 
-async def _run(argv: tuple[str, ...], restored: int = NO_INPUT, *, changes: Family | None = None) -> Result:
+async def _run(argv: tuple[str, ...], restored: int = NO_INPUT) -> Result:
     """Runs a program; ApplyError if it cannot be started, BusyError if it does not end.
 
     One that restores a file reads it from `restored`, and what it prints is not read.
@@ -306,44 +286,28 @@ async def _run(argv: tuple[str, ...], restored: int = NO_INPUT, *, changes: Fami
     limit_s, output_bytes = (RESTORE_S, 0) if is_restore else (LIMIT_S, OUTPUT_BYTES)
     pid = 0
 
-    async def started(process_id: int) -> None:
+    def started(process_id: int) -> None:
         nonlocal pid
         pid = process_id
-        await tell(pid, True)
+        tell(runs=True)
 
-    async def tell(pid: int, runs: bool) -> None:
-        if changes:
-            for observer in tuple(observers):
-                if work := observer(changes, pid, runs):
-                    await work
+    def tell(*, runs: bool) -> None:
+        for observer in tuple(observers) if is_restore else ():
+            observer(pid, runs)
 
-    await tell(0, True)
+    tell(runs=True)
     try:
         done = await run_program(argv, stdin=restored, limit_s=limit_s, output_bytes=output_bytes, started=started)
     except OSError as error:
         is_missing = isinstance(error, FileNotFoundError | PermissionError)
         raise (ApplyError if is_missing else BusyError)(argv, str(error)) from error
     finally:
-        await tell(pid, False)
+        tell(runs=False)
     return Result(done.code, done.output.decode(errors="replace"), done.errors.decode(errors="replace").strip())
 
 
-def _trial(text: str, at_once: int) -> tuple[str, str]:
-    """Returns a restore with other names of chains, and the one that removes them, whether they are there or not."""
-    made = text.replace(_OURS, TRIAL)
-    chains: dict[str, dict[str, None]] = {}
-    for kind, name in _DECLARED.findall(made):
-        if kind == "*":
-            own = chains.setdefault(name, {})
-        else:
-            own[name] = None
-    lines: list[str] = []
-    for command in (":{} - [0:0]", "-X {}"):
-        for table, names in chains.items():
-            each = [command.format(name) for name in names]
-            for start in range(0, len(each), at_once):
-                lines += (f"*{table}", *each[start : start + at_once], "COMMIT")
-    return made, "\n".join((*lines, ""))
+def _section(table: str, *lines: str) -> tuple[str, ...]:
+    return (f"*{table}", f":{CHECK} - [0:0]", *lines, "COMMIT")
 
 
 def _reason(result: Result, text: str = "") -> str:

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
 
 from kdns import logs
-from kdns.cluster.objects import Key
 from kdns.errors import ApplyError, BusyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
+from kdns.netlink.xtables import TableSize
 from kdns.proxy.iptables.base_chains import JUMPS, Features, serves_loopback
 from kdns.proxy.iptables.expected import ExpectedRules
 from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET, delete_chains, marked, remove_chains
 from kdns.proxy.iptables.io.counters import IptablesCounters
-from kdns.proxy.iptables.io.monitor import SizeMonitor, TransactionMonitor
+from kdns.proxy.iptables.io.monitor import TransactionMonitor
 from kdns.proxy.iptables.io.programs import Programs, rule_words
 from kdns.proxy.iptables.names import FIXED, NAT, is_service_chain
-from kdns.proxy.iptables.rejections import (
-    RejectionSearch,
-    differences_without,
-    plan_of,
-    plan_without,
-    planned_services,
-)
 from kdns.proxy.iptables.rules import Jump, inserted
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.node.io.host_settings import set_sysctl
@@ -40,22 +32,21 @@ from kdns.runtime.tasks import restarted
 log = logs.get(__name__)
 
 _TABLES: Final = tuple(FIXED)
-BISECT_BUDGET_S: Final = 5.0
-"""How long Services are checked before those that the kernel accepts are served."""
+POLL_S: Final = 5.0
+"""How often the sizes of tables of iptables-legacy are looked at: the kernel does not tell who changes them."""
 COMPARE_ATTEMPTS: Final = 5
 LOOK_AGAIN_S: Final = 10.0
-VERIFY_S: Final = 10.0
-"""How long after a change of rules the kernel is looked at, where it does not tell who changes them."""
+_SERVICE: Final = re.compile(r'--comment "([^/ "]+)/([^:/ "]+)')
+"""The Service that a rule's comment names."""
 _TABLE_OR_DELETION: Final = re.compile(r"^(\*|-X )(\S+)\n", re.MULTILINE)
 
 
 class IptablesProxier(KernelMode):
     """The proxier of mode iptables, in the families whose rules the kernel takes.
 
-    Services that the kernel rejects are left out until they change, or until the next full sync; all others are served.
+    While the kernel rejects rules, those of the last sync stay.
 
     Differs: jumps are made after the chains that they lead to have their rules, so no packet meets half a ruleset.
-    kube-proxy syncs nothing as long as the kernel rejects anything.
     """
 
     name = "iptables"
@@ -65,17 +56,14 @@ class IptablesProxier(KernelMode):
         programs: Programs,
         families: tuple[Family, ...] = FAMILIES,
         features: Features | None = None,
-        *,
-        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self._now_s = now_s
         self._programs, self._families, self._features = programs, families, features or Features()
         self._tables: dict[Family, Tables] = {}
         self._expected: dict[Family, ExpectedRules] = {}
         self._syncs = 0
-        self._verify: Callable[[], None] | None = None
-        self._verification: asyncio.TimerHandle | None = None
+        self._sizes: dict[tuple[Family, str], TableSize] = {}
+        """Of tables of iptables-legacy, at the last look."""
         self._has_set_sysctl = False
         self._sysctl_reason = ""
         self.counters = IptablesCounters(self._expected)
@@ -83,51 +71,22 @@ class IptablesProxier(KernelMode):
 
     async def sync_full(self, plan: Plan) -> None:
         """Writes every chain, and adds the jumps that are not there. Clients with affinity keep their endpoints."""
+        async with self._syncing():
+            for family in self._families:
+                await self._sync_full(plan.of(family))
+
+    @asynccontextmanager
+    async def _syncing(self) -> AsyncIterator[None]:
         async with self._turn:
             self._syncs += 1
-            await self._sync_whole(plan)
-        if self._verify:
-            self._verify()
-
-    async def _sync_whole(self, plan: Plan) -> None:
-        try:
-            await self._write(plan)
-        except BusyError:
-            raise
-        except ApplyError:
-            if not await self._write_accepted(plan):
+            try:
+                yield
+            except BusyError:
                 raise
-        else:
+            except ApplyError as error:
+                self.rejected = {(named[1], named[2]): error.stderr for named in _SERVICE.finditer(error.stderr)}
+                raise
             self.rejected = {}
-
-    async def _write_accepted(self, plan: Plan) -> bool:
-        """Finds the Services that the kernel rejects, and writes the others: every BISECT_BUDGET_S what is accepted.
-
-        Returns False if the error is not of some Services: the kernel rejects a plan without any, each, or none.
-        """
-
-        async def check(services: Sequence[Key]) -> str:
-            return await self._rejection(plan, services)
-
-        services = planned_services(plan)
-        if await self._rejection(plan, ()):
-            return False
-        search, rejected = RejectionSearch(services), dict[Key, str]()
-        while search.undecided:
-            until_s = self._now_s() + BISECT_BUDGET_S
-            decisions = await search.decide(check, lambda until_s=until_s: self._now_s() >= until_s)  # type: ignore[misc]
-            rejected |= decisions.rejected
-            undecided = search.undecided
-            if len(rejected) in {0, len(services)} and not undecided:
-                return False
-            if decisions.accepted:
-                await self._write(plan_without(plan, {*rejected, *undecided}))
-        self.rejected = rejected
-        return True
-
-    async def _write(self, plan: Plan) -> None:
-        for family in self._families:
-            await self._sync_full(plan.of(family))
 
     async def _sync_full(self, family_plan: FamilyPlan) -> None:
         family = family_plan.family
@@ -166,44 +125,13 @@ class IptablesProxier(KernelMode):
         return [jump for jump in unlisted if not await self._programs.has(family, jump)]
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
-        """Writes the chains of Service ports that differ, and single rules of the chains that all of them share.
-
-        Where the kernel now accepts a Service that it has rejected, everything is written.
-        """
-        async with self._turn:
-            self._syncs += 1
-            left_out = self.rejected
-            if left_out and await self._is_any_accepted(plan, differences):
-                await self._sync_whole(plan)
-            elif left_out:
-                await self._write_changes(plan_without(plan, left_out), differences_without(differences, left_out))
-            else:
-                await self._write_changes(plan, differences)
-        if self._verify and self._verification is None:
-            self._verification = asyncio.get_running_loop().call_later(VERIFY_S, self._verify_change)
-
-    async def _is_any_accepted(self, plan: Plan, differences: Mapping[Family, Difference]) -> bool:
-        """Checks the rejected Services that have changed; returns whether the kernel now accepts one of them."""
-        changed = {name[:2] for each in differences.values() for name in each.ports} & self.rejected.keys()
-        retried = changed.intersection(planned_services(plan))
-        rejected = {key: reason for key, reason in self.rejected.items() if key not in changed}
-        for key in retried:
-            if reason := await self._rejection(plan, (key,)):
-                rejected[key] = reason
-        self.rejected = rejected
-        return not retried <= rejected.keys()
-
-    async def _write_changes(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
-        for family, tables in self._tables.items():
-            if differences[family]:
-                text = await asyncio.to_thread(tables.follow, plan.of(family), differences[family])
-                if text:
-                    await self._restore(family, text, is_partial=True)
-
-    def _verify_change(self) -> None:
-        self._verification = None
-        if self._verify:
-            self._verify()
+        """Writes the chains of Service ports that differ, and single rules of the chains that all of them share."""
+        async with self._syncing():
+            for family, tables in self._tables.items():
+                if differences[family]:
+                    text = await asyncio.to_thread(tables.follow, plan.of(family), differences[family])
+                    if text:
+                        await self._restore(family, text, is_partial=True)
 
     async def _restore(self, family: Family, text: str, *, is_partial: bool = False) -> None:
         expected = self._expected.setdefault(family, ExpectedRules()) if is_partial else ExpectedRules()
@@ -236,44 +164,30 @@ class IptablesProxier(KernelMode):
             log.warning("node ports are not at 127.0.0.1", reason=reason, expected=expected)
         self._sysctl_reason = reason
 
-    async def _rejection(self, plan: Plan, services: Container[Key]) -> str:
-        """Returns why iptables-restore or the kernel would reject a plan of these Services; BusyError if unknown."""
-        some = plan_of(plan, services)
-        for family in self._families:
-            text = await asyncio.to_thread(Tables(some.of(family), self._features).whole, {})
-            if reason := await self._programs.check(family, text):
-                return reason
-        return ""
-
     @contextmanager
     def watch(self, changed: ForeignChange) -> Iterator[None]:
         """Notices foreign changes of our chains, and of the jumps to them."""
         unclear = asyncio.Event()
-        look = unclear.set
-        monitor: TransactionMonitor | SizeMonitor
+        monitor = TransactionMonitor(changed, unclear.set)
         if self._programs.backend == "nft":
-            monitor = TransactionMonitor(changed, look)
-        else:  # what changes between the end of a restore and the reading of sizes is not seen in the sizes
-            monitor, self._verify = SizeMonitor(self._families, look), look
-        monitor.start()
+            monitor.start()
         looking = restarted(lambda: self._look_when(unclear, changed), "look at rules")
         try:
             yield
         finally:
             looking.cancel()
-            self._verify = None
-            if self._verification:
-                self._verification.cancel()
-                self._verification = None
             monitor.close()
 
     async def _look_when(self, unclear: asyncio.Event, changed: ForeignChange) -> None:
         """Compares the rules whenever they may have changed, until the comparison succeeds."""
         reason = ""
         while True:
-            await unclear.wait()
-            unclear.clear()
             try:
+                if self._programs.backend == "legacy":
+                    await self._other_sizes()
+                else:
+                    await unclear.wait()
+                unclear.clear()
                 await self._look(changed)
             except (ApplyError, OSError) as error:
                 if reason != str(error):
@@ -281,8 +195,24 @@ class IptablesProxier(KernelMode):
                 reason = str(error)
                 await asyncio.sleep(LOOK_AGAIN_S)
                 unclear.set()
+                self._sizes = {}
             else:
                 reason = ""
+
+    async def _other_sizes(self) -> None:
+        """Returns when tables of iptables-legacy have other sizes than at the last look, also by a sync of our own."""
+        before = self._sizes
+        while self._sizes == before:
+            await asyncio.sleep(POLL_S)
+            self._sizes = await asyncio.to_thread(self._current_sizes)
+
+    def _current_sizes(self) -> dict[tuple[Family, str], TableSize]:
+        sizes = {}
+        for family in self._families:
+            for table in FIXED.keys() & set(xtables.legacy_tables(family)):
+                with suppress(OSError):
+                    sizes[family, table] = xtables.legacy_size(family, table)
+        return sizes
 
     async def _look(self, changed: ForeignChange) -> None:
         """Compares what the kernel has with what it should have, again where a sync came in between."""

@@ -12,7 +12,7 @@ from kdns import logs
 from kdns.errors import ApplyError
 from kdns.netlink.io import nfacct
 from kdns.proxy.iptables.base_chains import INVALID_PACKETS, LOCALHOST_PACKETS, Features
-from kdns.proxy.iptables.io.programs import Programs, choose, families
+from kdns.proxy.iptables.io.programs import CHECK, Programs, choose, families
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.settings.settings import Settings
 
@@ -20,16 +20,6 @@ _LIBERAL: Final = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
 _SWITCH_INTERVAL_S: Final = 0.001
 """How long a thread that makes the text of a restore keeps the interpreter while the event loop waits."""
 _CHAINS_PER_SECTION: Final = {"nft": 2000, "legacy": 0}
-_COUNTING: Final = """*filter
-:KDNS-CHECK - [0:0]
--A KDNS-CHECK -m nfacct --nfacct-name {name} -j DROP
-COMMIT
-*filter
-:KDNS-CHECK - [0:0]
--X KDNS-CHECK
-COMMIT
-"""
-
 log = logs.get(__name__)
 
 
@@ -60,7 +50,7 @@ async def _counts_by_name(programs: Programs) -> bool:
     """Returns whether rules may count by nfacct; the counters are made."""
     try:
         await asyncio.to_thread(nfacct.ensure_counters, (INVALID_PACKETS, LOCALHOST_PACKETS))
-        await programs.restore("IPv4", _COUNTING.format(name=INVALID_PACKETS))
+        rule = f"-A {CHECK} -m nfacct --nfacct-name {INVALID_PACKETS} -j DROP"
+        return not await programs.check("IPv4", {"filter": (rule,)})
     except (ApplyError, OSError):
         return False
-    return True

@@ -16,7 +16,7 @@ from kdns.netlink.io.ipvs import Ipvs, ipvs
 from kdns.netlink.ipset import SetType
 from kdns.netlink.ipvs import Operation, ServerOptions, Verb, VirtualServerKey
 from kdns.proxy.iptables.io import programs
-from kdns.proxy.iptables.io.programs import Programs
+from kdns.proxy.iptables.io.programs import CHECK, Programs
 from kdns.proxy.ipvs.io import link, sysctls
 from kdns.proxy.ipvs.io.sets import TRIAL
 from kdns.proxy.ipvs.sets import HASH_IP_PORT, TYPES
@@ -30,11 +30,8 @@ _DUMMY: Final = VirtualServerKey("198.51.100.0", 20000, "TCP")
 """A virtual server that nobody asks (RFC 5737); kube-proxy tries with the same."""
 _IPSET_PROTOCOL: Final = 6
 _RULES: Final = (
-    "*filter",
-    ":KUBE-CHECK - [0:0]",
-    f"-A KUBE-CHECK -m set --match-set {TRIAL} dst,dst -j RETURN",
-    f"-A KUBE-CHECK -m ipvs --vaddr {_DUMMY.address} --vproto tcp --vport {_DUMMY.port} -j DROP",
-    "COMMIT",
+    f"-A {CHECK} -m set --match-set {TRIAL} dst,dst -j RETURN",
+    f"-A {CHECK} -m ipvs --vaddr {_DUMMY.address} --vproto tcp --vport {_DUMMY.port} -j DROP",
 )
 
 
@@ -112,7 +109,7 @@ async def _rules(found: Programs) -> str:
     """Returns why rules cannot match what is in a set, or what a virtual server has translated."""
     await asyncio.to_thread(_trial_set, is_wanted=True)
     try:
-        reason = await found.check("IPv4", "\n".join((*_RULES, "")))
+        reason = await found.check("IPv4", {"filter": _RULES})
     except BusyError:
         return ""  # another program holds the lock: the first sync tells
     finally:

@@ -14,6 +14,7 @@ from cachetools import TTLCache
 
 from kdns import logs
 from kdns.cluster.io.connection import Connection, RestStats
+from kdns.cluster.objects import Key
 from kdns.cluster.source import Source
 from kdns.cluster.watch import Timing
 from kdns.errors import ApiServerError, KubeconfigError
@@ -87,10 +88,13 @@ class EventRecorder:
         except asyncio.QueueFull:
             log.info("event not written", reason=f"{MAX_QUEUED} others wait for the API")
 
-    def synced(self, result: SyncResult) -> None:
-        """Records which Services are left out from now on, which do not get an address that they name, and limits."""
-        for (namespace, name), reason in islice(result.rejected.items(), MAX_LEFT_OUT):
+    def rejected(self, services: Mapping[Key, str]) -> None:
+        """Records which Services the kernel rejects rules of from now on."""
+        for (namespace, name), reason in islice(services.items(), MAX_LEFT_OUT):
             self.warn(namespace, name, LEFT_OUT, f"the kernel refuses its rules: {reason}")
+
+    def synced(self, result: SyncResult) -> None:
+        """Records which Services do not get an address that they name, and limits, from now on."""
         for ((namespace, name), front), reason in islice(result.refused.items(), MAX_LEFT_OUT):
             self.warn(namespace, name, REFUSED, f"this node does not serve {front} for it: {reason}")
         for (namespace, name), text in islice(result.limits, MAX_LEFT_OUT):

@@ -36,16 +36,14 @@ PlanInputs: TypeAlias = tuple[NodeView, ProxyConfig]
 class SyncResult:
     """The result of a sync: the plan, and the Services that were planned again.
 
-    `differences` are from the plan before, None after a full sync. `rejected` are Services that the kernel rejects from
-    now on, with the reason: what of them it does not take is left out. `refused` are the fronts that Services do not
-    get from now on, as in `Plan.refusals`, and `limits` what the mode does not do for Services from now on, as in
+    `differences` are from the plan before, None after a full sync. `refused` are the fronts that Services do not get
+    from now on, as in `Plan.refusals`, and `limits` what the mode does not do for Services from now on, as in
     `Plan.limits`.
     """
 
     plan: Plan
     services: Mapping[Key, None]
     differences: Mapping[Family, Difference] | None
-    rejected: Mapping[Key, str] = field(default_factory=dict)
     refused: Mapping[tuple[Key, str], str] = field(default_factory=dict)
     limits: Sequence[tuple[Key, str]] = ()
 
@@ -75,6 +73,8 @@ class SyncRunner:
         self._limits: Mapping[tuple[Key, str], None] = {}
         self.established = asyncio.Event()
         self.subscribers: list[Callable[[SyncResult], None]] = []
+        self.on_rejected: Callable[[Mapping[Key, str]], None] = lambda _: None
+        """Gets the Services that the kernel rejects from now on, with the reason, also if the sync failed."""
         self._plan_inputs, self._kinds, self._now_s = inputs, kinds, now_s
         self._planner: Planner | None = None
         self._pending: dict[Key, None] = {}
@@ -165,7 +165,16 @@ class SyncRunner:
             self.schedule.cancelled()
             raise
         finally:
+            self._note_rejected()
             self.stats.took(self._now_s() - started_s, is_full=step is Step.FULL)
+
+    def _note_rejected(self) -> None:
+        before, self.rejected = self.rejected, self.proxier.rejected
+        new = {key: reason for key, reason in self.rejected.items() if before.get(key) != reason}
+        for key, reason in new.items():
+            log.warning("rules of Service rejected", service="/".join(key), mode=self.proxier.name, reason=reason)
+        if new:
+            self.on_rejected(new)
 
     def _synced(self, result: SyncResult, started_s: float) -> None:
         """Notes and logs a sync, and tells the subscribers."""
@@ -180,8 +189,6 @@ class SyncRunner:
                 services=len(self.state.services) if is_full else len(result.services),
                 took_s=round(now_s - started_s, 4),
             )
-        for key, reason in result.rejected.items():
-            log.warning("Service left out of the rules", service="/".join(key), mode=self.proxier.name, reason=reason)
         self.established.set()
         for subscriber in self.subscribers:
             subscriber(result)
@@ -196,14 +203,12 @@ class SyncRunner:
             differences = self._planner.update(services)
             if any(differences.values()):
                 await self.proxier.sync_partial(self._planner.plan, differences)
-        rejected, self.rejected = self.rejected, self.proxier.rejected
         refused, self._refusals = self._refusals, self._planner.plan.refusals
         limited, self._limits = self._limits, self._planner.plan.limits
         return SyncResult(
             self._planner.plan,
             services,
             differences,
-            {key: reason for key, reason in self.rejected.items() if rejected.get(key) != reason},
             {key: reason for key, reason in self._refusals.items() if refused.get(key) != reason},
             [each for each in self._limits if each not in limited],
         )

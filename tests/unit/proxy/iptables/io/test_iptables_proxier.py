@@ -22,18 +22,17 @@ from kdns.netlink.io import nfacct, xtables
 from kdns.netlink.protocol import attribute, messages
 from kdns.netlink.transactions import Author, TransactionReader
 from kdns.netlink.xtables import TableContent, TableSize
-from kdns.proxy.iptables.base_chains import JUMPS, Features
+from kdns.proxy.iptables.base_chains import JUMPS
 from kdns.proxy.iptables.expected import ExpectedRules
 from kdns.proxy.iptables.io import clean_up, programs
 from kdns.proxy.iptables.io import proxier as module
 from kdns.proxy.iptables.io import start as floors
 from kdns.proxy.iptables.io.mode import MODE
-from kdns.proxy.iptables.io.monitor import SizeMonitor, TransactionMonitor, changes_rules
-from kdns.proxy.iptables.io.programs import Programs, choose, installed, rule_words
+from kdns.proxy.iptables.io.monitor import TransactionMonitor, changes_rules
+from kdns.proxy.iptables.io.programs import CHECK, Programs, choose, installed, rule_words
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.iptables.rules import inserted
-from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.state import ProxyState
@@ -111,22 +110,22 @@ async def test_who_changed_rules() -> None:
 
     arrive(5)
     assert said == ["by iptables (process 5)"]
-    monitor._program("IPv4", 0, True)
+    monitor._program(0, True)
     arrive(70)  # it may be the program that is being started
     assert said[1:] == []
-    monitor._program("IPv4", 70, True)
+    monitor._program(70, True)
     arrive(70)
     arrive(6)
     assert said[1:] == ["by iptables (process 6)"]
     queue.queued.append(Author("iptables", 70, 70))
-    monitor._program("IPv4", 70, False)
+    monitor._program(70, False)
     monitor._readable()
     assert said[2:] == []
     arrive(70)  # another process has that id now
     assert said[2:] == ["by iptables (process 70)"]
-    monitor._program("IPv4", 0, True)
+    monitor._program(0, True)
     arrive(8)
-    monitor._program("IPv4", 0, False)  # it could not be started
+    monitor._program(0, False)  # it could not be started
     monitor._readable()
     assert said[3:] == ["by iptables (process 8)"]
     queue.is_overrun, queue.is_empty = True, False
@@ -157,7 +156,7 @@ def test_transactions_of_own_programs_are_not_looked_at() -> None:
 
 
 async def test_sizes_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {(family, "nat"): TableSize(5, 1000) for family in FAMILIES}
+    sizes = {("IPv4", "nat"): TableSize(5, 1000)}
     monkeypatch.setattr(xtables, "legacy_tables", lambda _family: ["nat", "raw"])
 
     def size(family: Family, table: str) -> TableSize:
@@ -165,27 +164,14 @@ async def test_sizes_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
         return sizes[family, table]
 
     monkeypatch.setattr(xtables, "legacy_size", size)
-    looks: list[None] = []
-    monitor: Any = SizeMonitor(FAMILIES, lambda: looks.append(None))
-    await monitor._compare()
-    assert looks == [None]  # what others changed before the first reading is not in the sizes
-    looks.clear()
-    await monitor._compare()
-    assert not looks
-    await monitor._program("IPv4", 0, True)
+    monkeypatch.setattr(module, "POLL_S", 0.0)
+    proxier: Any = IptablesProxier(Programs("legacy", (1, 8, 9), "-legacy"), FAMILIES[:1])
+    await proxier._other_sizes()  # what others changed before the first look is not in the sizes
+    looking = asyncio.create_task(proxier._other_sizes())
+    await asyncio.sleep(0.01)
+    assert not looking.done()
     sizes["IPv4", "nat"] = TableSize(7, 1400)
-    await monitor._program("IPv4", 70, True)
-    await monitor._compare()  # the program has committed and not ended
-    await monitor._program("IPv4", 70, False)
-    await monitor._compare()
-    assert not looks
-    sizes["IPv6", "nat"] = TableSize(7, 1400)
-    await monitor._program("IPv4", 71, False)
-    await monitor._compare()
-    assert len(looks) == 1
-    sizes["IPv4", "nat"] = TableSize(5, 1000)
-    await monitor._program("IPv4", 0, True)
-    assert len(looks) == 2
+    await looking
 
 
 @pytest.mark.parametrize("changes", [0, 3])
@@ -402,31 +388,45 @@ async def test_a_sync_is_one_restore_and_then_the_jumps(
         await proxier.sync_full(empty)
 
 
-async def test_chains_are_tried_under_other_names(fake: Callable[..., FakePrograms]) -> None:
+async def test_rules_are_tried_where_nothing_leads(fake: Callable[..., FakePrograms]) -> None:
     made = fake("ip")
     nft = Programs("nft", (1, 8, 9), "-nft")
-    text = Tables(plan(ProxyState(), NodeView(), ProxyConfig(mode=IPTABLES)).ipv4, Features()).whole({})
-    assert await nft.check("IPv4", text) == ""
-    tested, tried = made.restored
-    renamed = tested.replace("KUBE-", "KDNS-")
-    assert tried.startswith(renamed)
-    removal = tried.removeprefix(renamed)
-    assert "KUBE-" not in removal
-    assert removal.count("\n:") == removal.count("\n-X ") == tested.count("\n:")
+    rule = f"-A {CHECK} -j RETURN"
+    assert await nft.check("IPv4", {"nat": (rule,), "filter": ()}) == ""
+    begin = f":{CHECK} - [0:0]\n"
+    removal = "".join(f"*{table}\n{begin}-X {CHECK}\nCOMMIT\n" for table in ("nat", "filter"))
+    assert made.restored == [f"*nat\n{begin}{rule}\nCOMMIT\n*filter\n{begin}COMMIT\n", removal]
     made.restored.clear()
-    made.answers = {
-        "--noflush": (4, "", "line 3: RULE_APPEND failed (No such file or directory): rule in chain KDNS-A")
-    }
-    made.answers = {"--test": (0, "", "")} | made.answers
-    reason = await nft.check("IPv4", text)
-    assert reason.startswith("line 3: RULE_APPEND failed (No such file or directory): rule in chain KUBE-A")
-    assert made.restored[-1] == removal
+    made.answers = {"restore": (4, "", "line 3: RULE_APPEND failed (No such file or directory)")}
+    assert (
+        await nft.check("IPv4", {"nat": (rule,)}) == f"line 3: RULE_APPEND failed (No such file or directory) ({rule})"
+    )
+    assert len(made.restored) == 2
     made.answers = {"restore": (1, "", "Another app is currently holding the xtables lock")}
     with pytest.raises(BusyError, match="holding the xtables lock"):
-        await nft.check("IPv4", text)
-    assert made.calls[-1] == "iptables-nft-restore -w 5 --noflush --test"
-    made.answers = {"--test": (2, "", "bad argument: line 3 failed")}
-    assert (await nft.check("IPv4", text)).startswith("bad argument")
+        await nft.check("IPv4", {"nat": (rule,)})
+
+
+@pytest.mark.parametrize(
+    ("errors", "wanted"),
+    [
+        ("line 3: RULE_APPEND failed (No such file or directory)", {("shop", "web")}),
+        ("Another app is currently holding the xtables lock", set()),
+        ("line 2 failed", set()),
+    ],
+)
+async def test_the_service_whose_rule_is_refused_is_named(
+    fake: Callable[..., FakePrograms], errors: str, wanted: set[tuple[str, str]]
+) -> None:
+    fake("ip").answers["restore"] = (1, "", errors)
+    proxier: Any = IptablesProxier(nft := Programs("nft", (1, 8, 9), "-nft"), FAMILIES[:1])
+    with pytest.raises(ApplyError):
+        async with proxier._syncing():
+            await nft.restore("IPv4", '*nat\n:A - [0:0]\n-A A -m comment --comment "shop/web:http" -m recent\n')
+    assert proxier.rejected.keys() == wanted
+    async with proxier._syncing():
+        pass
+    assert not proxier.rejected
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ async def test_chains_are_tried_under_other_names(fake: Callable[..., FakeProgra
 async def test_what_is_no_verdict_about_rules(fake: Callable[..., FakePrograms], answer: tuple[int, str, str]) -> None:
     fake("ip").answers["restore"] = answer
     with pytest.raises(BusyError):
-        await Programs("legacy", (1, 8, 9), "-legacy").check("IPv4", "*nat\n:KUBE-A - [0:0]\nCOMMIT\n")
+        await Programs("legacy", (1, 8, 9), "-legacy").check("IPv4", {"nat": ()})
 
 
 @pytest.mark.parametrize(
@@ -471,8 +471,8 @@ def test_arguments_of_listed_rules(rule: str, wanted: list[str]) -> None:
         ("filter", "KUBE-ROUTER-INPUT", False),
         ("filter", "KUBE-SVC-AAAAAAAAAAAAAAAA", False),
         ("raw", "KUBE-SERVICES", False),
-        ("nat", "KDNS-SVC-AAAAAAAAAAAAAAAA", True),
-        ("raw", "KDNS-SVC-AAAAAAAAAAAAAAAA", False),
+        ("nat", "KDNS-CHECK", True),
+        ("raw", "KDNS-CHECK", False),
     ],
 )
 def test_chains_of_proxies(table: str, chain: str, wanted: bool) -> None:

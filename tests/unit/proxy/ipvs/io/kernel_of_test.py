@@ -140,8 +140,7 @@ class ProgramsOfTest:
     content: dict[tuple[Family, str], TableContent] = field(default_factory=dict)
     is_broken: bool = False
 
-    async def restore(self, family: Family, text: str, *, is_test: bool = False) -> None:
-        assert not is_test
+    async def restore(self, family: Family, text: str) -> None:
         if self.is_broken:
             raise ApplyError(("iptables-restore",), "broken")
         self.kernel.done.append("restore")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -65,10 +65,10 @@ class Kernel:
     def destroy(self, name: str) -> None:
         self.sets = [each for each in self.sets if each != name]
 
-    async def check(self, family: str, text: str) -> str:
+    async def check(self, family: str, rules: Mapping[str, Sequence[str]]) -> str:
         """As the programs of iptables."""
         assert family == "IPv4"
-        assert all(f"--match-set {name} " in text for name in self.sets)
+        assert all(f"--match-set {name} " in rules["filter"][0] for name in self.sets)
         assert self.sets
         return self.rules
 

@@ -195,8 +195,8 @@ async def test_a_service_that_hcn_refuses_is_named_and_all_else_of_it_is_served(
         await until(lambda: results)
     finally:
         work.cancel()
-    assert list(results[0].rejected) == [("shop", "s1")]
-    assert "0x803B0013" in results[0].rejected["shop", "s1"]
+    assert list(runner.rejected) == [("shop", "s1")]
+    assert "0x803B0013" in runner.rejected["shop", "s1"]
     assert len(node.service.load_balancers) == 7 + 8
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from structlog.testing import capture_logs
 
-from kdns.cluster.objects import Key
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
 from kdns.proxy.nftables.mode import NFTABLES
@@ -36,31 +34,30 @@ class Noted(EventRecorder):
         self.told.append((namespace, service, reason, message))
 
 
-def synced(refused: Mapping[Key, str]) -> SyncResult:
-    return SyncResult(plan(State(), NodeView("here"), ProxyConfig(NFTABLES)), {}, {}, refused)
+SYNCED = SyncResult(plan(State(), NodeView("here"), ProxyConfig(NFTABLES)), {}, {})
 
 
 def test_each_refusal_is_told_and_of_many_the_first() -> None:
     events = Noted()
-    events.synced(synced({("shop", "web"): "no such protocol"}))
+    events.rejected({("shop", "web"): "no such protocol"})
     assert events.told == [("shop", "web", LEFT_OUT, "the kernel refuses its rules: no such protocol")]
-    events.synced(synced({("shop", f"s{number}"): "all" for number in range(1000)}))
+    events.rejected({("shop", f"s{number}"): "all" for number in range(1000)})
     assert [each[1] for each in events.told[1:]] == [f"s{number}" for number in range(MAX_LEFT_OUT)]
 
 
 def test_an_address_that_a_service_does_not_get_is_told() -> None:
     events = Noted()
     refused = {(("shop", "web"), "external IP 192.0.2.1:22/TCP"): "it is ssh of this node"}
-    events.synced(replace(synced({}), refused=refused))
+    events.synced(replace(SYNCED, refused=refused))
     message = "this node does not serve external IP 192.0.2.1:22/TCP for it: it is ssh of this node"
     assert events.told == [("shop", "web", REFUSED, message)]
 
 
 def test_what_the_mode_does_not_do_for_a_service_is_told() -> None:
     events = Noted()
-    events.synced(replace(synced({}), limits=[(("shop", "web"), "every client is served")]))
+    events.synced(replace(SYNCED, limits=[(("shop", "web"), "every client is served")]))
     assert events.told == [("shop", "web", LIMITED, "every client is served")]
-    events.synced(replace(synced({}), limits=[(("shop", f"s{number}"), "all") for number in range(1000)]))
+    events.synced(replace(SYNCED, limits=[(("shop", f"s{number}"), "all") for number in range(1000)]))
     assert len(events.told) == 1 + MAX_LEFT_OUT
 
 
