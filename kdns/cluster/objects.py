@@ -35,7 +35,6 @@ __all__ = [
     "PodMeta",
     "PodStatus",
     "Service",
-    "ServiceAnnotations",
     "ServiceCIDR",
     "ServiceCIDRSpec",
     "ServiceImport",
@@ -145,19 +144,12 @@ class ServiceLabels(Slim, frozen=True, rename={"proxy_name": "service.kubernetes
     proxy_name: str | None = None
 
 
-class ServiceAnnotations(Slim, frozen=True, rename={"proxy_protocol": "kdns/proxy-protocol"}):
-    """The annotation of a Service that is used, kdns's own: PROXY headers for clients of load balancers."""
-
-    proxy_protocol: str = ""
-
-
 class ServiceMeta(Slim, frozen=True):
     """metadata of a Service."""
 
     name: str
     namespace: str = ""
     labels: ServiceLabels | None = None
-    annotations: ServiceAnnotations | None = None
     creation_timestamp: str | None = None
 
 

@@ -81,8 +81,7 @@ class PortPlan:
     `hairpins` are the addresses of endpoints that are masqueraded when they are their own client.
     `affinity_s` is 0 for none. `health_check_port` is where load balancers ask for local endpoints, 0 for nowhere.
     `created` is the Service's creationTimestamp: older claims to a front come first.
-    `proxy_protocol` is the version, "v1" or "v2", in which a relay tells endpoints of clients of the load balancer's
-    addresses, or "". `serving` are a UDP port's endpoints on any node that still answer, in use or not.
+    `serving` are a UDP port's endpoints on any node that still answer, in use or not.
     `limits` say what its Service requests and the mode does not do.
     """
 
@@ -96,7 +95,6 @@ class PortPlan:
     hairpins: tuple[str, ...] = ()
     affinity_s: int = 0
     health_check_port: int = 0
-    proxy_protocol: str = ""
     serving: tuple[ServiceEndpoint, ...] = ()
     created: str = ""
     limits: tuple[Limit, ...] = ()

@@ -139,7 +139,6 @@ def _port_plan(
         _hairpins(endpoints, config),
         affinity_s,
         health_check_port(service),
-        service.metadata.annotations.proxy_protocol if service.metadata.annotations and mode.relays else "",
         tuple(each.endpoint for each in known if each.is_ready or each.is_serving) if port.protocol == "UDP" else (),
         service.metadata.creation_timestamp or "",
         limits,

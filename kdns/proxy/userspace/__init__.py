@@ -1,1 +1,1 @@
-"""Mode userspace without sockets: relays, their clients, balancing and PROXY headers."""
+"""Mode userspace without sockets: relays, their clients and balancing."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from ipaddress import ip_address
 
 from kdns.net import Address, parse_unmapped_address
 from kdns.proxy.plan.branches import Branch, Client, Verdict
 from kdns.proxy.plan.endpoints import ServiceEndpoint
-from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, Plan, PortName
+from kdns.proxy.plan.plan import FamilyPlan, Front, Plan, PortName
 from kdns.proxy.userspace.balancer import Balancer
-from kdns.proxy.userspace.proxy_protocol import HEADERS
 from kdns.proxy.userspace.relays import RelayKey, leads_back
 
 
@@ -101,12 +99,3 @@ class Sessions:
         """Deletes what belongs to a Service port that is gone."""
         self.balancer.forget(name)
         self.counters.pop(name, None)
-
-
-def header(session: Session, client_port: int) -> bytes:
-    """Returns the PROXY header to send to the endpoint before the client's first byte; b"" for none."""
-    front = session.front
-    make = HEADERS.get(front.port.proxy_protocol)
-    if make is None or front.kind is not FrontKind.LOAD_BALANCER_IP:
-        return b""
-    return make(session.client, client_port, ip_address(front.key.address), front.key.port)

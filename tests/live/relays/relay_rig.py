@@ -19,7 +19,6 @@ from kdns.cluster.objects import (
     Ingress,
     LoadBalancerStatus,
     Service,
-    ServiceAnnotations,
     ServiceMeta,
     ServicePort,
     ServiceSpec,
@@ -51,15 +50,15 @@ def free_port(address: str = VIP, kind: int = socket.SOCK_STREAM) -> int:
 
 
 def service(name: str, port: int, protocol: str = "TCP", *, vip: str = VIP, **spec: Any) -> Service:
-    """A Service; `affinity_s`, `lb_ip` and `proxy_protocol` are short for what they stand for."""
-    affinity_s, lb_ip, header = spec.pop("affinity_s", 0), spec.pop("lb_ip", ""), spec.pop("proxy_protocol", "")
+    """A Service; `affinity_s` and `lb_ip` are short for what they stand for."""
+    affinity_s, lb_ip = spec.pop("affinity_s", 0), spec.pop("lb_ip", "")
     if affinity_s:
         spec["session_affinity"] = "ClientIP"
         spec["session_affinity_config"] = SessionAffinityConfig(ClientIPConfig(affinity_s))
     if lb_ip:
         spec["type"] = "LoadBalancer"
     return Service(
-        ServiceMeta(name, "shop", annotations=ServiceAnnotations(header)),
+        ServiceMeta(name, "shop"),
         ServiceSpec(cluster_ip=vip, ports=(ServicePort(port, "p", protocol),), **spec),
         ServiceStatus(LoadBalancerStatus((Ingress(lb_ip),))) if lb_ip else None,
     )

@@ -327,34 +327,6 @@ async def heard_echo(port: int, source: str) -> bool:
     return is_heard
 
 
-HEADERS = [
-    ("v1", b"PROXY TCP4 127.0.0.7 127.96.0.9 %d %d\r\n"),
-    ("v2", b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\x7f\x00\x00\x07\x7f\x60\x00\x09"),
-    ("", b""),
-]
-
-
-@pytest.mark.parametrize(("version", "wanted"), HEADERS)
-async def test_endpoints_are_told_of_a_load_balancers_clients(version: str, wanted: bytes) -> None:
-    async def repeats(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(await reader.read())
-        await writer.drain()
-
-    async with rig() as made, served(repeats) as pair:
-        port = free_port("127.96.0.9")
-        await made.have(service("web", port, lb_ip="127.96.0.9", proxy_protocol=version), pair)
-        for address, is_told in (("127.96.0.9", True), (VIP, False)):
-            reader, writer = await asyncio.open_connection(address, port, local_addr=("127.0.0.7", 0))
-            own_port = writer.get_extra_info("sockname")[1]
-            writer.write(b"hello")
-            writer.write_eof()
-            got = await reader.read()
-            writer.close()
-            ports = struct.pack("!HH", own_port, port) if version == "v2" else b""
-            told = (wanted % (own_port, port) if version == "v1" else wanted + ports) if is_told else b""
-            assert got == told + b"hello", address
-
-
 async def test_endpoints_that_are_virtual_ips_make_no_circle() -> None:
     async with rig() as made:
         port = free_port()

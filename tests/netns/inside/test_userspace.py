@@ -30,7 +30,6 @@ from kdns.cluster.objects import (
     Ingress,
     LoadBalancerStatus,
     Service,
-    ServiceAnnotations,
     ServiceMeta,
     ServicePort,
     ServiceSpec,
@@ -154,11 +153,10 @@ def test_trace_and_relays_agree(world: World, loop: asyncio.AbstractEventLoop, s
 
 
 def a_service(protocol: str = "TCP", **spec: Any) -> Service:
-    annotations = ServiceAnnotations(spec.pop("proxy_protocol", ""))
     status = ServiceStatus(LoadBalancerStatus((Ingress("198.51.100.9"), Ingress("2001:db8:5::9"))))
     made = {"type": "LoadBalancer", "cluster_ip": "10.96.0.1", "cluster_ips": ("10.96.0.1", "fd00:96::1")}
     ports = (ServicePort(80, "p", protocol, 30080),)
-    return Service(ServiceMeta("web", "shop", annotations=annotations), ServiceSpec(ports=ports, **made | spec), status)
+    return Service(ServiceMeta("web", "shop"), ServiceSpec(ports=ports, **made | spec), status)
 
 
 def its_endpoints(*addresses: str, protocol: str = "TCP") -> EndpointSlice:
@@ -280,37 +278,6 @@ def test_changes_are_followed_and_nothing_is_left(world: World, loop: asyncio.Ab
 
 def replace_ports(each: EndpointSlice, port: int) -> EndpointSlice:
     return EndpointSlice(each.metadata, each.address_type, each.endpoints, (EndpointPort("p", port, "TCP"),))
-
-
-@pytest.mark.parametrize("family", [0, 1])
-def test_endpoints_see_the_clients_of_a_load_balancer_in_the_header(
-    world: World, loop: asyncio.AbstractEventLoop, family: int
-) -> None:
-    lb_ip = ("198.51.100.9", "2001:db8:5::9")[family]
-
-    async def check() -> None:
-        seen = asyncio.Queue[bytes]()
-
-        async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await seen.put(await reader.readline())
-            writer.close()
-
-        listener = world.socket("pod2", POD2[family], socket.SOCK_STREAM, 9000)
-        listener.listen()
-        server = await asyncio.start_server(handler, sock=listener)
-        slices = replace_ports(its_endpoints(POD2[family]), 9000)
-        made = planner(a_service(proxy_protocol="v1"), slices)
-        async with mode() as relays:
-            await relays.sync_full(made.plan)
-            for source in (POD1[family], OUTSIDE[2 * family], NODE[2 * family]):
-                await probed(world, source, lb_ip, "TCP", 80)
-                words = (await seen.get()).decode().split()
-                assert words[:4] == ["PROXY", f"TCP{6 if family else 4}", source, lb_ip]
-                assert words[5] == "80"
-        server.close()
-        listener.close()
-
-    run(loop, check())
 
 
 def test_a_client_keeps_its_endpoint(world: World, loop: asyncio.AbstractEventLoop) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import chain
 from typing import Final
@@ -19,7 +19,7 @@ from kdns.cluster.objects import Key
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Address, Family, is_loopback
 from kdns.netlink.conntrack import SocketAddress
-from kdns.proxy.plan.plan import FamilyPlan, Front, Plan, PortName, PortPlan
+from kdns.proxy.plan.plan import FamilyPlan, Front, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, RunningMode, UdpTargets
 from kdns.proxy.userspace.balancer import Balancer
@@ -28,7 +28,6 @@ from kdns.proxy.userspace.io.counters import RelayCounters
 from kdns.proxy.userspace.io.relay_set import ListenAddresses, RelaySet, listen_addresses
 from kdns.proxy.userspace.io.resources import RelayResources
 from kdns.proxy.userspace.io.sockets import is_own_address, supported_families
-from kdns.proxy.userspace.proxy_protocol import HEADERS
 from kdns.proxy.userspace.relays import RelayKey, relay_addresses, relay_keys
 from kdns.proxy.userspace.sessions import Sessions
 from kdns.runtime.tasks import restarted
@@ -66,7 +65,6 @@ class UserspaceProxier:
         self._ports, self._udp_idle_s, self._limit, self._now_s = ports, udp_idle_s, limit, now_s
         self._sessions = Sessions(Balancer(draw))
         self.counters = RelayCounters(self._sessions, kernel.counters if kernel else None)
-        self._unsupported: dict[PortName, tuple[str, ...]] = {}
         self._lock = asyncio.Lock()
         self._families = supported_families()
         self._resources: RelayResources | None = None
@@ -98,11 +96,11 @@ class UserspaceProxier:
                 self._capture = self._captured(plan)
                 await self._kernel.sync_full(self._capture.plan)
             relays.close([key for key in (*relays.listening, *relays.missing) if key not in wanted])
-            for name in {*self._sessions.counters, *self._unsupported} - {*plan.ipv4.ports, *plan.ipv6.ports}:
-                self._forget(name)
+            for name in self._sessions.counters.keys() - {*plan.ipv4.ports, *plan.ipv6.ports}:
+                self._sessions.forget(name)
             for family_plan in family_plans:
                 for port in family_plan.ports.values():
-                    self._reconcile_port(relays, family_plan.family, port)
+                    relays.end_stale_flows(family_plan.family, port)
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
         """Opens relays of new fronts, captures for them, and closes those of fronts that are gone.
@@ -126,9 +124,9 @@ class UserspaceProxier:
             for family, difference in differences.items():
                 for name, (_, new) in difference.ports.items():
                     if new:
-                        self._reconcile_port(relays, family, new)
+                        relays.end_stale_flows(family, new)
                     elif name not in plan.ipv4.ports and name not in plan.ipv6.ports:
-                        self._forget(name)
+                        self._sessions.forget(name)
 
     async def sweep(self) -> None:
         async with self._lock:
@@ -206,22 +204,6 @@ class UserspaceProxier:
         keys = chain.from_iterable(relay_keys(family_plan.family, front, captures=captures) for front in fronts)
         return {key: listen_addresses(family_plan, key, own) for key in keys}
 
-    def _reconcile_port(self, relays: RelaySet, family: Family, port: PortPlan) -> None:
-        """Ends flows to endpoints that are gone, and logs once what relays do not support."""
-        relays.end_stale_flows(family, port)
-        unsupported = tuple(_unsupported(port))
-        for reason in unsupported:
-            if reason not in self._unsupported.get(port.name, ()):
-                log.warning("Service not fully supported", service=str(port.name), reason=reason)
-        if unsupported:
-            self._unsupported[port.name] = unsupported
-        else:
-            self._unsupported.pop(port.name, None)
-
-    def _forget(self, name: PortName) -> None:
-        self._sessions.forget(name)
-        self._unsupported.pop(name, None)
-
     async def _run_upkeep(self) -> None:
         """Every UPKEEP_S, retry listeners that could not be opened, and forget clients without affinity."""
         while True:
@@ -238,9 +220,3 @@ def _own_address(family_plan: FamilyPlan) -> Address:
     """Returns the first of the addresses for relays that is this machine's."""
     *own, last = relay_addresses(family_plan)
     return next(filter(is_own_address, own), last)
-
-
-def _unsupported(port: PortPlan) -> Iterator[str]:
-    """Yields properties of a Service port that relays do not support."""
-    if port.proxy_protocol and port.proxy_protocol not in HEADERS:
-        yield f"annotation kdns/proxy-protocol: expected {' or '.join(HEADERS)}, got {port.proxy_protocol!r}"

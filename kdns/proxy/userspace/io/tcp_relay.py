@@ -12,7 +12,7 @@ from kdns.proxy.userspace.io.resources import RelayResources
 from kdns.proxy.userspace.io.sockets import address_family, set_tcp_options
 from kdns.proxy.userspace.io.splice import Splice, reset_on_close
 from kdns.proxy.userspace.relays import RelayKey
-from kdns.proxy.userspace.sessions import PortCounters, Session, header
+from kdns.proxy.userspace.sessions import PortCounters, Session
 from kdns.runtime.poller import ONCE, WHILE_READABLE
 
 CONNECT_TIMEOUTS_S: Final = (0.25, 0.5, 1.0, 2.0)
@@ -54,7 +54,7 @@ class TcpRelay:
                     return
                 continue  # the client was gone before it was accepted
             client.setblocking(False)
-            self._serve(client, address[0].partition("%")[0], address[1])
+            self._serve(client, address[0].partition("%")[0])
 
     def _pause(self, listener: socket.socket) -> None:
         self._resources.descriptors.log_exhausted()
@@ -65,7 +65,7 @@ class TcpRelay:
         if listener in self._sockets:
             self._resources.poller.set_events(listener, WHILE_READABLE)
 
-    def _serve(self, client: socket.socket, address: str, port: int) -> None:
+    def _serve(self, client: socket.socket, address: str) -> None:
         resources = self._resources
         session = resources.sessions.accept(self.key, address)
         if session is None:
@@ -84,7 +84,7 @@ class TcpRelay:
         else:
             counters.flows += 1
             counters.active += 1
-            _Connection(resources, session, client, port, counters).connect()
+            _Connection(resources, session, client, counters).connect()
 
 
 def reset(client: socket.socket) -> None:
@@ -98,7 +98,6 @@ class _Connection:
     __slots__ = (
         "_attempts",
         "_client",
-        "_client_port",
         "_counters",
         "_endpoint",
         "_resources",
@@ -112,11 +111,9 @@ class _Connection:
         resources: RelayResources,
         session: Session,
         client: socket.socket,
-        client_port: int,
         counters: PortCounters,
     ) -> None:
         self._resources, self._session, self._client, self._counters = resources, session, client, counters
-        self._client_port = client_port
         self._attempts = 0
         self._endpoint: socket.socket | None = None
         self._timer: TimerHandle | None = None
@@ -174,7 +171,7 @@ class _Connection:
             self._endpoint = None
 
     def _connected(self, endpoint: socket.socket, events: int) -> None:
-        if endpoint.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) or not self._sent_header(endpoint):
+        if endpoint.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._retry()
             return
         if self._timer:
@@ -183,14 +180,6 @@ class _Connection:
         self._splice = Splice(
             resources.poller, resources.pipes, self._client, endpoint, events, self._counters, self._ended
         )
-
-    def _sent_header(self, endpoint: socket.socket) -> bool:
-        """Returns whether the endpoint has got its PROXY header; true as well where it gets none."""
-        proxy_header = header(self._session, self._client_port)
-        try:
-            return not proxy_header or endpoint.send(proxy_header) == len(proxy_header)
-        except OSError:
-            return False
 
     def _ended(self, splice: Splice | None = None) -> None:
         del splice

@@ -20,21 +20,20 @@ from kdns.proxy.userspace.balancer import Balancer
 from kdns.proxy.userspace.mode import USERSPACE
 from kdns.proxy.userspace.mode import text as text_of
 from kdns.proxy.userspace.relays import RelayKey, leads_back, relay_addresses, relay_keys
-from kdns.proxy.userspace.sessions import Sessions, header
+from kdns.proxy.userspace.sessions import Sessions
 
 NODE = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"), ip_address("192.0.2.9")))
 PODS = LocalPods((ip_network("10.1.0.0/24"),))
 
 
 def service(vip: str = "10.96.0.1", name: str = "web", **spec: Any) -> Service:
-    annotations = {"kdns/proxy-protocol": spec.pop("proxy_protocol", "")}
     told = {
         "type": "LoadBalancer",
         "clusterIP": vip,
         "ports": [{"port": 80, "nodePort": 30080, "protocol": spec.pop("protocol", "TCP")}],
     }
     status = {"loadBalancer": {"ingress": [{"ip": "198.51.100.9"}]}}
-    metadata = {"name": name, "namespace": "shop", "annotations": annotations}
+    metadata = {"name": name, "namespace": "shop"}
     return msgspec.convert({"metadata": metadata, "spec": told | spec, "status": status}, Service)
 
 
@@ -169,22 +168,6 @@ def test_what_a_relay_is_told_of_a_client(
     assert session
     assert (session.branch.verdict, len(session.endpoints)) == (verdict, count)
     assert sessions.accept(RelayKey("IPv4", FrontKey("10.96.0.2", "TCP", 80)), client) is None
-
-
-@pytest.mark.parametrize(
-    ("address", "version", "wanted"),
-    [
-        ("198.51.100.9", "v1", b"PROXY TCP4 203.0.113.1 198.51.100.9 5555 80\r\n"),
-        ("10.96.0.1", "v1", b""),
-        ("198.51.100.9", "", b""),
-        ("198.51.100.9", "v9", b""),
-    ],
-)
-def test_who_is_told_of_clients(address: str, version: str, wanted: bytes) -> None:
-    sessions = Sessions(Balancer(), planned(service(proxy_protocol=version), endpoints(HERE)))
-    session = sessions.accept(RelayKey("IPv4", FrontKey(address, "TCP", 80)), "203.0.113.1")
-    assert session
-    assert header(session, 5555) == wanted
 
 
 def test_render_names_every_relay() -> None:
