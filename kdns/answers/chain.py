@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from kdns.answers.answer import MAX_UDP_BYTES
 from kdns.answers.decode import from_wire
 from kdns.answers.order import AS_IS, Order
-from kdns.answers.response import NEVER, NO_METADATA, PRIVATE, Encoded, Response
+from kdns.answers.response import NEVER, NO_METADATA, PRIVATE, Encoded, Response, counted_down
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import TC, Query
 from kdns.dns.types import CNAME, IN, NOERROR, NOTIMP, REFUSED, SERVFAIL, TRANSFERS
@@ -34,7 +34,8 @@ class Request(Value, frozen=True):
     label of its server, such as `dns://:53`. `received_s` is on the event loop's clock, in seconds. `metadata` are
     facts that a directive adds for later ones, by CoreDNS's labels such as `kubernetes/service`. `depth` is the number
     of internal queries that led to this one, 0 for a client's query. A `is_dry_run` asks what the answer would be:
-    `cache` keeps nothing of it, and a directive that would ask upstreams raises WouldAskError.
+    `cache` keeps nothing of it, and a directive that would ask upstreams raises WouldAskError. `options` are those of
+    the query's EDNS that a directive set: they are part of the question, as the client's own are not.
     """
 
     query: Query
@@ -49,6 +50,7 @@ class Request(Value, frozen=True):
     local_port: int = 0
     depth: int = 0
     is_dry_run: bool = False
+    options: tuple[tuple[int, bytes], ...] = ()
 
     @property
     def is_stream(self) -> bool:
@@ -370,7 +372,7 @@ def follow(request: Request, response: Response, next: Serve) -> Reply | Awaitab
         rewritten = request.about(target)
     except ValueError:
         return response
-    return then(next(rewritten), partial(_followed, response))
+    return then(next(rewritten), partial(_followed, response, request.received_s))
 
 
 def for_one_client(reply: Reply) -> Reply:
@@ -392,24 +394,24 @@ def _owners(response: Response) -> set[Labels]:
     return {tuple(map(bytes.lower, labels_of(rrset.owner))) for rrset in response.answer}
 
 
-def _followed(response: Response, found: Reply) -> Reply:
+def _followed(response: Response, now_s: float, found: Reply) -> Reply:
     if found is None:  # a client that a directive dropped: others may get more
         return evolve(response, reuse=PRIVATE)
     if is_end(found):
         return response
     if is_unanswered(found):
         return evolve(response, reuse=NEVER.and_then(response.reuse).and_then(found.reuse))
-    return joined(response, found, TC)
+    return joined(response, found, TC, now_s)
 
 
-def joined(response: Response, found: Response, flags: int) -> Response:
+def joined(response: Response, found: Response, flags: int, now_s: float) -> Response:
     """Returns the CNAMEs of `response` with the answer for their target, and with these of its flags.
 
     TTLs that count down, and an SOA whose serial changes, are valid for one query only.
     """
     if found.wire:
         found = from_wire(found)
-    is_steady = found.aged_from_s is None and found.soa is None
+    found = counted_down(found, now_s)
     reuse = response.reuse.and_then(found.reuse)
     negative = (found.soa.rrset,) if found.soa is not None else found.authority
     return evolve(
@@ -418,7 +420,7 @@ def joined(response: Response, found: Response, flags: int) -> Response:
         flags=response.flags | (found.flags & flags),
         answer=(*response.answer, *found.answer),
         authority=response.authority if found.rcode == NOERROR and found.answer else negative,
-        reuse=reuse if is_steady else NEVER.and_then(reuse),
+        reuse=reuse if found.soa is None else NEVER.and_then(reuse),
         tallies=(*response.tallies, *found.tallies),
         error=found.error,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
@@ -14,7 +15,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import NOERROR
 from kdns.dns.wire import Shape
 from kdns.tally import Tally
-from kdns.values import Value
+from kdns.values import Value, evolve
 
 Subject: TypeAlias = Hashable
 """Opaque invalidation key of an answer."""
@@ -178,3 +179,16 @@ class Response(Value, frozen=True):
     def wire(self) -> bytes:
         """The upstream's message, b"" without one."""
         return self.body.wire if isinstance(self.body, Message) else b""
+
+
+def counted_down(response: Response, now_s: float) -> Response:
+    """Returns the response, in records, with the TTLs of this moment, if they count down: then it is not reused."""
+    if response.aged_from_s is None:
+        return response
+    age_s = max(0, int(now_s - response.aged_from_s))
+    answer, authority, additional = (
+        tuple(replace(rrset, ttl=max(0, rrset.ttl - age_s)) for rrset in rrsets)
+        for rrsets in (response.answer, response.authority, response.additional)
+    )
+    reuse = NEVER.and_then(response.reuse)
+    return evolve(response, answer=answer, authority=authority, additional=additional, aged_from_s=None, reuse=reuse)

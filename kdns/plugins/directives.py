@@ -20,7 +20,6 @@ FOLDERS: Final[Mapping[str, str]] = {
     "root": "settings",
     "metadata": "observers",
     "cancel": "guards",
-    "tls": "settings",
     "quic": "settings",
     "https": "settings",
     "timeouts": "settings",
@@ -41,16 +40,17 @@ FOLDERS: Final[Mapping[str, str]] = {
     "local": "sources",
     "dns64": "changes",
     "rrl": "guards",
-    "acl": "guards",
     "any": "guards",
     "chaos": "sources",
     "loadbalance": "changes",
     "tsig": "guards",
-    "cache": "changes",
     "rewrite": "changes",
+    "autopath": "changes",
+    "acl": "guards",
+    "cache": "changes",
     "header": "changes",
     "dnssec": "changes",
-    "autopath": "changes",
+    "tls": "settings",
     "minimal": "changes",
     "template": "sources",
     "transfer": "sources",
@@ -91,15 +91,15 @@ BY_NAME: Final = _Directives()
 
 # fmt: off
 COREDNS_ORDER: Final = (
-    "root", "metadata", "geoip", "cancel", "tls", "quic", "proxyproto", "grpc_server", "https", "https3", "timeouts",
-    "multisocket", "shed", "reload", "nsid", "bufsize", "bind", "debug", "trace", "ready", "health", "pprof",
-    "prometheus", "errors", "log", "dnstap", "local", "dns64", "rrl", "acl", "any", "chaos", "loadbalance", "tsig",
-    "cache", "rewrite", "header", "dnssec", "autopath", "minimal", "template", "transfer", "hosts", "records",
-    "route53", "azure", "clouddns", "k8s_external", "kubernetes", "file", "auto", "secondary", "etcd", "loop",
-    "forward", "grpc", "erratic", "whoami", "on", "sign", "view", "nomad",
+    "root", "metadata", "geoip", "cancel", "proxyproto", "quic", "grpc_server", "https", "https3", "timeouts",
+    "multisocket", "reload", "nsid", "bufsize", "bind", "debug", "trace", "ready", "health", "pprof", "shed",
+    "prometheus", "errors", "log", "dnstap", "local", "dns64", "rrl", "any", "chaos", "loadbalance", "tsig",
+    "rewrite", "autopath", "acl", "cache", "header", "dnssec", "tls", "minimal", "template", "transfer", "hosts",
+    "records", "route53", "azure", "clouddns", "k8s_external", "kubernetes", "file", "auto", "secondary", "etcd",
+    "loop", "forward", "grpc", "erratic", "whoami", "on", "sign", "view", "nomad",
 )
 # fmt: on
-"""The directives of CoreDNS 1.14, in its order, and the external rrl and records where they are as a rule built in."""
+"""The directives of CoreDNS 1.14.7, in its order, with the external rrl and records."""
 
 COREDNS_ONLY: Final = frozenset(COREDNS_ORDER).difference(FOLDERS)
 """Those that kdns does not have. They are refused by name, so that nobody takes one for a typing error."""

@@ -4,11 +4,12 @@ A client with a search path queries `name` first as `name.FIRST`. If that does n
 further element of the path, then alone; the first that exists is the answer, after a CNAME. The path is that of a file,
 for all clients, or that of the client's pod, found by its address.
 
-With @kubernetes the answer depends on the client, so neither a cache nor the answer table keeps it. Each name of the
-path is queried as if the client had sent the query: `acl` and `cache` of the block apply. Differs: CoreDNS keeps such
-answers in its cache, where clients of other namespaces get them. Differs: an address that pods of several namespaces
-share, as with hostNetwork, has no path; CoreDNS takes the first pod's. Differs: coredns_autopath_success_total counts
-answers under another name of the path; CoreDNS also counts names that exist as queried.
+With @kubernetes the answer depends on the client, so the answer table does not keep it. Each name of the path passes
+`acl` and `cache`, which are behind this directive.
+Differs: an address that pods of several namespaces share, as with hostNetwork, has no path; CoreDNS takes the first
+pod's.
+Differs: coredns_autopath_success_total counts answers under another name of the path; CoreDNS also counts names that
+exist as queried.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from kdns.answers.chain import NOT_SERVED, UNANSWERED, UNHANDLED, Plugin, Reply, Request, Sees, Serve, awaited, then
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, awaited, is_unanswered, then
 from kdns.answers.decode import from_wire
 from kdns.answers.response import PRIVATE, Response, Reuse
 from kdns.corefile.address import all_zones
@@ -27,8 +28,6 @@ from kdns.dns.names import Labels, ZoneSet, is_below, labels_of, text_of
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, IN, NXDOMAIN, TRANSFERS
 from kdns.net import packed
-from kdns.plugins.changes.cache.plugin import Cache
-from kdns.plugins.guards.acl import Acl
 from kdns.plugins.sources.kubernetes.options import PodMode
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.serverblocks.directive import Directive, World
@@ -41,8 +40,6 @@ OWN_RESOLV_CONF: Final = "/etc/resolv.conf"
 REREAD_S: Final = 60.0
 MAX_ELEMENTS: Final = 32
 """The most elements of a search path, with those of the cluster (glibc has no limit, older versions six)."""
-NO_ANSWER: Final = (UNHANDLED, UNANSWERED, NOT_SERVED)
-"""Response codes of a missing name: the next element is tried."""
 
 SearchPath = tuple[Labels, ...]
 OPTIONS: Final[dict[str, Option]] = {}
@@ -92,7 +89,6 @@ class Autopath(Plugin):
         self._of_pods = not config.path
         self._search: SearchPath = ()
         self._cluster: Kubernetes | None = None
-        self._before: tuple[Plugin, ...] | None = None
         self._successes = world.counters(
             "coredns_autopath_success", "Queries answered with another name of the search path.", ("server",)
         )
@@ -108,7 +104,6 @@ class Autopath(Plugin):
         query = request.query
         if query.qclass != IN or query.qtype in TRANSFERS or query.labels not in self._zones:
             return next(request)
-        self._find_neighbours()
         if self._of_pods and not self._may_be_searched(query.labels):
             return next(request)
         path = self._path_of(request)
@@ -118,17 +113,15 @@ class Autopath(Plugin):
             path = ()
         return then(next(request), partial(self._after_first, request, path, next))
 
-    def _find_neighbours(self) -> None:
-        """Finds the cluster, and the plugins before this one that receive the queries for names of a path."""
-        if self._before is None:
+    def _found_cluster(self) -> Kubernetes | None:
+        if self._cluster is None:
             plugins = self._world.plugins()
-            own = plugins.index(self) if self in plugins else 0
-            self._before = tuple(plugin for plugin in plugins[:own] if isinstance(plugin, Acl | Cache))
             self._cluster = next((plugin for plugin in plugins if isinstance(plugin, Kubernetes)), None)
+        return self._cluster
 
     def _may_be_searched(self, labels: Labels) -> bool:
         """Returns whether the name is below `namespace.svc.ZONE`, where the path of a Pod begins."""
-        cluster = self._cluster
+        cluster = self._found_cluster()
         if cluster is None or cluster.zones.options.pods is not PodMode.VERIFIED:
             return False
         zone = cluster.zones.zone_of(labels)
@@ -168,8 +161,6 @@ class Autopath(Plugin):
 
     async def _walk(self, request: Request, first: Response, path: SearchPath, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
         """Returns the first reply of the path's other names that is an answer, otherwise the first of all."""
-        for plugin in reversed(self._before or ()):
-            next = partial(plugin.serve, next=next)  # noqa: A001 - as in Plugin
         base = request.query.labels[: len(request.query.labels) - len(path[0])]
         reuse = first.reuse
         for element in (*path[1:], ()):
@@ -211,8 +202,7 @@ class Autopath(Plugin):
 
     async def check(self) -> None:
         """Logs that no client's search path can be found."""
-        self._find_neighbours()
-        cluster = self._cluster
+        cluster = self._found_cluster()
         if cluster is None or cluster.zones.options.pods is not PodMode.VERIFIED:
             reason = "`kubernetes` with `pods verified` is not in its block"
             self._world.log("error", "directive without effect", directive=NAME, reason=reason)
@@ -221,7 +211,7 @@ class Autopath(Plugin):
 def _is_missing(reply: Response) -> bool:
     if reply.wire:
         return reply.wire[3] & 15 == NXDOMAIN
-    return reply.rcode == NXDOMAIN or any(reply is none for none in NO_ANSWER)
+    return reply.rcode == NXDOMAIN or is_unanswered(reply)
 
 
 DIRECTIVE: Final = Directive(USAGE, AutopathConfig, Autopath, parse=parse)

@@ -263,7 +263,7 @@ def pick(case: Case) -> str:
     setup = Clock(clock_s=1000.0)
     plugin = plugin_of(cache.Cache, case["config"], setup)
     query = read(packet_of({"name": "example.org.", "type": "A"}))
-    key = question_key(query)
+    key = question_key(Request(query))
     for entry in case["entries"]:
         response = response_of(entry["message"])
         kind = contents(query, response, setup.unix_s).kind

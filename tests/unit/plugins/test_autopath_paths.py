@@ -58,9 +58,9 @@ def served(pods: PodMode = PodMode.VERIFIED, *, cached: bool = False) -> tuple[S
         state.upsert(Pod(PodMeta(name, namespace), PodStatus("Running", ip)))
     state.synced |= {Service, Namespace, EndpointSlice, Pod}
     setup, outside = FakeWorld(state=state, files={"/etc/resolv.conf": "search corp\n"}), Outside()
-    first = [plugin_of(Cache, "cache", setup)] if cached else []
+    caches = [plugin_of(Cache, "cache", setup)] if cached else []
     cluster = Kubernetes(state, Options(pods=pods), setup)
-    setup.built = (*first, Autopath(AutopathConfig((".",)), setup), cluster, outside)
+    setup.built = (Autopath(AutopathConfig((".",)), setup), *caches, cluster, outside)
     server = server_of(*setup.built)
     setup.servers.append(server)
     return server, outside, setup

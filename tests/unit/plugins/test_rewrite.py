@@ -15,7 +15,7 @@ from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import AD, Edns, Query, read_query
 from kdns.dns.rrset import RRset, Soa
-from kdns.dns.types import AAAA, AXFR, CNAME, NOERROR, NXDOMAIN, SERVFAIL, SOA, A
+from kdns.dns.types import AAAA, AXFR, CNAME, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.errors import CorefileError
@@ -75,9 +75,11 @@ def records(*lines: str, **parts: object) -> Callable[[Request], Reply]:
     )
 
 
-async def answered(server: Server, name: str, qtype: int = A, client: str = "192.0.2.1") -> Response:
+async def answered(
+    server: Server, name: str, qtype: int = A, client: str = "192.0.2.1", now_s: float = 0.0
+) -> Response:
     packet = query(name, qtype, payload_bytes=4096)
-    outcome = server.respond(packet, server.table.partition("udp", 4), (client, 40000))
+    outcome = server.respond(packet, server.table.partition("udp", 4), (client, 40000), now_s)
     got = outcome if isinstance(outcome, Exchange) else await outcome
     return from_wire(Response(body=Message(got.wire)))
 
@@ -285,3 +287,63 @@ async def test_options_that_the_client_sent_too(rule: str, options: tuple[tuple[
 def test_groups_of_other_programs_are_warned_of(rule: str, groups: list[str]) -> None:
     (server,) = configure(parse(f". {{\nrewrite {rule}\n}}"))
     assert [warning.reason.removeprefix("rewrite: ") for warning in server.warnings()] == groups
+
+
+NEW_NAMES = [
+    ("name public.x. secret.x.", "public.x.", REFUSED),
+    ("name secret.x. public.x.", "secret.x.", NOERROR),
+    ("name public.x. other.x.", "secret.x.", REFUSED),
+]
+
+
+@pytest.mark.parametrize(("rule", "name", "rcode"), NEW_NAMES)
+async def test_acl_and_cache_are_about_the_new_name(rule: str, name: str, rcode: int) -> None:
+    """As in CoreDNS since 1.14.2: otherwise `rewrite` leads clients to names that they may not ask for."""
+    behind = Behind(lambda request: Response(answer=(parse_record(f"{request.query.name} 60 IN A 10.0.0.1"),)))
+    config = f"cache\nrewrite {rule}\nacl secret.x {{\nblock net 192.0.2.0/24\n}}"
+    server = server_of(config, FakeWorld(), behind)
+    assert (await answered(server, "secret.x.", client="198.51.100.1")).rcode == NOERROR
+    assert (await answered(server, "public.x.", client="198.51.100.1")).rcode == NOERROR
+    assert (await answered(server, name)).rcode == rcode
+    assert len(behind.requests) == len({request.query.name for request in behind.requests})
+
+
+CACHED = [
+    ("rewrite ttl a.x. 30", ["a.x. 30 IN CNAME b.x.", "b.x. 30 IN A 10.0.0.1"]),
+    ("rewrite ttl a.x. 250-", ["a.x. 250 IN CNAME b.x.", "b.x. 250 IN A 10.0.0.1"]),
+    ("rewrite cname b.x. c.x.", ["a.x. 200 IN CNAME c.x.", "c.x. 200 IN A 10.0.0.1"]),
+    ("rewrite name a.x. a.y.", ["a.x. 200 IN CNAME b.x.", "b.x. 200 IN A 10.0.0.1"]),
+    ('template IN A z {\nanswer "a.z. 900 CNAME c.x."\n}', ["a.z. 900 IN CNAME c.x.", "c.x. 200 IN A 10.0.0.1"]),
+    ("file zone z", ["a.z. 900 IN CNAME c.x.", "c.x. 200 IN A 10.0.0.1"]),
+]
+
+
+@pytest.mark.parametrize(("directive", "expected"), CACHED)
+async def test_ttls_of_kept_records_count_down(directive: str, expected: list[str]) -> None:
+    """Also where the answer is changed in front of the cache, or has records of its own before them."""
+
+    def upstream(request: Request) -> Response:
+        name = request.query.name
+        lines = (
+            [f"{name} 300 IN CNAME b.x.", "b.x. 300 IN A 10.0.0.1"] if name[0] == "a" else [f"{name} 300 A 10.0.0.1"]
+        )
+        return Response(answer=tuple(map(parse_record, lines)))
+
+    setup = FakeWorld(files={"zone": "@ 900 SOA ns m 1 2 3 4 5\na 900 CNAME c.x.\n"})
+    server = server_of(f"cache x y\n{directive}", setup, Behind(upstream))
+    await setup.prepared()
+    name = expected[0].partition(" ")[0]
+    for clock_s in (0.0, 50.0, 100.0):
+        setup.clock_s = clock_s
+        got = await answered(server, name, now_s=clock_s)
+    assert texts(got.answer) == expected
+
+
+async def test_options_of_rules_are_part_of_what_the_cache_asks_and_keeps() -> None:
+    behind = Behind(lambda request: Response(answer=(parse_record(f"{request.query.name} 60 IN A 10.0.0.1"),)))
+    server = server_of("cache\nrewrite edns0 local set 65001 {client_ip}", FakeWorld(), behind)
+    for client in ("192.0.2.1", "192.0.2.2") * 2:
+        assert (await answered(server, "a.x.", client=client)).rcode == NOERROR
+    options = [request.query.edns and request.query.edns.options for request in behind.requests]
+    assert options == [((65001, bytes((192, 0, 2, number))),) for number in (1, 2)]
+    assert len(server.table) == 0

@@ -136,15 +136,16 @@ def give(future: Future[FetchResult | None], outcome: FetchResult | None) -> Non
 
 
 def _for_all(request: Request) -> Request:
-    """Returns the request that is sent for all clients: with AD (RFC 6840 §5.7), and without options of EDNS.
+    """Returns the request that is sent for all clients: with AD (RFC 6840 §5.7), and without the client's options.
 
     Otherwise an answer for one client's network (RFC 7871), or an error that an option causes, would be given to
     others.
     """
     query = request.query
     edns = query.edns
-    if edns is not None and edns.options:
-        return evolve(request, query=query.changed(flags=query.flags | AD, edns=edns._replace(options=())))
+    if edns is not None and edns.options != request.options:
+        edns = edns._replace(options=request.options)
+        return evolve(request, query=query.changed(flags=query.flags | AD, edns=edns))
     if query.flags & AD:
         return request
     packet = query.packet

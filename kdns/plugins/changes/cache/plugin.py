@@ -9,7 +9,8 @@ Differs: SERVFAIL that a directive says, of an upstream that is down for example
 Differs: stale records have a TTL of 30 s unless another one is configured (RFC 8767 §4), and are marked as stale for
 clients with EDNS (RFC 8914 §4.4); in CoreDNS their TTL is 0.
 Differs: only NOERROR and NXDOMAIN take the place of a stale answer (RFC 8767 §5); in CoreDNS, SERVFAIL does.
-Differs: options of a client's EDNS stay in front of the cache; in CoreDNS the answer for one network is given to all.
+Differs: options of a client's EDNS stay in front of the cache, and those of directives are part of the question; in
+CoreDNS the answer for one network is given to all.
 Differs: the same question is asked once at a time, and a stale answer asks for a new one once in a second.
 Differs: what a later directive made of facts about the client is for that client alone: its reply is PRIVATE, so it is
 neither kept nor given to those who wait; CoreDNS gives it to all clients.
@@ -69,7 +70,7 @@ class Cache(Plugin):
 
     def _serve(self, later: Serve, request: Request) -> Reply | Awaitable[Reply]:
         query, now_s = request.query, request.received_s
-        question = Question(request, later, question_key(query), self._counts[request.server, request.view])
+        question = Question(request, later, question_key(request), self._counts[request.server, request.view])
         item = self.items.pick(question.key, now_s)
         if item is None and not query.flags & RD:
             item = self.items.pick(recursive_key(question.key), now_s)
@@ -82,7 +83,7 @@ class Cache(Plugin):
 
     def _dry_run(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the item of the question, without counting or refreshing it, or the next directive's reply."""
-        item = self.items.pick(question_key(request.query), request.received_s)
+        item = self.items.pick(question_key(request), request.received_s)
         if item is None or (request.received_s >= item.end_s and self._stale and self._stale.verify):
             return next(request)
         response = self._of_item(item, request.query, (), NEVER)
@@ -107,7 +108,7 @@ class Cache(Plugin):
         return evolve(later, tallies=(*later.tallies, counts.requests, counts.misses), is_answered=is_answered)
 
     def _has_item(self, request: Request) -> bool:
-        key = question_key(request.query)
+        key = question_key(request)
         return self.items.success.get(key) is not None or self.items.denial.get(key) is not None
 
     def _fresh(self, item: Item, question: Question) -> Reply:

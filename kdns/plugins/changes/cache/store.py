@@ -8,8 +8,9 @@ from typing import Final
 
 import msgspec
 
+from kdns.answers.chain import Request
 from kdns.answers.response import Message, Repeat, Response, Reuse
-from kdns.dns.query import CD, HEADER_BYTES, RD, Query
+from kdns.dns.query import CD, HEADER_BYTES, RD, encode_options
 from kdns.plugins.changes.cache.kinds import AnswerKind
 from kdns.tally import Tally
 
@@ -25,15 +26,17 @@ _RECORD_BYTES: Final = 250
 _OPTION_BYTES: Final = 150
 
 
-def question_key(query: Query) -> bytes:
-    """Returns everything that a reply may depend on: name, type, class, DO, CD and RD.
+def question_key(request: Request) -> bytes:
+    """Returns everything that a reply may depend on: name, type, class, options of directives, DO, CD and RD.
 
     Differs: CoreDNS ignores class and RD; so a referral that one client asked for would answer another one's question.
     The answer to a question with RD answers the one without RD, see `recursive_key`.
     """
+    query = request.query
     packet, end, edns = query.packet, query.question_end, query.edns
     flags = (query.flags & (RD | CD)) >> 4 | (edns is not None and edns.do) << 1
-    return packet[HEADER_BYTES : end - 4].lower() + packet[end - 4 : end] + _FLAGS[flags]
+    options = encode_options(request.options) if request.options else b""
+    return packet[HEADER_BYTES : end - 4].lower() + packet[end - 4 : end] + options + _FLAGS[flags]
 
 
 def recursive_key(key: bytes) -> bytes:

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 from kdns.answers.chain import Reply, Request, then
 from kdns.answers.decode import from_wire
-from kdns.answers.response import NEVER, PRIVATE, Response
+from kdns.answers.response import NEVER, PRIVATE, Response, counted_down
 from kdns.dns.names import Labels, encode_name, is_below, labels_of, text_of
 from kdns.dns.query import AD, TC
 from kdns.dns.rdata import LAYOUTS, renamed
@@ -135,14 +135,13 @@ class LimitTtls:
     most_s: int
 
     def __call__(self, request: Request, response: Response) -> Response:
-        del request
+        response = counted_down(response, request.received_s)
         if response.soa is not None and self._changed(response.soa.rrset) is not response.soa.rrset:
             response = _with_fixed_soa(response)
         answer, authority, additional = (
             tuple(map(self._changed, part)) for part in (response.answer, response.authority, response.additional)
         )
-        reuse = response.reuse if response.aged_from_s is None else NEVER.and_then(response.reuse)
-        return evolve(response, answer=answer, authority=authority, additional=additional, reuse=reuse)
+        return evolve(response, answer=answer, authority=authority, additional=additional)
 
     def _changed(self, rrset: RRset) -> RRset:
         ttl = min(max(rrset.ttl, self.least_s), self.most_s)
@@ -207,22 +206,23 @@ class RetargetCname:
             asked = request.about(labels)
         except ValueError:
             return response
+        response = counted_down(response, request.received_s)
         cname = replace(response.answer[index], rdata=(text_of(labels),))
         start = (*response.answer[:index], cname)
         if request.query.qtype == CNAME:
             return evolve(response, answer=start, flags=response.flags & ~AD)
-        return then(self.resolve(asked), partial(_joined, response, start))
+        return then(self.resolve(asked), partial(_joined, response, start, request.received_s))
 
 
-def _joined(response: Response, start: tuple[RRset, ...], reply: Reply) -> Reply:
+def _joined(response: Response, start: tuple[RRset, ...], now_s: float, reply: Reply) -> Reply:
     if reply is None:
         return evolve(response, reuse=PRIVATE)
     if reply.wire:
         reply = from_wire(reply)
+    reply = counted_down(reply, now_s)
     reuse = response.reuse.and_then(reply.reuse)
     if reply.rcode not in {NOERROR, NXDOMAIN}:
         return evolve(response, reuse=reuse, tallies=(*response.tallies, *reply.tallies))
-    ages = response.aged_from_s is not None or reply.aged_from_s is not None
     denial = () if reply.answer else (*reply.authority, *((reply.soa.rrset,) if reply.soa else ()))
     return evolve(
         response,
@@ -231,7 +231,7 @@ def _joined(response: Response, start: tuple[RRset, ...], reply: Reply) -> Reply
         authority=response.authority if reply.answer else denial,
         soa=response.soa if reply.answer else None,
         flags=(response.flags & ~(AD | TC)) | (reply.flags & TC),
-        reuse=NEVER.and_then(reuse) if ages or reply.soa else reuse,
+        reuse=NEVER.and_then(reuse) if reply.soa else reuse,
         tallies=(*response.tallies, *reply.tallies),
         zone="",
     )

@@ -6,7 +6,7 @@ Differs: a client that sent no OPT gets none back, where CoreDNS answers with on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, ip_address, ip_network
 from struct import pack
@@ -103,5 +103,10 @@ class OptionRule:
         return None
 
     def _outcome(self, request: Request, edns: Edns, options: tuple[tuple[int, bytes], ...]) -> RuleResult:
-        changed = request.query.changed(edns=edns._replace(options=options))
-        return RuleResult(evolve(request, query=changed), self.reverts, not self.reads_client)
+        query = request.query.changed(edns=edns._replace(options=options))
+        own = (*(option for option in request.options if option[0] != self.code), *_of_code(self.code, options))
+        return RuleResult(evolve(request, query=query, options=own), self.reverts, not self.reads_client)
+
+
+def _of_code(code: int, options: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    return (option for option in options if option[0] == code)

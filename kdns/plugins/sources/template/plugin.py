@@ -14,7 +14,7 @@ from typing import Final
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.answers.decode import from_wire
-from kdns.answers.response import NEVER, PRIVATE, Response, Reuse
+from kdns.answers.response import PRIVATE, Response, Reuse, counted_down
 from kdns.dns.names import folded, labels_of
 from kdns.dns.query import AA, TC
 from kdns.dns.rrset import RRset
@@ -137,7 +137,7 @@ class TemplatePlugin(Plugin):
             asked = request.about(labels_of(target))
         except ValueError:
             return response
-        return then(self._world.resolve(asked), partial(_joined, response))
+        return then(self._world.resolve(asked), partial(_joined, response, request.received_s))
 
 
 def _records(stencil: Stencil, subject: Subject) -> list[tuple[Section, RRset]]:
@@ -165,13 +165,12 @@ def _record(text: str) -> RRset:
     return parse_record(text, default_ttl_s=DEFAULT_TTL_S)
 
 
-def _joined(response: Response, reply: Reply) -> Response:
+def _joined(response: Response, now_s: float, reply: Reply) -> Response:
     if reply is None:
         return evolve(response, reuse=PRIVATE)
     if reply.wire:
         reply = from_wire(reply)
-    if reply.aged_from_s is not None:
-        reply = evolve(reply, reuse=NEVER.and_then(reply.reuse))
+    reply = counted_down(reply, now_s)
     is_absent = reply.rcode == NXDOMAIN and response.rcode == NOERROR
     return evolve(
         response,

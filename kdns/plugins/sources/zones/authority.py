@@ -172,7 +172,7 @@ class Authority(Plugin):
             onward = request.about(found.target)
         except ValueError:
             return response
-        return then(self._world.resolve(onward), partial(_followed, response))
+        return then(self._world.resolve(onward), partial(_followed, response, request.received_s))
 
     def _up_to_closer(self, served: ServedZone, found: Lookup) -> Lookup:
         """Returns the answer up to a CNAME whose target is in a zone below this one (RFC 1034 §4.3.2)."""
@@ -237,7 +237,7 @@ def _reused_until(reuse: Reuse, reply: Reply) -> Reply:
     return evolve(reply, reuse=reply.reuse.and_then(reuse))
 
 
-def _followed(response: Response, found: Reply) -> Reply:
+def _followed(response: Response, now_s: float, found: Reply) -> Reply:
     """Returns the CNAMEs of a zone with what the server says to the name that they lead to.
 
     If no directive answers for that name, the CNAMEs are the answer and a resolver continues (RFC 1034 §4.3.2 step 3a).
@@ -249,4 +249,4 @@ def _followed(response: Response, found: Reply) -> Reply:
         return evolve(response, reuse=reuse)
     if found.rcode == SERVFAIL:
         return evolve(response, rcode=SERVFAIL, reuse=reuse, error=found.error)
-    return evolve(joined(response, found, TC | RA), order=found.order)
+    return evolve(joined(response, found, TC | RA, now_s), order=found.order)

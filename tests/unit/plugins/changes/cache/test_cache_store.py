@@ -10,6 +10,7 @@ from cache_world import World
 from dns_chain import read
 
 from kdns.answers.answer import compile_answer
+from kdns.answers.chain import Request
 from kdns.answers.response import Message, Response
 from kdns.dns.message import query
 from kdns.dns.query import RA
@@ -60,7 +61,11 @@ def test_what_the_table_keeps_of_it_weighs_what_it_says(count: int) -> None:
         response = Response(NOERROR, RA, (RRset(asked.name, A, 6000, addresses),))
         wire = compile_answer(evolve(asked, edns=None), response, 65535, ".", once=True).wire(packet)
         item = store.Item.of(
-            store.question_key(asked), AnswerKind.SUCCESS, Response(body=Message(wire), aged_from_s=0.0), 0.0, 6000
+            store.question_key(Request(asked)),
+            AnswerKind.SUCCESS,
+            Response(body=Message(wire), aged_from_s=0.0),
+            0.0,
+            6000,
         )
         world.cache.items.success.put(item, lambda _: False)
     gc.collect()
