@@ -61,7 +61,7 @@ NETWORK_ERROR: Final = 23
 TRANSFERS: Final = frozenset((IXFR, AXFR))
 """Types that ask for a whole zone (RFC 1995, RFC 5936)."""
 
-METRIC_TYPES: Final = frozenset((1, 2, 5, 6, 12, 15, 16, 28, 33, 43, 46, 47, 48, 50, 65, 251, 252, 255))
+METRIC_TYPES: Final = frozenset((1, 2, 5, 6, 12, 15, 16, 28, 33, 43, 46, 47, 48, 50, 64, 65, 251, 252, 255))
 """Types that have a label of their own in metrics, as in CoreDNS; all others are `other`."""
 
 _TYPES: Final = {

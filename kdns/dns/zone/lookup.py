@@ -24,6 +24,7 @@ from kdns.dns.types import (
     NSEC,
     NXDOMAIN,
     RRSIG,
+    SERVFAIL,
     SRV,
     SVCB,
     YXDOMAIN,
@@ -132,6 +133,8 @@ class _Answer:
                 target = self._moved(node, place.at, labels)
                 if target is None:
                     return Lookup(YXDOMAIN, tuple(self._answer), self._apex_ns())
+                if target == labels:  # a resolver would follow it forever
+                    return Lookup(SERVFAIL)
             elif CNAME in node.rrsets and self._qtype not in _ABOUT_THE_NAME_ITSELF:
                 self._answer += self._signed(node, node.rrsets[CNAME], self._owner(place, labels))
                 target = _labels(str(node.rrsets[CNAME].rdata[0]))
@@ -184,9 +187,9 @@ class _Answer:
             yield signatures if is_same else replace(signatures, owner=owner, ttl=rrset.ttl)
 
     def _moved(self, node: ZoneNode, at: Labels, labels: Labels) -> Labels | None:
-        """Answers with a DNAME and the CNAME that it makes; None for a name that gets too long."""
+        """Answers with a DNAME, once, and the CNAME that it makes; None for a name that gets too long."""
         dname = node.rrsets[DNAME]
-        self._answer += self._signed(node, dname, node.owner)
+        self._answer += [rrset for rrset in self._signed(node, dname, node.owner) if rrset not in self._answer]
         target = substituted(labels, at, labels_of(str(dname.rdata[0])))
         if target is not None:
             self._answer.append(RRset(text_of(labels), CNAME, dname.ttl, (text_of(target),)))

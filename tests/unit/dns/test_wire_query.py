@@ -8,7 +8,7 @@ import pytest
 
 from kdns.answers.answer import malformed_answer
 from kdns.dns.query import Edns, Malformed, Query, read_query
-from kdns.dns.types import BADVERS, FORMERR, NOTIMP
+from kdns.dns.types import BADVERS, FORMERR, NOTIMP, type_label
 
 RD = 0x0100
 QR = 0x8000
@@ -134,3 +134,9 @@ def test_names_of_questions(wire: bytes, labels: tuple[bytes, ...], name: str) -
     assert isinstance(got, Query)
     assert (got.labels, got.qtype, got.qclass) == (labels, 28, 255)
     assert got.spelled_name == name
+
+
+def test_types_have_the_labels_of_coredns_in_metrics() -> None:
+    assert [type_label(qtype) for qtype in (1, 64, 65, 251, 255, 99, 257)] == [
+        "A", "SVCB", "HTTPS", "IXFR", "ANY", "other", "other",
+    ]  # fmt: skip

@@ -32,6 +32,8 @@ a.b.deep IN TXT "leaf"
 *.alias.wild IN CNAME web
 exact.wild IN A 192.0.2.3
 moved IN DNAME web.wild
+loop IN DNAME loop
+grows IN DNAME a.grows
 child IN NS ns.child
 child IN NS elsewhere.example.
 ns.child IN A 192.0.2.53
@@ -65,6 +67,9 @@ ANSWERS: dict[str, tuple[str, int, str, list[str], str]] = {
     "an alias made of a DNAME": ("x.moved", CNAME, "NOERROR", ["moved DNAME", "x.moved CNAME"], "NS"),
     "the DNAME's own name": ("moved", A, "NOERROR", [], "SOA"),
     "a name that gets too long": (".".join(["x" * 60] * 3 + ["y" * 52, "moved"]), A, "YXDOMAIN", ["moved DNAME"], "NS"),
+    "a DNAME to itself": ("x.loop", A, "SERVFAIL", [], ""),
+    "a DNAME below itself": ("x.grows", A, "NOERROR",
+                             ["grows DNAME", *(f"x{'.a' * count}.grows CNAME" for count in range(12))], "NS"),
     "a delegation": ("child", A, "NOERROR", [], "NS"),
     "below a delegation": ("sub.child", TXT, "NOERROR", [], "NS"),
     "DS of a delegation is the parent's": ("child", DS, "NOERROR", [], "SOA"),
