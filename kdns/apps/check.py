@@ -54,7 +54,7 @@ OBJECT: Final = "object"
 _PLURALS: Final = {COREFILE: "Corefiles", KIND: f"{KIND}s", OBJECT: "objects"}
 
 WANTED: Final = (
-    "expected a Corefile (server blocks such as `. { whoami }`), a KubeProxyConfiguration, or manifests (YAML or JSON "
+    "expected a Corefile (server blocks such as `.:53 {`), a KubeProxyConfiguration, or manifests (YAML or JSON "
     "with apiVersion and kind)"
 )
 COREFILE_KEY: Final = "Corefile"

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line
+from kdns.errors import CorefileError
 
 Reader: TypeAlias = Callable[[str], Sequence[tuple[str, str]]]
 """A glob pattern → (path, text) of every file that matches, sorted by path; may raise OSError or UnicodeError."""
@@ -30,22 +31,34 @@ def no_files(pattern: str) -> Sequence[tuple[str, str]]:
 
 @dataclass(slots=True)
 class Importer:
-    """Replaces imports by lines. It holds the snippets defined so far and the number of imports."""
+    """Replaces imports by lines. It holds the snippets defined so far and the number of imports.
+
+    A wrong import is a mistake, and inserts nothing. A directive with one in its block is left out.
+    """
 
     parse: Callable[[str, str], tuple[Line, ...]]
     read: Reader
+    mistakes: list[CorefileError]
     snippets: dict[str, Line] = field(default_factory=dict)
     imports: int = 0
 
     def resolved(self, lines: Iterable[Line], chain: tuple[str, ...] = (), *, outermost: bool = True) -> Iterator[Line]:
         """Yields the lines without imports and snippet definitions; `chain` names the enclosing imports."""
         for line in lines:
+            before = len(self.mistakes)
             if line.is_import:
-                yield from self._imported(line, chain, outermost)
+                try:
+                    yield from self._imported(line, chain, outermost)
+                except CorefileError as error:
+                    if self.imports > MAX_IMPORTS:
+                        raise
+                    self.mistakes.append(error)
             elif outermost and _is_snippet(line):
                 self._define(line)
             elif line.braces:
-                yield replace(line, block=tuple(self.resolved(line.block, chain, outermost=False)))
+                resolved = replace(line, block=tuple(self.resolved(line.block, chain, outermost=False)))
+                if outermost or len(self.mistakes) == before:
+                    yield resolved
             else:
                 yield line
 

@@ -1,7 +1,7 @@
 """Tokens → lines, each with the lines of its { block }: the syntax of a Corefile without its semantics.
 
 `{` ends its line and opens a block, `}` closes it. The zones of a server block may continue on the next line after a
-comma, and its `{` may have a line of its own; that of a directive may not.
+comma, and its `{` may have a line of its own; that of a directive may not. Its `}` has to have one, as in CoreDNS.
 
 Differs: CoreDNS inserts imports token by token, so that a file may open a brace which another one closes; here the
 braces of every file and every snippet must match.
@@ -99,6 +99,9 @@ class _Blocks:
         if not self.open:
             raise brace.error("no block is open here")
         _, words, outer = self.open.pop()
+        is_of_servers = self.expects_zones and not words[0].text.startswith("(")
+        if is_of_servers and self.lines and not brace.starts_line:
+            raise brace.error(f"expected a line of its own for the `}}` that ends the block of `{words[0].text}`")
         outer.append(Line(tuple(words), tuple(self.lines), braces=True))
         self.lines = outer
 

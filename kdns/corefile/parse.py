@@ -28,19 +28,27 @@ class ServerBlock:
 
 
 def parse(
-    text: str, path: str = "Corefile", *, environ: Mapping[str, str] = NO_VARIABLES, read: Reader = no_files
+    text: str,
+    path: str = "Corefile",
+    *,
+    environ: Mapping[str, str] = NO_VARIABLES,
+    read: Reader = no_files,
+    mistakes: list[CorefileError] | None = None,
 ) -> tuple[ServerBlock, ...]:
     """Returns the server blocks (at least one) in order, imports and variables resolved; raises CorefileError.
 
-    Mistakes that do not hide others are in the blocks.
+    Mistakes that do not hide others are in the blocks, those of imports in `mistakes`, if it is given.
     Differs: a Corefile without a server block is an error; CoreDNS starts and answers nothing.
     """
 
     def shape(text: str, path: str) -> tuple[Line, ...]:
         return lines(expanded(tokens(text, path), environ))
 
-    outer = tuple(Importer(shape, read).resolved(shape(text, path)))
-    if not outer:
+    errors: list[CorefileError] = [] if mistakes is None else mistakes
+    outer = tuple(Importer(shape, read, errors).resolved(shape(text, path)))
+    if mistakes is None and errors:
+        raise errors[0]
+    if not outer and not errors:
         raise CorefileError(path, 1, "", "expected a server block; the smallest one is `. { }`")
     return tuple(_server_blocks(outer))
 

@@ -33,6 +33,7 @@ from kdns.serverblocks.stanza import (
     duration_s,
     flag,
     integer,
+    is_duration,
     not_yet,
     path_of,
     refuse_repeated,
@@ -139,13 +140,20 @@ def _timeout_s(token: Token) -> float:
     return seconds
 
 
+def _queries(token: Token) -> float:
+    if token.text == "-1":
+        return inf
+    try:
+        return integer(token, 1)
+    except CorefileError as error:
+        raise token.expected("a whole number of at least 1, or -1 for no limit") from error
+
+
 TIMEOUTS: Final = {
     "read": Option("read DURATION", sets("read_s", _timeout_s)),
     "write": Option("write DURATION", sets("write_s", _timeout_s)),
     "idle": Option("idle DURATION", sets("idle_s", _timeout_s)),
-    "maxtcpqueries": Option(
-        "maxtcpqueries N", sets("max_queries", lambda word: inf if word.text == "-1" else integer(word, 1))
-    ),
+    "maxtcpqueries": Option("maxtcpqueries N", sets("max_queries", _queries)),
 }
 
 
@@ -158,6 +166,8 @@ def _reload(stanza: Stanza, _zones: tuple[str, ...]) -> BlockOptions:
         count(stanza, "reload off")
         every_s = 0.0, 0.0
     elif args:
+        if not is_duration(args[0].text):
+            raise args[0].expected("an interval such as 30s, or `off`")
         interval_s = _interval_s(args[0])
         jitter_s = _jitter_s(args[1]) if len(args) > 1 else RELOAD_JITTER_S
         every_s = interval_s, min(jitter_s, interval_s / 2)
@@ -229,6 +239,7 @@ _ROWS: Final[tuple[Row, ...]] = (
         TlsConfig,
         options=TLS,
         parse=_tls,
+        example="cert key",
         sets_up=lambda tls: BlockOptions(listener=ListenerOptions(tls=tls)),
     ),
     Directive("https", ListenerOptions, options=LIMITS["https"][1], parse=_limits, sets_up=_listener),
@@ -248,6 +259,7 @@ _ROWS: Final[tuple[Row, ...]] = (
         options=BIND,
         repeat=Repeat.ADD,
         parse=_bind,
+        example="::1",
         sets_up=lambda bind: BlockOptions(binds=(bind,)),
     ),
     # Differs: CoreDNS ends with a query that fails unexpectedly; kdns answers it with SERVFAIL and logs the stack.

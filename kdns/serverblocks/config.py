@@ -153,13 +153,15 @@ def server_configs(
     table: Mapping[str, Row],
     *,
     dns_port: int = DEFAULT_PORTS["dns"],
+    mistakes: Iterable[CorefileError] = (),
 ) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
     """Returns the servers without mistakes, the others without their invalid parts, and every mistake, once.
 
     Mistakes within blocks come before those between blocks. `table` has the directives by name, in the chain's order.
-    `dns_port` is used if dns:// has no port.
+    `dns_port` is used if dns:// has no port. With `mistakes` of imports, those between blocks are not looked for.
     """
-    errors: list[CorefileError] = []
+    errors = [*mistakes]
+    is_whole = not errors
     everyone: list[ServerConfig] = []
     wrong: set[int] = set()
     for number, block in enumerate(blocks):
@@ -168,8 +170,9 @@ def server_configs(
         errors += _unserved(server)
         if len(errors) > before:
             wrong.add(number)
-    errors += _missing_tls(everyone, dns_port)
-    errors += clashes([(server, server.bound if server.is_placed else ()) for server in everyone], dns_port)
+    if is_whole:
+        errors += _missing_tls(everyone, dns_port)
+        errors += clashes([(server, server.bound if server.is_placed else ()) for server in everyone], dns_port)
     servers = tuple(server for number, server in enumerate(everyone) if number not in wrong)
     return servers, tuple(everyone[number] for number in sorted(wrong)), distinct(errors)
 
@@ -236,18 +239,24 @@ def _explained(mistake: CorefileError, stanza: Stanza, block: ServerBlock, table
 
 
 def _further_mistakes(row: Row, stanza: Stanza, zones: tuple[str, ...], error: CorefileError) -> list[CorefileError]:
-    """Returns the mistakes in other options of the stanza: it is parsed again without the invalid ones."""
+    """Returns the mistakes in other options of the stanza: it is parsed again without what is invalid."""
     further: list[CorefileError] = []
-    while any((line.path, line.line) == (error.path, error.line) for line in stanza.block):
+    has_example = False
+    while stanza.block:
         block = tuple(line for line in stanza.block if (line.path, line.line) != (error.path, error.line))
-        stanza = replace(stanza, block=block)
+        if len(block) < len(stanza.block):
+            stanza = replace(stanza, block=block)
+        elif has_example:
+            break  # about the whole stanza, which lacks an option now
+        else:
+            example = (replace(stanza.words[0], text=word) for word in row.example.split())
+            stanza, has_example = replace(stanza, words=(stanza.words[0], *example)), True
         try:
             row.read(stanza, zones)
         except CorefileError as another:
-            if not any((line.path, line.line) == (another.path, another.line) for line in block):
-                break  # about the whole stanza, which lacks an option now
-            further.append(another)
             error = another
+            if any((line.path, line.line) == (error.path, error.line) for line in stanza.block):
+                further.append(error)
         else:
             break
     return further

@@ -266,8 +266,9 @@ class Directive(Generic[Config, Given]):
     None is not in the chain. `options` are the options of its block, by name. `argument` reads each argument, which
     `config` is called with; a usage that ends in `[ZONES...]` means all zones, which default to those of the server
     block. Where arguments mean more, `parse` makes the configuration of a stanza and of the block's zones, or raises
-    CorefileError. `sets_up` returns what a configuration says of how the block is served. `warnings` yields mistakes of
-    a configuration that do not prevent a start.
+    CorefileError. `example` are the fewest valid arguments: with them a block is read whose directive has wrong ones.
+    `sets_up` returns what a configuration says of how the block is served. `warnings` yields mistakes of a
+    configuration that do not prevent a start.
     """
 
     usage: str
@@ -277,6 +278,7 @@ class Directive(Generic[Config, Given]):
     repeat: Repeat = Repeat.ERROR
     argument: Callable[[Token], object] = text
     parse: Callable[[Stanza, tuple[str, ...]], Config] | None = None
+    example: str = ""
     sets_up: Callable[[Config], BlockOptions] | None = None
     warnings: Callable[[Config], Iterable[CorefileError]] = lambda _: ()
 

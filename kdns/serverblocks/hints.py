@@ -44,6 +44,7 @@ def directive_reason(stanza: Stanza, block: ServerBlock, table: Mapping[str, Row
 
 def option_reason(mistake: UnknownOptionError, stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> str:
     name, directive, options = mistake.option.name, stanza.name, mistake.options
+    known = f"options: {', '.join(options)}" if options else f"`{directive}` takes no block"
     if not name:
         return "expected an option, got ''"
     if removal := REMOVED_OPTIONS.get((directive, name)):
@@ -55,10 +56,10 @@ def option_reason(mistake: UnknownOptionError, stanza: Stanza, block: ServerBloc
     if name in table:
         return f"unknown option `{name}`; it is a directive: is a `}}` missing before it, to end `{directive}`?"
     if owners := _owners(name, _neighbours(stanza, block, table), table):
-        return f"unknown option `{name}`; it is an option of {owners}; options: {', '.join(options) or 'none'}"
+        return f"unknown option `{name}`; it is an option of {owners}; {known}"
     if meant := closest(name, table):
         return f"unknown option `{name}`; is a `}}` missing before the directive `{meant}`, to end `{directive}`?"
-    return f"unknown option `{name}`; options: {', '.join(options) or 'none'}"
+    return f"unknown option `{name}`; {known}"
 
 
 def directive_as_zone(block: ServerBlock, table: Mapping[str, Row]) -> Token | None:

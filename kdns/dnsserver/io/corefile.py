@@ -68,9 +68,10 @@ def corefile_of(text: str, path: str, table: Mapping[str, Row], *, dns_port: int
             digest.update(f"\0{name}\0{content}".encode())
         return files
 
+    mistakes: list[CorefileError] = []
     try:
-        blocks = parse(text, path, environ=os.environ, read=read)
-        servers, _, errors = server_configs(blocks, table, dns_port=dns_port)
+        blocks = parse(text, path, environ=os.environ, read=read, mistakes=mistakes)
+        servers, _, errors = server_configs(blocks, table, dns_port=dns_port, mistakes=mistakes)
     except CorefileError as error:
         return Corefile(digest.hexdigest(), errors=(error,))
     return Corefile(digest.hexdigest(), () if errors else servers, tuple(errors))
@@ -83,9 +84,10 @@ def mistakes_in(
 
     `read` is for imports. Only the first mistake of the grammar is reported.
     """
+    mistakes: list[CorefileError] = []
     try:
-        blocks = parse(text, path, environ=os.environ, read=read or _read_all)
-        servers, others, errors = server_configs(blocks, table, dns_port=dns_port)
+        blocks = parse(text, path, environ=os.environ, read=read or _read_all, mistakes=mistakes)
+        servers, others, errors = server_configs(blocks, table, dns_port=dns_port, mistakes=mistakes)
     except CorefileError as error:
         return (), (), [error]
     return servers, others, errors + [warning for server in (*servers, *others) for warning in server.warnings()]

@@ -12,11 +12,12 @@ from typing import Final
 
 from kdns.answers.chain import Plugin, Request, Sees
 from kdns.corefile.lines import Line
+from kdns.errors import DoubtfulError
 from kdns.plugins.observers.metadata import Metadata
 from kdns.serverblocks.directive import Directive, World
 from kdns.serverblocks.expressions.functions import QUERY_FUNCTIONS, Environment
 from kdns.serverblocks.expressions.parser import Expression, expression
-from kdns.serverblocks.expressions.values import EvaluationError
+from kdns.serverblocks.expressions.values import ANY, BOOL, EvaluationError
 from kdns.serverblocks.stanza import UNLIMITED, Option
 
 
@@ -26,10 +27,17 @@ class ViewConfig:
 
     name: str
     conditions: tuple[Expression, ...] = ()
+    doubts: tuple[DoubtfulError, ...] = ()
 
 
 def _expr(config: ViewConfig, line: Line) -> ViewConfig:
-    return replace(config, conditions=(*config.conditions, expression(line.args, QUERY_FUNCTIONS)))
+    condition = expression(line.args, QUERY_FUNCTIONS)
+    config = replace(config, conditions=(*config.conditions, condition))
+    if condition.kind in {BOOL, ANY}:
+        return config
+    reason = f"the expression is a {condition.kind.value} and never true, so the block answers no query"
+    doubt = DoubtfulError(line.path, line.line, line.args[0].text, reason)
+    return replace(config, doubts=(*config.doubts, doubt))
 
 
 OPTIONS: Final = {"expr": Option("expr EXPRESSION", _expr, (1, UNLIMITED))}
@@ -45,6 +53,8 @@ class ViewPlugin(Plugin):
         self.is_of_packet = all(condition.is_of_packet for condition in config.conditions)
         self._conditions = config.conditions
         self._world = world
+        for doubt in config.doubts:
+            world.log("warning", "view in doubt", path=doubt.path, line=doubt.line, reason=doubt.reason)
 
     def metadata(self, request: Request) -> Mapping[str, str]:
         del request
@@ -65,4 +75,6 @@ class ViewPlugin(Plugin):
             return False
 
 
-DIRECTIVE: Final = Directive("view NAME", ViewConfig, ViewPlugin, OPTIONS)
+DIRECTIVE: Final = Directive(
+    "view NAME", ViewConfig, ViewPlugin, OPTIONS, example="v", warnings=lambda config: config.doubts
+)

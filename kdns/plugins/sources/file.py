@@ -152,4 +152,4 @@ class ZoneFiles(Authority):
                 self._world.log("warning", "records outside of the zone ignored", zone=served.name, owners=ignored)
 
 
-DIRECTIVE: Final = Directive(USAGE, FileConfig, ZoneFiles, OPTIONS, Repeat.ADD, parse=parse)
+DIRECTIVE: Final = Directive(USAGE, FileConfig, ZoneFiles, OPTIONS, Repeat.ADD, parse=parse, example="db")

@@ -45,6 +45,9 @@ from kdns.spelling import closest
 
 SINGLE_QUOTES: Final = "; double quotes are the Corefile's, strings of an expression stand in single quotes"
 COMMENT: Final = "; an expression with # stands in double quotes, # begins a comment outside of them"
+SLICES: Final = (
+    "slices such as `[0:2]` are not supported; `startsWith`, `endsWith`, `trimPrefix` and `split` look at parts"
+)
 MAX_EXPRESSION_CHARS: Final = 10_000
 MAX_DEPTH: Final = 40
 """The deepest nesting of expressions."""
@@ -63,10 +66,12 @@ _LEXEME: Final = re.compile(
       | (?P<string>'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`)
       | (?P<name>[A-Za-z_$][A-Za-z0-9_$]*)
       | (?P<pointer>\#[a-z]*)
-      | (?P<sign>&&|\|\||==|!=|<=|>=|\?\?|\?\.|\.\.|[-+*/%<>!?:(),.;=|{}\[\]])
+      | (?P<sign>&&|\|\||==|!=|<=|>=|\?\?|\?\.|\.\.|\*\*|[-+*/%^<>!?:(),.;=|{}\[\]])
       | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
+_ABSENT_SIGNS: Final = frozenset(("**", "^", "?."))
+"""Operators of expr-lang that no expression about a query needs."""
 _SYNONYMS: Final = {"||": "or", "&&": "and", "!": "not"}
 BINDING: Final = {
     "|": 0, "or": 10, "and": 15, "matches": 20, "??": 500, **{name: row.binding for name, row in OPERATORS.items()},
@@ -178,6 +183,8 @@ class _Parser:
                 is_quote = word in "'\"`"
                 what = "the string is not closed" if is_quote else f"unexpected character `{word}` in the expression"
                 raise self._error(lexeme, what)
+            if kind == "sign" and word in _ABSENT_SIGNS:
+                raise self._error(lexeme, f"the operator `{word}` of expr-lang is not supported")
             if kind != "blank":
                 lexemes.append(lexeme)
         return [*lexemes, _Lexeme("end", "", max(0, len(text) - 1))]
@@ -529,7 +536,9 @@ class _Parser:
             if node.kind not in {*accepted, ANY}:
                 raise self._error(sign, f"a {node.kind.value} has no {'fields' if sign.text == '.' else 'elements'}")
             if sign.text == "[":
-                key = self._expression(0)
+                key = _constant(0) if self._is(":") else self._expression(0)
+                if self._is(":"):
+                    raise self._error(self._peek, SLICES)
                 self._expect("]")
             else:
                 name = self._take()

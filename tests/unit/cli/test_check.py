@@ -507,8 +507,13 @@ WARNINGS: list[tuple[str, str, list[str]]] = [
     ),
     (
         "a.yaml",
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  Corefile: |\n    . { hosts { a ::1 } }\n",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  Corefile: |\n    .\n    hosts { a ::1 }\n",
         ["data.Corefile: hosts: the address comes first: `::1 a`; the line is ignored"],
+    ),
+    (
+        "Corefile",
+        ". {\nview a {\nexpr 'a'\nexpr type() == 'A'\nexpr size()\n}\n}\n",
+        ["view: the expression is a string and never true", "view: the expression is a number and never true"],
     ),
     ("Corefile", "192.0.2.1:53 {\nwhoami\n}\n", ["`192.0.2.1` is taken for a zone; `bind 192.0.2.1` listens on the"]),
     ("Corefile", ". {\ncache 5m\nlog stdout\n}\n", ["`5m` is taken for a zone; a TTL is", "`stdout` is taken for a"]),

@@ -12,7 +12,9 @@ import pytest
 from dns_chain import only
 from yaml_file import yaml_file
 
+from kdns.corefile.imports import no_files
 from kdns.corefile.parse import parse
+from kdns.dnsserver.io.corefile import mistakes_in
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.changes import loadbalance
@@ -186,6 +188,22 @@ def test_each_removed_option_is_refused_with_its_release(directive: str, option:
     )
 
 
+IMPORTS = [
+    (". {\nimport a\nimport b c\ncache 0\n}\nimport c\n", [(2, "a"), (3, "import"), (6, "c"), (4, "0")]),
+    (". {\ntransfer {\nimport a\n}\nrewrite {\nimport a\n}\n}\n", [(3, "a"), (6, "a")]),
+    ("(s) {\nimport a\n}\n. {\nimport s\n}\nb {\nimport s\nreayd\n}\n", [(2, "a"), (9, "reayd")]),
+    ("tls://. {\nimport certificate\n}\n", [(2, "certificate")]),
+    ("import a\n", [(1, "a")]),
+    ("(a) {\nimport a\nerors\n}\n. {\nimport a\n}\n", [(2, "a"), (3, "erors")]),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), IMPORTS)
+def test_wrong_imports_hide_no_mistakes(text: str, expected: list[tuple[int, str]]) -> None:
+    *_, errors = mistakes_in(text, "F", BY_NAME, dns_port=53, read=no_files)
+    assert [(error.line, error.token) for error in errors] == expected
+
+
 def test_every_mistake_is_told_at_its_line() -> None:
     text = """. {
         reload 1s
@@ -200,6 +218,14 @@ def test_every_mistake_is_told_at_its_line() -> None:
         timeouts {
             idle 0s
         }
+        forward . a:b:c {
+            max_fails x
+            policy y
+        }
+        cache 0 {
+            success -1
+            success 5
+        }
     }
     grpc://a {
     }
@@ -213,7 +239,12 @@ def test_every_mistake_is_told_at_its_line() -> None:
         (8, "grpc"),
         (10, "ready"),
         (12, "0s"),
-        (15, "grpc://a"),
+        (14, "a:b:c"),
+        (15, "x"),
+        (16, "y"),
+        (18, "0"),
+        (19, "-1"),
+        (23, "grpc://a"),
     ]
 
 

@@ -227,5 +227,12 @@ def _placed(frames: FrameSpec, files: World) -> FrameSpec:
 
 
 DIRECTIVE: Final = Directive(
-    USAGE, DnstapConfig, build, OPTIONS, Repeat.ADD, parse=parse, warnings=lambda config: config.mistakes
+    USAGE,
+    DnstapConfig,
+    build,
+    OPTIONS,
+    Repeat.ADD,
+    parse=parse,
+    example="/socket",
+    warnings=lambda config: config.mistakes,
 )

@@ -66,4 +66,4 @@ async def _first_that_knows(takers: list[Forwarder], request: Request) -> Reply:
     return await takers[-1].ask(request)
 
 
-DIRECTIVE: Final = Directive(USAGE, ForwardConfig, Forward, OPTIONS, Repeat.ADD, parse=parse)
+DIRECTIVE: Final = Directive(USAGE, ForwardConfig, Forward, OPTIONS, Repeat.ADD, parse=parse, example=". ::1")

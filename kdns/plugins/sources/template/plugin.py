@@ -182,4 +182,13 @@ def _joined(response: Response, now_s: float, reply: Reply) -> Response:
     )
 
 
-DIRECTIVE: Final = Directive(USAGE, TemplateConfig, TemplatePlugin, OPTIONS, Repeat.ADD, parse=parse, warnings=warnings)
+DIRECTIVE: Final = Directive(
+    USAGE,
+    TemplateConfig,
+    TemplatePlugin,
+    OPTIONS,
+    Repeat.ADD,
+    parse=parse,
+    example="ANY ANY",
+    warnings=warnings,
+)
