@@ -46,7 +46,7 @@ class Findings:
     @property
     def summary(self) -> str:
         parts = [f"{count} {kind if count == 1 else _PLURALS[kind]}" for kind, count in self.read.items() if count]
-        return ", ".join(parts) or "nothing"
+        return ", ".join(parts) or f"0 {_PLURALS[OBJECT]}"
 
 
 COREFILE: Final = "Corefile"
@@ -169,6 +169,8 @@ class _Check:
                 self.warnings.append(ManifestError(name, 0, "", "is empty"))
             case _ if is_named and not name.endswith(SUFFIXES):
                 self.mistakes.append(ManifestError(name, 0, "", f"has only comments; {WANTED}"))
+            case _ if is_named:
+                self.warnings.append(ManifestError(name, 0, "", "has only comments"))
 
     async def corefile(self, path: str, text: str, *, is_here: bool) -> None:
         """With `is_here` also the files that it names."""

@@ -22,7 +22,7 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.errors import ControlPlaneError, KdnsError, ListenError
 from kdns.net import HostPort
 from kdns.runtime.connections import ConnectionKind, share_out
-from kdns.runtime.process import die_with, gc_paused, ignore_signals, signals_blocked
+from kdns.runtime.process import die_with, ending, gc_paused, ignore_signals, signals_blocked
 
 _LINE_BYTES_MAX: Final = 1024 * 1024
 _TEXT_CHARACTERS_MAX: Final = 10_000
@@ -151,7 +151,7 @@ class ControlPlane:
         if failure:
             raise ControlPlaneError(*failure)
         if status:
-            raise ControlPlaneError(f"the process of the control plane ended with status {status}", 1)
+            raise ControlPlaneError(f"the process of the control plane ended with {ending(status)}", 1)
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from kdns.dns.message import query
 from kdns.dns.types import A
 from kdns.errors import ApplyError, InputError
 from kdns.net import is_loopback
+from kdns.runtime.process import ending
 from kdns.runtime.subprocesses import run_program
 from kdns.runtime.tasks import uninterrupted
 from kdns.upstream.io import peers
@@ -146,7 +147,7 @@ async def _restart(service: str) -> None:
     except OSError as error:
         raise ApplyError(command, f"{error.strerror or error}; {PAGE} has it by hand") from error
     if done.code:
-        raise ApplyError(command, done.errors.decode(errors="replace").strip() or f"exit code {done.code}")
+        raise ApplyError(command, done.errors.decode(errors="replace").strip() or ending(done.code))
 
 
 def _hosts_line(root: Path) -> str:

@@ -132,6 +132,14 @@ def die_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def ending(status: int) -> str:
+    """Returns how a child ended, of asyncio's returncode: `status 3`, or the signal that ended it, such as SIGKILL."""
+    try:
+        return f"status {status}" if status >= 0 else signal.Signals(-status).name
+    except ValueError:  # one without a name, such as a real-time signal
+        return f"signal {-status}"
+
+
 def processors() -> int:
     """Within the affinity of this process, and the quota of its cgroup (v2)."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -60,7 +60,7 @@ def test_a_command_that_is_killed_takes_its_control_plane_with_it(tmp_path: Path
 def test_a_control_plane_that_is_killed_ends_the_command(tmp_path: Path) -> None:
     with kdns_up(tmp_path, status=1) as running:
         os.kill(control_plane_of(running), signal.SIGKILL)
-        running.wait_for("^Error: the process of the control plane ended with status -9")
+        running.wait_for("^Error: the process of the control plane ended with SIGKILL")
         running.process.wait(DEADLINE_S)
 
 

@@ -282,7 +282,7 @@ def test_an_empty_file_in_a_folder_and_an_empty_folder_are_told_and_no_mistake(f
     (folder / "m" / "b.yaml").write_text("# nothing\n")
     (folder / "n").mkdir()
     result = CliRunner().invoke(main, ["check", "m", "n"])
-    assert (result.exit_code, result.stdout) == (0, "no mistakes in nothing; 2 warnings\n")
+    assert (result.exit_code, result.stdout) == (0, "no mistakes in 0 objects; 2 warnings\n")
     assert result.stderr == "Warning: m/a.yaml: is empty\nWarning: n: no manifests below it, such as *.yaml\n"
 
 
@@ -515,6 +515,7 @@ WARNINGS: list[tuple[str, str, list[str]]] = [
         ". {\nview a {\nexpr 'a'\nexpr type() == 'A'\nexpr size()\n}\n}\n",
         ["view: the expression is a string and never true", "view: the expression is a number and never true"],
     ),
+    ("a.yaml", "# nothing\n---\n# more\n", ["has only comments"]),
     ("Corefile", "192.0.2.1:53 {\nwhoami\n}\n", ["`192.0.2.1` is taken for a zone; `bind 192.0.2.1` listens on the"]),
     ("Corefile", ". {\ncache 5m\nlog stdout\n}\n", ["`5m` is taken for a zone; a TTL is", "`stdout` is taken for a"]),
     ("Corefile", ". {\nrewrite name regex (.*)a $1b\n}\n", ["rewrite: `$1` is literal text; a group of the expre"]),
@@ -603,6 +604,8 @@ def test_json_has_what_was_read_mistakes_and_warnings(folder: Path) -> None:
     warned = [(each["path"], each["line"], each["field"]) for each in found["warnings"]]
     assert warned == [("Corefile", 1, "stray"), ("kube-proxy.conf", 1, "clusterCIDR")]
     (folder / "a.yaml").write_text(SERVICE)
+    (folder / "b.yaml").write_text("# kind: Service\n")
+    assert run("check", "b.yaml") == (0, ["no mistakes in 0 objects; 1 warning"])
     assert run("check", "kube-proxy.conf", "a.yaml") == (
         0,
         ["no mistakes in 1 KubeProxyConfiguration, 1 object; 1 warning"],

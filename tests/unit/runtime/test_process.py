@@ -54,3 +54,8 @@ def test_a_process_starts_again_and_acts_on_a_signal_that_came_meanwhile() -> No
     output, _ = started.communicate(timeout=120)
     line = f"{started.pid} ['one', 'two']"
     assert (output.splitlines(), started.returncode) == ([line, line, "stopped"], 0)
+
+
+@pytest.mark.parametrize(("status", "ending"), [(0, "status 0"), (3, "status 3"), (-9, "SIGKILL"), (-40, "signal 40")])
+def test_the_ending_of_a_child(status: int, ending: str) -> None:
+    assert process.ending(status) == ending

@@ -31,7 +31,7 @@ from kdns.runtime.http.server import Handler
 from kdns.runtime.http.sites import HealthProbe, Sites, plain_page, scraped
 from kdns.runtime.metric_sums import summed, with_ended
 from kdns.runtime.metrics import COUNTER, Counters, Metric, MetricFamilies, Sample
-from kdns.runtime.process import RELOAD_SIGNALS
+from kdns.runtime.process import RELOAD_SIGNALS, ending
 from kdns.runtime.tasks import observed
 from kdns.serverblocks.block_options import HealthPage, MetricsPage, Page, ReadyPage
 from kdns.serverblocks.config import ServerConfig
@@ -52,7 +52,7 @@ class WorkerError(KdnsError):
 
     def __init__(self, status: int) -> None:
         self.exit_code = status if status > 0 else 1
-        super().__init__(f"the first of several processes ended with status {status} before it listened")
+        super().__init__(f"the first of several processes ended with {ending(status)} before it listened")
 
 
 class Supervisor:
@@ -192,7 +192,7 @@ class Supervisor:
             worker.exposed = {}
             was_steady = time.monotonic() >= started_s + STEADY_S
             pause_s = 0.0 if was_steady else min(max(2 * pause_s, PAUSE_S), LONGEST_PAUSE_S)
-            log.error("worker ended", worker=worker.number, status=status, restarted_in_s=pause_s)
+            log.error("worker ended", worker=worker.number, ended_with=ending(status), restarted_in_s=pause_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
             if self._stopping.is_set():
