@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -37,7 +38,11 @@ _DIRECTIVE = re.compile(r"^%(?=YAML|TAG)", re.MULTILINE)
 _BYTE_ORDER_MARK = re.compile("^\ufeff", re.MULTILINE)
 _JSON_OBJECT = re.compile(r"\s*(?=\{)")
 _JSON = json.JSONDecoder()
-_SURROGATES = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_SURROGATES = re.compile(
+    r"(?<!\\)((?:\\\\)*)\\u(?:([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+_OTHER_BREAKS = re.compile("\r(?!\n)|[\x85\u2028\u2029]")
+"""What ends a line in YAML 1.1, and not in an editor."""
 
 _TAG = "tag:yaml.org,2002:"
 _TEXT_TAG = _TAG + "str"
@@ -161,12 +166,18 @@ def _parts(text: str) -> Iterator[tuple[int, str]]:
     """
     text = _DIRECTIVE.sub("#", _BYTE_ORDER_MARK.sub("", text))
     if _JSON_OBJECT.match(text):
-        text = _SURROGATES.sub(lambda pair: pair[1] + bytes.fromhex(pair[2] + pair[3]).decode("utf-16-be"), text)
+        text = _SURROGATES.sub(_surrogates, text)
     first_line = 0
     for document in _SEPARATOR.split(text):
         for part in _json_objects(document):
             yield first_line, part
             first_line += part.count("\n")
+
+
+def _surrogates(escapes: re.Match[str]) -> str:
+    """Returns the character of two escapes; a lone one is U+FFFD, as in Go."""
+    pair = bytes.fromhex(escapes[2] + escapes[3]).decode("utf-16-be") if escapes[2] else "\ufffd"
+    return escapes[1] + pair
 
 
 def _json_objects(text: str) -> Iterator[str]:
@@ -185,7 +196,7 @@ def _json_objects(text: str) -> Iterator[str]:
 def _not_yaml(path: str, text: str, first_line: int, error: yaml.YAMLError) -> ManifestError:
     if isinstance(error, yaml.MarkedYAMLError):
         reason = ", ".join(part for part in (error.context, error.problem) if part)
-        before = min(error.problem_mark.line, text.rstrip().count("\n")) if error.problem_mark else 0
+        before = text.rstrip().count("\n", 0, error.problem_mark.index) if error.problem_mark else 0
     else:  # a ReaderError
         reason = str(error).partition("\n")[0]
         before = text.encode()[: getattr(error, "position", 0)].count(b"\n")
@@ -206,6 +217,7 @@ class _Reader:
         self._next = yaml.CBaseLoader(text).get_event
         self._room = 2 * len(text) + _EXPANDED_SIZE_MAX
         self._lines_depth = DEPTH_MAX if keeps_lines else _ITEMS_DEPTH
+        self._other_breaks = [other.start() for other in _OTHER_BREAKS.finditer(text)]
         self._anchors: dict[str, Any] = {}
         self._place: list[str | int] = []
         self.lines: dict[tuple[str | int, ...], int] = {}
@@ -240,9 +252,7 @@ class _Reader:
         if len(self._place) <= self._lines_depth:
             self.lines[tuple(self._place)] = line
         if isinstance(event, yaml.AliasEvent):
-            if event.anchor not in self._anchors:
-                raise self._error(event, f"found undefined alias {str(event.anchor)[:_SHOWN_CHARACTERS]!r}")
-            return self._copied(self._anchors[event.anchor], event, len(self._place))
+            return self._alias(event)
         if isinstance(event, yaml.ScalarEvent):
             value = self._scalar(event)
         else:
@@ -251,6 +261,11 @@ class _Reader:
         if event.anchor is not None:
             self._anchors[event.anchor] = value
         return value
+
+    def _alias(self, event: _Event) -> Any:
+        if event.anchor not in self._anchors:
+            raise self._error(event, f"found undefined alias {str(event.anchor)[:_SHOWN_CHARACTERS]!r}")
+        return self._copied(self._anchors[event.anchor], event, len(self._place))
 
     def _scalar(self, event: _Event) -> Any:
         if event.tag in _TEXT_TAGS or not (event.tag or event.implicit[0]):
@@ -272,18 +287,24 @@ class _Reader:
         fields: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
-            if not isinstance(event, yaml.ScalarEvent):
+            is_merge = False
+            if isinstance(event, yaml.AliasEvent):
+                key = self._key(event, self._alias(event))
+            elif not isinstance(event, yaml.ScalarEvent):
                 raise self._error(
                     event, _TEMPLATE if isinstance(event, yaml.MappingStartEvent) else "a key must be text"
                 )
-            key = event.value
-            if event.implicit[0] and (key in _WORDS or key[0] in _NUMBER_STARTS):
-                key = self._key(event)
+            else:
+                key, is_merge = event.value, event.value == "<<" and event.implicit[0]
+                if event.implicit[0] and (key in _WORDS or key[0] in _NUMBER_STARTS):
+                    key = self._key(event, _plain_value(key))
+                if event.anchor is not None:
+                    self._anchors[event.anchor] = self._scalar(event)
             self._place.append(key)
             if key in fields:
                 self._duplicates.append(self._error(event, "duplicate key; the last value is used"))
             value = self._value(self._next(), self._line(event))
-            if key == "<<" and event.implicit[0]:
+            if is_merge:
                 objects = value if isinstance(value, list) else [value]
                 if not all(isinstance(base, dict) for base in objects):
                     raise self._error(event, "expected an object or a list of objects to merge")
@@ -294,11 +315,12 @@ class _Reader:
             self._place.pop()
         return merged | fields if merged else fields
 
-    def _key(self, event: _Event) -> str:
+    def _key(self, event: _Event, value: Any) -> str:
         """A key that is no string in YAML, as text; as kubectl has it, `yes` is `true` and 0x10 is `16`."""
-        value = _plain_value(event.value)
         if value is None:
             raise self._error(event, "a key must be text, got null")
+        if isinstance(value, dict | list):
+            raise self._error(event, "a key must be text")
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     def _copied(self, value: Any, event: _Event, depth: int) -> Any:
@@ -318,7 +340,8 @@ class _Reader:
             raise self._error(event, f"nested too deeply, expected at most {DEPTH_MAX} levels")
 
     def _line(self, event: _Event) -> int:
-        return self._first_line + int(event.start_mark.line) + 1
+        line = event.start_mark.line - bisect_left(self._other_breaks, event.start_mark.index)
+        return self._first_line + int(line) + 1
 
     def _error(self, event: _Event, reason: str) -> ManifestError:
         field = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in self._place)

@@ -112,6 +112,8 @@ def test_objects_and_their_lines(path: str, text: str, found: list[tuple[int, st
         ("base: &b {x: 1, y: 2}\nsub:\n  <<: *b\n  y: 3", {"base": {"x": 1, "y": 2}, "sub": {"x": 1, "y": 3}}),
         ("a: [=, .inf, -.INF, .nan]", {"a": ["=", ".inf", "-.INF", ".nan"]}),
         ("a: &x 1\nb: &x [*x]\nc: *x", {"a": 1, "b": [1], "c": [1]}),
+        ("a: &x k\n*x : 1\nb: {? *x : 2}", {"a": "k", "k": 1, "b": {"k": 2}}),
+        ("&x yes: &y 5\n*y : *x\nz: &z <<\n*z : 1", {"true": 5, "5": True, "z": "<<", "<<": 1}),
         ("base: &b [{x: 1}]\nsub: *b", {"base": [{"x": 1}], "sub": [{"x": 1}]}),
         ("sub: {<<: [{x: 1}, {x: 2, y: 2}], z: 3}", {"sub": {"x": 1, "y": 2, "z": 3}}),
         (
@@ -143,6 +145,11 @@ def test_json_text_reads_as_json_does(text: str) -> None:
     assert document.value == {"a": json.loads(text)}
 
 
+def test_a_lone_surrogate_is_what_go_makes_of_it() -> None:
+    (document,) = documents("a.json", r'{"a": "\ud800", "b": "\\ud800 \udc00\ud83d\ud83d\ude00"}')
+    assert document.value == {"a": "\ufffd", "b": "\\ud800 \ufffd\ufffd\U0001f600"}
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
@@ -151,6 +158,11 @@ def test_json_text_reads_as_json_does(text: str) -> None:
         ("a: !!binary aGk=", "f.yaml:1: a: the tag tag:yaml.org,2002:binary has no counterpart in JSON"),
         ("? [a]\n: b", "f.yaml:1: a key must be text"),
         ("~: b", "f.yaml:1: a key must be text, got null"),
+        ("a: &x [1]\n*x : b", "f.yaml:2: a key must be text"),
+        ("a: &x ~\n*x : b", "f.yaml:2: a key must be text, got null"),
+        ("*x : b", "f.yaml:1: found undefined alias 'x'"),
+        ('a: "\u2028\x85\u2029\r"\nb: *x', "f.yaml:2: b: found undefined alias 'x'"),
+        ("a: |\n  \u2028\n# \x85\nb: [", "f.yaml:4: not YAML: while parsing"),
         (
             "a: {{ .Values.name }}",
             "f.yaml:1: a: a key must be text, got an object; `{{ … }}` is a template's: render it ",
