@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from ipaddress import ip_address
+from itertools import product
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kdns.answers.chain import Plugin
@@ -14,8 +15,8 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
 from kdns.corefile.parse import ServerBlock
 from kdns.errors import CorefileError, InputError
-from kdns.net import Address, join_host_port, parse_address
-from kdns.serverblocks.block_options import DEFAULTS, BlockOptions
+from kdns.net import Address, HostPort, join_host_port, parse_address
+from kdns.serverblocks.block_options import DEFAULTS, BlockOptions, Page
 from kdns.serverblocks.directive import Directive, Repeat, Row, World
 from kdns.serverblocks.hints import directive_as_zone, directive_reason, option_reason
 from kdns.serverblocks.listener_options import TLS_USAGE
@@ -32,6 +33,8 @@ TRANSPORTS: Final[Mapping[str, tuple[str, ...]]] = {
     "quic": ("udp",),
 }
 """The served schemes, and the transports of each."""
+PAGE_HOSTS: Final = {"": WILDCARD, "localhost": ("127.0.0.1", "::1")}
+"""The addresses of an HTTP page whose host is no address; other names are not looked up."""
 NEED_TLS: Final = ("tls", "quic")
 """Schemes that need a certificate; https:// may also be behind a proxy that has one."""
 
@@ -99,6 +102,13 @@ class ServerConfig:
         binds = self.options.binds
         hosts = (host for bind in binds for host in bind.hosts if host not in bind.exclude)
         return tuple(dict.fromkeys(hosts)) if binds else WILDCARD
+
+    @property
+    def pages(self) -> Iterator[tuple[Stanza, Page]]:
+        """The HTTP pages, with their stanzas."""
+        for row in self.rows:
+            stanza = next(stanza for stanza in reversed(self.stanzas) if stanza.name == row.name)
+            yield from ((stanza, config) for config in self.configs(row) if isinstance(config, Page))
 
     @property
     def has_view(self) -> bool:
@@ -298,6 +308,8 @@ def listen_addresses(listening: Listening, dns_port: int) -> dict[ListenAddress,
 def clashes(listening: Listening, dns_port: int) -> Iterator[CorefileError]:
     """Yields an error for a zone that two blocks have at one address, and for addresses that exclude each other.
 
+    Those of HTTP pages too.
+
     Port 0 is another port each time. Differs: beside a block without `bind`, CoreDNS lets others of its port listen on
     single addresses, by sharing the port (SO_REUSEPORT); then another process may share it too, and gets a part of the
     queries.
@@ -308,6 +320,35 @@ def clashes(listening: Listening, dns_port: int) -> Iterator[CorefileError]:
     for number, reason in _clashes([server for server, _ in listening], listen_addresses(addressed, dns_port)):
         if number not in overlaps:
             yield listening[number][0].error(reason)
+    yield from _page_clashes(addressed, dns_port)
+
+
+def _page_clashes(listening: Listening, dns_port: int) -> Iterator[CorefileError]:
+    """Yields an error for an HTTP page on a port of a server block, or of a page at another address."""
+    taken: list[tuple[int, tuple[str, ...], HostPort | None, str]] = [
+        (address.port_or_default(dns_port), hosts, None, f"the block at {server.path}:{server.line}")
+        for server, hosts in listening
+        for address in server.addresses
+        if "tcp" in TRANSPORTS.get(address.scheme, ())
+    ]
+    for stanza, page in (pair for server, _ in listening for pair in server.pages):
+        at = page.address
+        hosts = PAGE_HOSTS.get(at.host, (at.host,))
+        for port, others, address, where in taken:
+            if port and port == at.port and address != at and _has_common(hosts, others):
+                yield stanza.error(f"cannot listen on {at}: {where} listens on port {port}").of(stanza.name)
+                break
+        else:
+            taken.append((at.port, hosts, at, f"`{stanza.name}` at {stanza.path}:{stanza.line}"))
+
+
+def _has_common(hosts: Iterable[str], others: Iterable[str]) -> bool:
+    """Returns whether sockets at some of these addresses exclude each other."""
+    pairs = product(filter(None, map(parse_address, hosts)), filter(None, map(parse_address, others)))
+    return any(
+        one == other or (one.version == other.version and (one.is_unspecified or other.is_unspecified))
+        for one, other in pairs
+    )
 
 
 def _overlaps(listening: Listening, dns_port: int) -> dict[int, CorefileError]:

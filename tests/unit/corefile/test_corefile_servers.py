@@ -272,6 +272,19 @@ def test_every_mistake_is_told_at_its_line() -> None:
                 "F:7: cannot listen on port 853 on 127.0.0.1 beside every address, which the block at F:1 listens on; ",
             ],
         ),
+        (
+            "a:81 {\nready :81\nhealth :82\nstatus localhost:82\nprometheus [::1]:82\n}\nb {\nhealth :82\n}\n",
+            [
+                "F:2: ready: cannot listen on :81: the block at F:1 listens on port 81",
+                "F:5: prometheus: cannot listen on [::1]:82: `health` at F:3 listens on port 82",
+                "F:4: status: cannot listen on localhost:82: `health` at F:3 listens on port 82",
+            ],
+        ),
+        ("a:81 {\nbind 127.0.0.1\nhealth 127.0.0.2:81\nready [::1]:81\n}\nquic://b:82 {\ntls c k\nhealth :82\n}\n", []),
+        (
+            "a:81 {\nbind 127.0.0.1 lo\nhealth :81\n}\nb:81 {\nbind lo\nready lo:81\n}\n",
+            ["F:3: health: cannot listen on :81: the block at F:1 listens on port 81"],
+        ),
         ("tls://a {\ntls c k\nbind lo\n}\ntls://b {\ntls c2 k\n}\n", []),
         ("tls://a {\nroot /x\ntls c k\n}\ntls://b {\ntls /x/c /x/k\n}\n", []),
         (
