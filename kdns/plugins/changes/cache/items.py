@@ -22,12 +22,12 @@ class Items:
     `is_refreshing` says whether the item of a key is to be replaced by its own refresh.
     """
 
-    def __init__(self, config: CacheConfig, setup: World) -> None:
+    def __init__(self, config: CacheConfig, world: World) -> None:
         self.success = Store(config.success.capacity)
         self.denial = Store(config.denial.capacity)
         self.is_refreshing: Callable[[bytes], bool] = lambda _: False
         self._config = config
-        self._setup = setup
+        self._world = world
         self._stale_s = config.stale.max_age_s if config.stale else 0.0
         success, denial = ZoneSet(config.disabled_success), ZoneSet(config.disabled_denial)
         disabled = {AnswerKind.SUCCESS: success, AnswerKind.DENIAL: denial, AnswerKind.FAILURE: denial}
@@ -68,7 +68,7 @@ class Items:
                 question.counts.drops.count += 1  # it is about another question
                 return FetchResult(reply)
         try:
-            found = contents(query, reply, self._setup.unix_s)
+            found = contents(query, reply, self._world.unix_s)
         except ValueError:
             return FetchResult(reply)
         kind = found.kind
@@ -94,7 +94,7 @@ class Items:
 
         A failure replaces no other item; with `prefer_positive` a denial replaces no records.
         """
-        key, now_s = question.key, self._setup.now_s()
+        key, now_s = question.key, self._world.now_s()
         old = self.pick(key, now_s)
         item = Item.of(key, kind, reply, now_s, ttl_s)
         if old is not None:
@@ -106,7 +106,7 @@ class Items:
                 item.uses, item.uses_seen = old.uses, old.uses_seen
                 item.uses_before, item.last_s = old.uses_before, old.last_s
             if old.reused_until_s > now_s:
-                self._setup.forget((key,))
+                self._world.forget((key,))
         to, other = (self.success, self.denial) if kind is AnswerKind.SUCCESS else (self.denial, self.success)
         if evictions := to.put(item, self._was_used):
             question.counts.evictions[kind].count += evictions
@@ -118,12 +118,12 @@ class Items:
         """Drops an item, and the answers that were made of it."""
         self.success.remove(item.key)
         self.denial.remove(item.key)
-        self._setup.forget((item.key,))
+        self._world.forget((item.key,))
 
     def _was_used(self, item: Item) -> bool:
         """Returns whether an item was used since the last call, by the directive or through the table."""
         if item.reused_until_s:
-            self._setup.settle(item.key)
+            self._world.settle(item.key)
         was_used = item.was_used or item.uses.count > item.uses_seen
         item.was_used, item.uses_seen = False, item.uses.count
         return was_used

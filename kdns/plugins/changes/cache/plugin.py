@@ -47,17 +47,17 @@ class Cache(Plugin):
     sees = Sees.PACKET
     plugin = NAME
 
-    def __init__(self, config: CacheConfig, setup: World) -> None:
+    def __init__(self, config: CacheConfig, world: World) -> None:
         self.config = config
         self._zones = ZoneSet(config.zones)
         self._stale = config.stale if config.stale and config.stale.max_age_s else None
-        self.items = Items(config, setup)
-        self.flights = Flights(self.items.store, setup.future)
+        self.items = Items(config, world)
+        self.flights = Flights(self.items.store, world.future)
         self.refreshes = Refreshes(
-            self._stale, self.items, self.flights, setup, prefers_positive=config.prefer_positive
+            self._stale, self.items, self.flights, world, prefers_positive=config.prefer_positive
         )
-        self._counts = CountsByServer(setup, ",".join(config.zones))
-        self._counts.expose_entries(setup, self.items.success, self.items.denial)
+        self._counts = CountsByServer(world, ",".join(config.zones))
+        self._counts.expose_entries(world, self.items.success, self.items.denial)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the item of the question, or the next directive's reply, which becomes an item."""

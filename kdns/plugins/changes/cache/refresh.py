@@ -25,17 +25,17 @@ class Refreshes:
     """The refreshes under way, by the key of their item."""
 
     def __init__(
-        self, stale: StaleConfig | None, items: Items, flights: Flights, setup: World, *, prefers_positive: bool
+        self, stale: StaleConfig | None, items: Items, flights: Flights, world: World, *, prefers_positive: bool
     ) -> None:
         self._stale = stale
         self._prefers_positive = prefers_positive
         self._items = items
         self._flights = flights
-        self._setup = setup
+        self._world = world
         self._by_key: dict[bytes, Flight] = {}
         self._is_stopped = False
         items.is_refreshing = self._by_key.__contains__
-        setup.on_stop(self._stop)
+        world.on_stop(self._stop)
 
     def begin(self, item: Item, question: Question) -> bool:
         """Refreshes an item in the background, over TCP as CoreDNS does: the reply is complete and hard to forge.
@@ -48,7 +48,7 @@ class Refreshes:
             return False
         self._by_key[item.key] = Flight([])
         over_tcp = evolve(question, request=evolve(request, transport="tcp"))
-        self._setup.spawn(partial(self._run, item, over_tcp))
+        self._world.spawn(partial(self._run, item, over_tcp))
         return True
 
     async def outcome(self, item: Item, question: Question, timeout_s: float) -> FetchResult | None:
@@ -58,9 +58,9 @@ class Refreshes:
         flight = self._by_key.get(item.key)
         if flight is None:
             return None
-        future = flight.join(self._setup.future())
+        future = flight.join(self._world.future())
         if timeout_s:
-            self._setup.call_later(timeout_s, partial(give, future, None))
+            self._world.call_later(timeout_s, partial(give, future, None))
         outcome = await future
         if outcome is not None and outcome.is_private:
             outcome = await self._flights.fetch_alone(question)
@@ -93,7 +93,7 @@ class Refreshes:
 
     def _next_attempt_s(self, item: Item, stale: StaleConfig) -> float:
         if stale.recheck_s:
-            return self._setup.now_s() + stale.recheck_s
+            return self._world.now_s() + stale.recheck_s
         return 0.0 if stale.verify else item.next_refresh_s
 
     def _replaces(self, item: Item, outcome: FetchResult) -> bool:

@@ -34,21 +34,21 @@ _TC: Final = 0x02
 class Forwarder:
     """One stanza: the names that it forwards, and its upstreams."""
 
-    def __init__(self, config: ForwardConfig, setup: World) -> None:
-        self.group = Group(config, setup)
+    def __init__(self, config: ForwardConfig, world: World) -> None:
+        self.group = Group(config, world)
         self.zones = ZoneSet(config.zones)
         self._excluded = ZoneSet(config.excluded)
         self._config = config
-        self._setup = setup
-        self._order = order(config.policy, setup.random)
+        self._world = world
+        self._order = order(config.policy, world.random)
         self._shares = FairShares(config.max_concurrent)
         self._observers: tuple[ForwardObserver, ...] | None = None
         reason = f"concurrent queries exceeded maximum {config.max_concurrent}"
         self._too_many = Response(REFUSED, plugin=NAME, error=reason)
-        self._broken = setup.counters(
+        self._broken = world.counters(
             "coredns_forward_healthcheck_broken", "Queries for which no upstream was healthy.", ()
         ).tally()
-        self._rejects = setup.counters(
+        self._rejects = world.counters(
             "coredns_forward_max_concurrent_rejects", "Queries refused because max_concurrent queries waited.", ()
         ).tally()
 
@@ -87,7 +87,7 @@ class Forwarder:
 
         SERVFAIL if none has one, REFUSED if too many queries wait.
         """
-        config, now_s = self._config, self._setup.now_s
+        config, now_s = self._config, self._world.now_s
         client = request.client[0]
         if config.max_concurrent and not self._shares.take(client):
             self._rejects.count += 1
@@ -133,7 +133,7 @@ class Forwarder:
         """Returns the upstream's message; the block's observers receive it, and `metadata` of the upstream."""
         if request.metadata is not NO_METADATA and isinstance(request.metadata, Facts):
             request.metadata.note(f"{NAME}/upstream", str(member.upstream.spec.address))
-        if self._observers is None and (plugins := self._setup.plugins()):
+        if self._observers is None and (plugins := self._world.plugins()):
             self._observers = tuple(plugin for plugin in plugins if isinstance(plugin, ForwardObserver))
         if self._observers:
             return self._observed(self._observers, member, request, transport, timeout_s)
@@ -147,7 +147,7 @@ class Forwarder:
         transport: Transport,
         timeout_s: float,
     ) -> bytes:
-        started_s, wire = self._setup.now_s(), b""
+        started_s, wire = self._world.now_s(), b""
         try:
             received = await member.upstream.exchange(request.query, transport, timeout_s, request.client[0])
             wire = response_to(request.query, received)
@@ -155,7 +155,7 @@ class Forwarder:
             spec = member.upstream.spec
             over = transport if spec.scheme == "dns" else spec.scheme
             place = (spec.address.host, spec.address.port)
-            exchange = Forwarded(place, over, request.query.packet, wire, started_s, self._setup.now_s())
+            exchange = Forwarded(place, over, request.query.packet, wire, started_s, self._world.now_s())
             for observer in observers:
                 observer.forwarded(request, exchange)
         return wire
@@ -185,7 +185,7 @@ class Forwarder:
                 if down == len(members):
                     self._broken.count += 1
                     if not self._config.failfast:
-                        yield members[self._setup.random.randrange(down)]
+                        yield members[self._world.random.randrange(down)]
                     return
             upstreams = members
 
@@ -195,7 +195,7 @@ class Forwarder:
         If TCP fails, clients over UDP get the truncated one. Differs: CoreDNS does this with prefer_udp only. Here the
         cache gets whole answers, and a client whose limit is higher than the upstream's asks once.
         """
-        timeout_s = min(self._config.read_timeout_s, deadline_s - self._setup.now_s())
+        timeout_s = min(self._config.read_timeout_s, deadline_s - self._world.now_s())
         try:
             return await self._exchange(member, request, "tcp", timeout_s)
         except UpstreamError:

@@ -140,15 +140,15 @@ class Group:
     health.
     """
 
-    def __init__(self, config: ForwardConfig, setup: World) -> None:
+    def __init__(self, config: ForwardConfig, world: World) -> None:
         self.members: Members = ()
         self.usable: Members = ()
         self._config = config
-        self._setup = setup
-        self._failures = setup.counters(
+        self._world = world
+        self._failures = world.counters(
             "coredns_proxy_healthcheck_failures", "Health checks of upstreams that failed.", ("proxy_name", "to")
         )
-        self._durations = setup.histograms(
+        self._durations = world.histograms(
             "coredns_proxy_request_duration_seconds",
             "Time that upstreams took to answer.",
             ("proxy_name", "to", "rcode"),
@@ -160,11 +160,11 @@ class Group:
         names: list[Name] = []
         for part, target in enumerate(config.targets):
             update = partial(self._update, part)
-            if isinstance(target, File) or (target.may_be_file and setup.has_file(target.host)):
+            if isinstance(target, File) or (target.may_be_file and world.has_file(target.host)):
                 path = target.path if isinstance(target, File) else target.host
-                setup.watch_file("file of upstreams", path, FILE_EVERY_S, partial(self._read, path, update))
+                world.watch_file("file of upstreams", path, FILE_EVERY_S, partial(self._read, path, update))
             elif target.is_name:
-                names.append(Name(target, config, setup, update))
+                names.append(Name(target, config, world, update))
             else:
                 update((target,))
         if not self.members and not names:
@@ -179,7 +179,7 @@ class Group:
         """Uses the addresses of a file. An empty file changes nothing if it would leave no upstream."""
         found = resolv_conf(text)
         for line, word in found.wrong:
-            self._setup.log(
+            self._world.log(
                 "warning", "nameserver line ignored", file=path, line=line, got=word, expected="nameserver ADDRESS"
             )
         if not found.targets and self.members:
@@ -200,17 +200,17 @@ class Group:
         self.members = tuple(members[target] for target in everyone)
         self.disable(self._disabled & set(self.members))
         for member in gone:
-            self._setup.call_later(CLOSE_AFTER_S, member.upstream.close)
+            self._world.call_later(CLOSE_AFTER_S, member.upstream.close)
 
     def _member(self, target: Target) -> Member:
         try:
-            upstream = self._setup.upstream(self._config.spec(target))
+            upstream = self._world.upstream(self._config.spec(target))
         except CorefileError:
             raise
         except InputError as error:
             raise self._error(f"{target}: {error}") from error
         failures = self._failures.tally(PROXY_NAME, str(upstream.spec.address))
-        return Member(str(target), upstream, self._config, self._setup, failures, self._durations)
+        return Member(str(target), upstream, self._config, self._world, failures, self._durations)
 
     def _error(self, reason: str) -> CorefileError:
         token = self._config.targets[0].token

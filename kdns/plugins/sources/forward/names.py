@@ -33,18 +33,18 @@ class Name:
     """One host name. `update` is called with its addresses when they change."""
 
     def __init__(
-        self, target: Target, config: ForwardConfig, setup: World, update: Callable[[tuple[Target, ...]], None]
+        self, target: Target, config: ForwardConfig, world: World, update: Callable[[tuple[Target, ...]], None]
     ) -> None:
         self._target = target
-        self._setup = setup
+        self._world = world
         self._update = update
         self._resolvers: tuple[Upstream, ...] = ()
         self._is_known = False
         if config.resolvers:
             self._use(config.resolvers)
         else:
-            setup.watch_file("resolv.conf", RESOLV_CONF, 30.0, self._read)
-        setup.spawn(self._follow)
+            world.watch_file("resolv.conf", RESOLV_CONF, 30.0, self._read)
+        world.spawn(self._follow)
 
     def _read(self, text: str) -> None:
         addresses = [target.address for target in resolv_conf(text).targets]
@@ -56,8 +56,8 @@ class Name:
 
     def _use(self, addresses: Iterable[HostPort]) -> None:
         for upstream in self._resolvers:
-            self._setup.call_later(2 * TIMEOUT_S, upstream.close)
-        self._resolvers = tuple(self._setup.upstream(UpstreamSpec(address)) for address in addresses)
+            self._world.call_later(2 * TIMEOUT_S, upstream.close)
+        self._resolvers = tuple(self._world.upstream(UpstreamSpec(address)) for address in addresses)
 
     async def _follow(self) -> None:
         pause_s = RETRY_S
@@ -66,17 +66,17 @@ class Name:
             if addresses:
                 pause_s = RETRY_S
                 self._take(addresses)
-                await self._setup.sleep(min(max(ttl_s, SHORTEST_S), LONGEST_S))
+                await self._world.sleep(min(max(ttl_s, SHORTEST_S), LONGEST_S))
                 continue
-            self._setup.log("warning", "upstream name not resolved", name=self._target.host, retry_s=pause_s)
-            await self._setup.sleep(pause_s)
+            self._world.log("warning", "upstream name not resolved", name=self._target.host, retry_s=pause_s)
+            await self._world.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_RETRY_S)
 
     def _take(self, addresses: tuple[str, ...]) -> None:
         try:
             self._update(tuple(map(self._target.at, addresses)))
         except CorefileError as error:
-            self._setup.log("warning", "upstream addresses not usable", name=self._target.host, error=str(error))
+            self._world.log("warning", "upstream addresses not usable", name=self._target.host, error=str(error))
 
     async def _addresses(self) -> tuple[tuple[str, ...], float]:
         """Returns the addresses that the name has now, and how many seconds that holds; () if no resolver answered.

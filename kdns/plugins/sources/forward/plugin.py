@@ -29,8 +29,8 @@ class Forward(Plugin):
     sees = Sees.PACKET
     plugin = NAME
 
-    def __init__(self, configs: tuple[ForwardConfig, ...], setup: World) -> None:
-        self.forwarders: Final = tuple(Forwarder(config, setup) for config in configs)
+    def __init__(self, configs: tuple[ForwardConfig, ...], world: World) -> None:
+        self.forwarders: Final = tuple(Forwarder(config, world) for config in configs)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         """Returns the answer of the upstreams of the matching stanza; `next` for other names and zone transfers."""

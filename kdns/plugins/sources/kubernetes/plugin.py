@@ -135,15 +135,15 @@ def _serial(changed_s: float) -> int:
     return int(changed_s) & 0xFFFFFFFF
 
 
-def build(config: KubernetesConfig, setup: World) -> Kubernetes:
+def build(config: KubernetesConfig, world: World) -> Kubernetes:
     def changed(changes: Sequence[AnyChange], changed_s: float) -> None:
         plugin.changed(changes, changed_s)
 
     spec = ClusterSpec(config.source, config.scope, config.snapshot)
-    state = setup.cluster(spec, changed, startup_timeout_s=config.startup_timeout_s)
-    plugin = Kubernetes(state, replace(config.options, own_addresses=setup.own_addresses), setup, config.fallthrough)
-    plugin.resolve = setup.resolve
-    setup.readiness(NAME, lambda: plugin.zones.is_synced and (config.is_ready_when_stale or not state.stale))
+    state = world.cluster(spec, changed, startup_timeout_s=config.startup_timeout_s)
+    plugin = Kubernetes(state, replace(config.options, own_addresses=world.own_addresses), world, config.fallthrough)
+    plugin.resolve = world.resolve
+    world.readiness(NAME, lambda: plugin.zones.is_synced and (config.is_ready_when_stale or not state.stale))
     return plugin
 
 
