@@ -18,7 +18,7 @@ from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.schema.types import META
 from kdns.controlplane.server.conversions import BINDING, EVICTION
 from tools.schema import release
-from tools.schema.go import GoField, go_types, lines, short_name
+from tools.schema.go import GoField, go_types, short_name
 from tools.schema.release import GVK, Json
 
 DIRECTORY = Path(__file__).parents[2] / "kdns/controlplane/schema/release"
@@ -69,9 +69,6 @@ def files() -> dict[str, str]:
 
 def _roots(known: Mapping[str, Json]) -> list[str]:
     kinds = [(kind.api_version, kind.kind) for kind in (*built_in(), SCALE, EVICTION, BINDING)]
-    for line in lines("kinds.txt"):
-        api_version, *names = line.split()
-        kinds += [(api_version, name) for name in names]
     roots = [release.type_of(known, api_version, kind) for api_version, kind in kinds]
     return [*roots, *(f"{META}.{name}" for name in _META_ROOTS)]
 
