@@ -11,6 +11,7 @@ import struct
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import h2.connection
@@ -414,6 +415,25 @@ async def test_a_connection_has_query_after_query_with_one_stream_at_a_time(tmp_
             client.ask(stream, QUERY)
             await until(lambda: len(client.ended) == 1 + stream // 4)  # noqa: B023 - awaited at once
         assert made.seen("quic_responses") == {0: 20}
+
+
+async def test_a_query_that_arrives_too_slowly_ends_its_connection(tmp_path: Path) -> None:
+    """Also one whose other streams are in use, so that it is never idle."""
+    async with encrypted(tmp_path, "timeouts {\n read 1s\n}") as made:
+        configuration = QuicConfiguration(alpn_protocols=["doq"], cafile=str(made.ca), server_name="localhost")
+        port = made.port("quic")
+        async with (
+            asyncio.timeout(60),
+            connect("127.0.0.1", port, configuration=configuration, create_protocol=DoqClient) as client,
+        ):
+            assert isinstance(client, DoqClient)
+            client.begin(0)
+            closed = asyncio.create_task(client.wait_closed())
+            for stream in count(4, 4):
+                client.ask(stream, QUERY)
+                await until(lambda: closed.done() or stream in client.ended)  # noqa: B023 - awaited at once
+                if closed.done():
+                    break
 
 
 @pytest.mark.parametrize(("pieces", "is_ended"), [(quic.MAX_GAPS // 2, False), (2 * quic.MAX_GAPS, True)])

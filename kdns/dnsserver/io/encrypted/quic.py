@@ -250,7 +250,8 @@ class QuicClient:
         self._quic: QuicConnection
         self._account: Account
         self._answering: Answering
-        self._streams: dict[int, bytes] = {}
+        self._streams: dict[int, tuple[bytes, float]] = {}
+        """Incomplete requests by stream, and when each began; the oldest is first."""
         self._waiting: dict[int, bytes] = {}
         """Complete requests by stream, which wait until their answers may be sent."""
         self._transfers: dict[int, Iterator[bytes]] = {}
@@ -378,10 +379,11 @@ class QuicClient:
             return
         if stream not in self._streams and not data:
             return  # the end of a stream whose query was complete before
-        received = self._streams.get(stream, b"") + data
+        received, begun_s = self._streams.get(stream, (b"", self._loop.time()))
+        received += data
         whole_bytes = 2 + int.from_bytes(received[:2], "big")
         if len(received) < 2 or len(received) < whole_bytes:
-            self._streams[stream] = received
+            self._streams[stream] = received, begun_s
             if is_end:
                 self.end(DoqError.PROTOCOL_ERROR)
             elif len(self._streams) > self._endpoint.server.options.quic_streams:
@@ -466,18 +468,21 @@ class QuicClient:
         by_code[code.value] = by_code.get(code.value, 0) + 1
 
     def _note_held(self) -> None:
-        """Records the memory of the connection; ends one that has sent too much, also out of order."""
+        """Records the memory of the connection; ends one that has sent too much, also out of order, or too slowly."""
         quic = self._quic
         streams = (*quic._crypto_streams.values(), *quic._streams.values())  # noqa: SLF001 - nothing public tells of what is not in order yet
         received_bytes = gaps = 0
         for stream in streams:
             received_bytes += len(stream.receiver._buffer)  # noqa: SLF001 - see above
             gaps += len(stream.receiver._ranges)  # noqa: SLF001 - see above
-        received_bytes += sum(map(len, self._streams.values())) + sum(map(len, self._waiting.values()))
+        received_bytes += sum(len(received) for received, _ in self._streams.values())
+        received_bytes += sum(map(len, self._waiting.values()))
         self._unsent_bytes = sum(len(stream.sender._buffer) for stream in quic._streams.values())  # noqa: SLF001 - nor of what is not acknowledged
         # Answered ones are among them until the client acknowledges, so a small `max_streams` is no bound of them.
         most = 2 * max(self._endpoint.server.options.quic_streams, DEFAULTS.quic_streams)
-        if received_bytes > MAX_HELD_BYTES or gaps > MAX_GAPS or len(quic._streams) > most:  # noqa: SLF001 - see above
+        _, begun_s = next(iter(self._streams.values()), (b"", inf))
+        is_slow = self._loop.time() > begun_s + self._endpoint.server.options.read_s
+        if is_slow or received_bytes > MAX_HELD_BYTES or gaps > MAX_GAPS or len(quic._streams) > most:  # noqa: SLF001 - see above
             self.end(DoqError.EXCESSIVE_LOAD)
         else:
             self._account.hold(received_bytes + self._unsent_bytes)
