@@ -162,7 +162,7 @@ class Group:
             update = partial(self._update, part)
             if isinstance(target, File) or (target.may_be_file and world.has_file(target.host)):
                 path = target.path if isinstance(target, File) else target.host
-                world.watch_file("file of upstreams", path, FILE_EVERY_S, partial(self._read, path, update))
+                world.watch_file("file of upstreams", path, FILE_EVERY_S, partial(self._read, path, part))
             elif target.is_name:
                 names.append(Name(target, config, world, update))
             else:
@@ -175,16 +175,16 @@ class Group:
         self._disabled = members
         self.usable = tuple(member for member in self.members if member not in members)
 
-    def _read(self, path: str, update: Callable[[tuple[Target, ...]], None], text: str) -> None:
-        """Uses the addresses of a file. An empty file changes nothing if it would leave no upstream."""
+    def _read(self, path: str, part: int, text: str) -> None:
+        """Uses the addresses of a file. One that becomes empty changes nothing."""
         found = resolv_conf(text)
         for line, word in found.wrong:
             self._world.log(
                 "warning", "nameserver line ignored", file=path, line=line, got=word, expected="nameserver ADDRESS"
             )
-        if not found.targets and self.members:
+        if not found.targets and self._parts[part]:
             raise CorefileError(path, 0, "", "expected a line `nameserver ADDRESS`")
-        update(found.targets)
+        self._update(part, found.targets)
 
     def _update(self, part: int, targets: tuple[Target, ...]) -> None:
         """Sets the upstreams of one word of the stanza; CorefileError for too many, and for an unusable one."""

@@ -327,6 +327,15 @@ async def test_a_file_of_upstreams_is_followed(setup: ForwardSetup) -> None:
     assert setup.scripted["[fe80::1%eth0]:53"].is_closed
 
 
+@pytest.mark.parametrize("words", ["/empty 192.0.2.9", "192.0.2.9 /empty"])
+def test_a_file_without_upstreams_beside_others_adds_none(setup: ForwardSetup, words: str) -> None:
+    setup.files = {"/empty": "# nothing\n"}
+    (forwarder,) = forward_of(f"forward . {words}", setup).forwarders
+    assert [member.name for member in forwarder.group.members] == ["192.0.2.9:53"]
+    setup.readers["/empty"]("nameserver 192.0.2.1")
+    assert len(forwarder.group.members) == 2
+
+
 @pytest.mark.parametrize(
     ("files", "words", "message"),
     [
