@@ -45,7 +45,7 @@ class Local(Plugin):
 
     def __init__(self, config: LocalConfig, world: World) -> None:
         self._has_prefix = config.localhost_prefix
-        name, text = "coredns_local_localhost_requests", "Queries for names whose first label is localhost."
+        name, text = "coredns_local_localhost_requests", "Queries for names below localhost, or that begin with it."
         self._tally = world.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
@@ -62,11 +62,10 @@ class Local(Plugin):
         return answer if query.qclass == IN else NOT_SERVED
 
     def _answer(self, labels: Labels, qtype: int) -> Response | None:
-        if self._has_prefix and len(labels) > 1 and labels[:1] == LOCALHOST:
+        if labels == LOCALHOST:
+            return local_answer(labels, qtype, APEX | ADDRESSES, labels)
+        if is_below(labels, LOCALHOST) or (self._has_prefix and labels[:1] == LOCALHOST):
             return evolve(local_answer(labels, qtype, ADDRESSES, labels), tallies=(self._tally,))
-        if is_below(labels, LOCALHOST):
-            records = APEX | ADDRESSES if labels == LOCALHOST else ADDRESSES
-            return local_answer(labels, qtype, records, labels)
         zone = REVERSE.closest(labels)
         if zone is None:
             return None
