@@ -344,10 +344,11 @@ def _page_clashes(listening: Listening, dns_port: int) -> Iterator[CorefileError
 
 def _has_common(hosts: Iterable[str], others: Iterable[str]) -> bool:
     """Returns whether sockets at some of these addresses exclude each other."""
-    pairs = product(filter(None, map(parse_address, hosts)), filter(None, map(parse_address, others)))
+    addresses = [address for host in hosts if (address := parse_address(host))]
+    other_addresses = [address for host in others if (address := parse_address(host))]
     return any(
         one == other or (one.version == other.version and (one.is_unspecified or other.is_unspecified))
-        for one, other in pairs
+        for one, other in product(addresses, other_addresses)
     )
 
 
