@@ -12,6 +12,8 @@ from typing import cast
 import pytest
 from relay_rig import DEADLINE_S, VIP, free_port, rig, service, until
 
+from kdns.proxy.userspace.io import udp_relay
+
 AGAIN_S = 0.2
 
 
@@ -123,7 +125,8 @@ async def test_a_refusing_endpoint_is_passed_over() -> None:
         assert (counters.flows, counters.retries, counters.failures) == (2, 1, 0)
 
 
-async def test_flows_end_with_their_endpoint_and_with_their_service() -> None:
+async def test_flows_end_with_their_endpoint_and_with_their_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(udp_relay, "LAST_ANSWERS_S", 0.01)
     async with AsyncExitStack() as stack:
         one, _ = await stack.enter_async_context(answering(b"a", "127.1.0.1"))
         two, _ = await stack.enter_async_context(answering(b"b", "127.1.0.2"))
@@ -132,7 +135,7 @@ async def test_flows_end_with_their_endpoint_and_with_their_service() -> None:
         asking = await stack.enter_async_context(client(port))
         assert await ask(asking) == b"a?"
         await made.have(service("dns", port, "UDP"), two)
-        assert made.counters("dns", "UDP").active == 0
+        await until(lambda: made.counters("dns", "UDP").active == 0)
         assert await ask(asking) == b"b?"
         await made.have(service("dns", port, "UDP"), one, two)
         assert await ask(asking) == b"b?"
@@ -141,6 +144,23 @@ async def test_flows_end_with_their_endpoint_and_with_their_service() -> None:
         asking.send(b"?")
         with pytest.raises(ConnectionRefusedError):
             await asyncio.wait_for(asyncio.get_running_loop().sock_recv(asking, 10), DEADLINE_S)
+
+
+async def test_an_answer_under_way_outlives_the_endpoint() -> None:
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as late:
+        late.setblocking(False)
+        late.bind(("127.1.0.1", 0))
+        async with answering(b"b", "127.1.0.2") as (two, _), rig(udp_idle_s=DEADLINE_S) as made:
+            port = free_port(kind=socket.SOCK_DGRAM)
+            await made.have(service("dns", port, "UDP"), late.getsockname())
+            async with client(port) as asking, asyncio.timeout(DEADLINE_S):
+                asking.send(b"?")
+                query, relay = await loop.sock_recvfrom(late, 10)
+                await made.have(service("dns", port, "UDP"), two)
+                late.sendto(b"a" + query, relay)
+                assert await loop.sock_recv(asking, 10) == b"a?"
+                assert await ask(asking) == b"b?"
 
 
 async def test_there_is_a_bound() -> None:

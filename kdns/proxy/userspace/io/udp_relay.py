@@ -17,6 +17,8 @@ from kdns.runtime.poller import WHILE_READABLE
 
 BURST: Final = 32
 ATTEMPTS: Final = 4
+LAST_ANSWERS_S: Final = 2.0
+"""How long answers of an endpoint that is gone are passed on: those to queries under way."""
 _ANCILLARY_BYTES: Final = 128
 
 
@@ -42,6 +44,8 @@ class UdpRelay:
         self.key, self._resources, self._sockets, self._idle_s = key, resources, sockets, idle_s
         self._buffer = resources.datagram
         self._flows: dict[tuple[Any, bytes], _Flow] = {}
+        self._ending: dict[_Flow, TimerHandle] = {}
+        """Flows that get no more datagrams of their clients."""
         self._timer: TimerHandle | None = None
         self._level, self._kind = (
             (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO) if key.family == "IPv6" else (socket.IPPROTO_IP, IP_PKTINFO)
@@ -55,6 +59,8 @@ class UdpRelay:
 
     def close(self) -> None:
         self.end_flows_except(())
+        for flow in list(self._ending):
+            self._close(flow)
         for sock in self._sockets:
             self._resources.poller.remove(sock)
         self._sockets = []
@@ -62,10 +68,12 @@ class UdpRelay:
             self._timer.cancel()
 
     def end_flows_except(self, endpoints: Collection[ServiceEndpoint]) -> None:
+        """Ends the flows to other endpoints, after their last answers."""
         remaining = {(each.address, each.port) for each in endpoints}
         for key, flow in list(self._flows.items()):
             if (flow.target.address, flow.target.port) not in remaining:
-                self._end(key)
+                del self._flows[key]
+                self._ending[flow] = self._resources.loop.call_later(LAST_ANSWERS_S, self._close, flow)
 
     def _receive(self, listener: socket.socket) -> None:
         for _ in range(BURST):
@@ -148,10 +156,14 @@ class UdpRelay:
             except BlockingIOError:
                 return
             except OSError:
-                self._reconnected(flow, key)
+                if flow in self._ending:
+                    self._close(flow)
+                else:
+                    self._reconnected(flow, key)
                 return
-            flow.used_s = self._resources.now_s()
-            self._flows[key] = self._flows.pop(key)
+            if flow not in self._ending:
+                flow.used_s = self._resources.now_s()
+                self._flows[key] = self._flows.pop(key)
             flow.counters.sent_bytes += size
             try:
                 flow.listener.sendmsg(
@@ -179,10 +191,12 @@ class UdpRelay:
             if now_s - flow.used_s < self._idle_s:
                 self._timer = self._resources.loop.call_later(flow.used_s + self._idle_s - now_s, self._sweep)
                 return
-            self._end(key)
+            del self._flows[key]
+            self._close(flow)
 
-    def _end(self, key: tuple[Any, bytes]) -> None:
-        flow = self._flows.pop(key)
+    def _close(self, flow: _Flow) -> None:
+        if timer := self._ending.pop(flow, None):
+            timer.cancel()
         self._resources.poller.remove(flow.upstream)
         self._ended(flow)
 
