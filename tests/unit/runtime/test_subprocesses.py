@@ -77,13 +77,9 @@ async def test_output_that_nobody_wants_is_discarded() -> None:
 
 
 async def test_a_program_that_does_not_end_is_killed() -> None:
-    pids = []
-
-    async def started(pid: int) -> None:
-        pids.append(pid)
-
+    pids: list[int] = []
     with pytest.raises(TimeoutError, match=r"still running after 0.1 s: killed"):
-        await run_program(("/bin/sleep", "1000"), limit_s=0.1, started=started)
+        await run_program(("/bin/sleep", "1000"), limit_s=0.1, started=pids.append)
     assert await have_ended(pids)
 
 
