@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
+from kdns.dns.types import rcode_name, type_label
+from kdns.dnsserver.blocks import Server
 from kdns.runtime.metrics import COUNTER, HISTOGRAM, Distribution, Histogram, Metric, Sample
 
 DURATION_BUCKETS_S: Final = tuple(0.00025 * 2**k for k in range(16))
 SIZE_BUCKETS_BYTES: Final = (0, 100, 200, 300, 400, 511, 1023, 2047, 4095, 8291, 16e3, 32e3, 48e3, 64e3)
+PROTOCOLS: Final = {"quic": "udp"}
+"""Transport → the label `proto`, which is tcp or udp in CoreDNS."""
 
 
 @dataclass(slots=True)
@@ -32,43 +37,29 @@ class Requests:
     quic_responses: dict[int, int] = field(default_factory=dict)
 
     def observe(self, count: int, took_s: float) -> None:
-        """Counts the queries of a burst."""
         if count:
             self.durations.add(took_s / count, count)
 
 
-class Sent(NamedTuple):
-    """Responses of one kind: the labels of CoreDNS's counters, sizes in bytes, and their number."""
-
-    server: str
-    zone: str
-    view: str
-    proto: str
-    family: str
-    qtype: str
-    rcode: str
-    plugin: str
-    do: bool
-    request_bytes: int
-    response_bytes: int
-    times: int
-
-
-def sent_metrics(responses: Iterable[Sent]) -> tuple[Metric, ...]:
+def sent_metrics(servers: Iterable[Server]) -> tuple[Metric, ...]:
     """Returns the metrics of everything that was sent up to now (cluster-wide names: CoreDNS plugin/metrics)."""
-    asked_by: dict[tuple[str, ...], float] = {}
-    answered_by: dict[tuple[str, ...], float] = {}
-    dnssec_by: dict[tuple[str, ...], float] = {}
+    asked_by: Counter[tuple[str, ...]] = Counter()
+    answered_by: Counter[tuple[str, ...]] = Counter()
+    dnssec_by: Counter[tuple[str, ...]] = Counter()
     request_sizes: dict[tuple[str, ...], Histogram] = {}
     response_sizes: dict[tuple[str, ...], Histogram] = {}
-    for sent in responses:
-        base = (sent.server, sent.zone, sent.view)
-        _add(asked_by, (*base, sent.proto, sent.family, sent.qtype), sent.times)
-        _add(answered_by, (*base, sent.rcode, sent.plugin), sent.times)
-        if sent.do:
-            _add(dnssec_by, base, sent.times)
-        for sizes, size_bytes in ((request_sizes, sent.request_bytes), (response_sizes, sent.response_bytes)):
-            sizes.setdefault((*base, sent.proto), Histogram(SIZE_BUCKETS_BYTES)).add(size_bytes, sent.times)
+    for server in servers:
+        for partition in server.table.partitions.values():
+            proto = PROTOCOLS.get(partition.transport, partition.transport)
+            family = "2" if partition.family == 6 else "1"
+            for kind, times in partition.totals():
+                base = (server.label, kind.zone, kind.view)
+                asked_by[*base, proto, family, type_label(kind.qtype)] += times
+                answered_by[*base, rcode_name(kind.rcode), kind.plugin] += times
+                if kind.do:
+                    dnssec_by[base] += times
+                for sizes, size_bytes in ((request_sizes, kind.request_bytes), (response_sizes, kind.response_bytes)):
+                    sizes.setdefault((*base, proto), Histogram(SIZE_BUCKETS_BYTES)).add(size_bytes, times)
     labels, name = ("server", "zone", "view"), "coredns_dns"
     by_proto, by_type = (*labels, "proto"), (*labels, "proto", "family", "type")
     return (
@@ -121,15 +112,10 @@ def _durations(requests: Mapping[str, Sequence[Requests]]) -> Iterator[Distribut
         yield (server, listeners[0].zone, ""), merged
 
 
-def _by_status(requests: Mapping[str, Sequence[Requests]], field: str) -> dict[tuple[str, ...], float]:
-    totals: dict[tuple[str, ...], float] = {}
+def _by_status(requests: Mapping[str, Sequence[Requests]], field: str) -> Counter[tuple[str, ...]]:
+    totals: Counter[tuple[str, ...]] = Counter()
     for server, listeners in requests.items():
         for listener in listeners:
             counted: dict[int, int] = getattr(listener, field)
-            for status, count in counted.items():
-                _add(totals, (server, str(status)), count)
+            totals.update({(server, str(status)): count for status, count in counted.items()})
     return totals
-
-
-def _add(rows: dict[tuple[str, ...], float], labels: tuple[str, ...], count: float) -> None:
-    rows[labels] = rows.get(labels, 0) + count

@@ -11,15 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from kdns.answers.table import Generations
 from kdns.cluster.io.clusters import Cluster, Clusters
 from kdns.cluster.source import Source
-from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.interfaces import Sharing, reachable, usable_addresses
 from kdns.dnsserver.io.listeners import Bound, Listeners
-from kdns.dnsserver.io.metrics import Enabled, gauges, probe_metrics, registry, sent_by
-from kdns.dnsserver.io.request_metrics import Requests, listener_metrics, sent_metrics
+from kdns.dnsserver.io.metrics import Enabled, gauges, probe_metrics, registry
+from kdns.dnsserver.io.request_metrics import listener_metrics, sent_metrics
 from kdns.dnsserver.io.world import BlockWorld, SharedResources
 from kdns.errors import InputError
 from kdns.net import HostPort
@@ -82,13 +79,15 @@ class DnsServer:
         self._dns_port = dns_port
         self._clusters = Clusters(default_source)
         self._listeners = Listeners(sharing)
+        self.servers, self.requests = self._listeners.servers, self._listeners.requests
+        self.sampling, self.generations = self._listeners.sampling, self._listeners.generations
         self.sites = Sites()
         """Where the HTTP pages are served; another one may replace it before the start."""
         self._probe = HealthProbe()
         self._probing: asyncio.Task[None] | None = None
         self._shared = SharedResources(self._clusters)
         self._worlds: list[BlockWorld] = []
-        self._enabled: list[Enabled] = []
+        self.enabled: list[Enabled] = []
         self.is_listening = False
         self._is_retiring = False
         self._probed_page: tuple[HostPort, str] | None = None
@@ -98,31 +97,8 @@ class DnsServer:
         return self._clusters.followed
 
     @property
-    def servers(self) -> list[Server]:
-        """The servers of all addresses, also of closed ones, whose counters are kept."""
-        return self._listeners.servers
-
-    @property
-    def enabled(self) -> list[Enabled]:
-        return self._enabled
-
-    @property
-    def sampling(self) -> Sampling:
-        return self._listeners.sampling
-
-    @property
-    def generations(self) -> Generations:
-        return self._listeners.generations
-
-    @property
     def reload_every_s(self) -> tuple[float, float]:
-        """The interval of checks of the Corefile, plus or minus the jitter, in seconds; 0 for never."""
-        said = [world.options.reload_s for world in self._worlds if world.options.reload_s is not None]
-        return said[-1] if said else (0.0, 0.0)
-
-    @property
-    def requests(self) -> dict[str, list[Requests]]:
-        return self._listeners.requests
+        return reload_every_s(world.options for world in self._worlds)
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -135,14 +111,13 @@ class DnsServer:
 
     def address_with(self, directive: str) -> tuple[str, int]:
         """Returns the first unencrypted address of a server block with this directive, or else any address."""
-        labels = {enabled.server for enabled in self._enabled if directive in enabled.config.directives}
+        labels = {enabled.server for enabled in self.enabled if directive in enabled.config.directives}
         places = self._listeners.places.items()
         serving = (at for place, at in places if place.scheme == "dns" and at.server.label in labels)
         return next((at.addresses[0] for at in serving), self.addresses[0])
 
     @property
     def site_addresses(self) -> dict[str, tuple[str, int]]:
-        """The address of each HTTP page, by its path."""
         return self.sites.addresses
 
     @property
@@ -156,7 +131,6 @@ class DnsServer:
         return max((page.lameduck_s for page in self._health_pages), default=0.0)
 
     def counters(self, name: str, text: str, labels: tuple[str, ...]) -> Counters:
-        """Returns a family of counters in the process's metrics; called before the start."""
         return self._shared.counters.setdefault(name, Counters(name, text, labels))
 
     def unready(self) -> tuple[str, ...]:
@@ -228,7 +202,6 @@ class DnsServer:
         self._is_retiring = True
 
     async def stop(self) -> None:
-        """Answers the received queries, then closes everything."""
         await self._listeners.close()
         for world in self._worlds:
             await world.stop()
@@ -259,25 +232,19 @@ class DnsServer:
         return worlds, {place: [(worlds[number], zone) for number, zone in parts] for place, parts in places.items()}
 
     def _abandon(self, worlds: list[BlockWorld]) -> None:
-        """Removes blocks that are not used."""
         for world in worlds:
             world.abandon()
         self._clusters.drop_unused()
 
     def _listen(self, places: Mapping[ListenAddress, list[Part]], bound: Mapping[ListenAddress, Bound]) -> None:
-        """Uses these blocks at these addresses, at once."""
-        self._enabled.clear()
+        self.enabled.clear()
         for place, parts in places.items():
             blocks = tuple(world.block(zone) for world, zone in parts)
             server = self._listeners.listen(place, bound[place], blocks)
-            self._attach(server, parts)
-
-    def _attach(self, server: Server, parts: list[Part]) -> None:
-        """Connects a server with its blocks, whose changes drop answers of its table."""
-        for world, zone in parts:
-            if server not in world.servers:
-                world.servers.append(server)
-            self._enabled.append(Enabled(server.label, zone, world.chain.view_name, world.config))
+            for world, zone in parts:
+                if server not in world.servers:  # whose changes drop answers of its table
+                    world.servers.append(server)
+                self.enabled.append(Enabled(server.label, zone, world.chain.view_name, world.config))
 
     def _handlers(self, page: Page) -> dict[str, Handler]:
         match page:
@@ -291,7 +258,6 @@ class DnsServer:
                 return dict(self._status().pages(self)) if self._status else {}
 
     def _start_gathering(self) -> None:
-        """Gathers what the status page shows, if there is one."""
         has_page = any(isinstance(page, StatusPage) for world in self._worlds for page in world.options.pages)
         if has_page and self._status and not self._gathering:
             status = self._status()
@@ -303,7 +269,7 @@ class DnsServer:
     def metrics(self, *, runtime: bool = False) -> Registry:
         """Returns all metrics of the process, with those of the interpreter if `runtime`."""
         metrics = MetricFamilies(
-            lambda: sent_metrics(sent_by(self.servers)),
+            lambda: sent_metrics(self.servers),
             lambda: listener_metrics(self.requests),
             lambda: probe_metrics(self._probe) if self._probed_page else (),
             self._shared.metrics,
@@ -316,14 +282,10 @@ class DnsServer:
         metrics.add(Metric(name, text, version, lambda: [Sample(("sha512", self.sha512), 1)] * bool(self.sha512)))
         collectors = (
             metrics,
-            gauges(lambda: self.clusters, self._enabled, self.servers),
+            gauges(lambda: self.clusters, self.enabled, self.servers),
             upstream_gauges(self._shared.upstreams),
         )
         return registry(*collectors, runtime_metrics=runtime)
-
-    @property
-    def _probed(self) -> HostPort | None:
-        return next((page.address for page in self._health_pages), None)
 
     @property
     def _health_pages(self) -> list[HealthPage]:
@@ -332,7 +294,8 @@ class DnsServer:
 
     def _start_probe(self) -> None:
         """Queries the process's own /health at its current address."""
-        bound = self._probed and self.sites.address(self._probed)
+        probed = next((page.address for page in self._health_pages), None)
+        bound = probed and self.sites.address(probed)
         self._probe_page((reachable(*bound), HEALTH_PATH) if bound else None)
 
     def _probe_page(self, page: tuple[HostPort, str] | None) -> None:
@@ -347,7 +310,6 @@ class DnsServer:
 def pages_of(
     blocks: Iterable[BlockOptions], handlers: Callable[[Page], Mapping[str, Handler]]
 ) -> dict[HostPort, dict[str, Handler]]:
-    """Returns the handlers of the pages of these blocks, by address and path."""
     pages: dict[HostPort, dict[str, Handler]] = {}
     for options in blocks:
         for page in options.pages:
@@ -355,8 +317,13 @@ def pages_of(
     return pages
 
 
+def reload_every_s(blocks: Iterable[BlockOptions]) -> tuple[float, float]:
+    """Returns the interval of checks of the Corefile, plus or minus the jitter, in seconds; 0 for never."""
+    said = [options.reload_s for options in blocks if options.reload_s is not None]
+    return said[-1] if said else (0.0, 0.0)
+
+
 def readiness(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> Callable[[], tuple[int, str]]:
-    """Returns what is not ready, for a ReadyPage."""
     was_ready = False
 
     def ready() -> tuple[int, str]:

@@ -104,6 +104,5 @@ class Worker:
 
 
 def state_of(server: DnsServer) -> str:
-    """Returns a worker's answer for STATE."""
     state = State(server.is_listening, server.is_synced, tuple(server.listened), server.sha512)
     return msgspec.json.encode(state).decode()

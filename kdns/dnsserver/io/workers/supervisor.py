@@ -21,7 +21,16 @@ from prometheus_client import CollectorRegistry, generate_latest
 from kdns import logs
 from kdns.dnsserver.io.interfaces import Sharing
 from kdns.dnsserver.io.metrics import probe_metrics, registry
-from kdns.dnsserver.io.server import HEALTH_PATH, MAX_RELOADS, METRICS_PATH, READY_PATH, RETIRING, Reload, pages_of
+from kdns.dnsserver.io.server import (
+    HEALTH_PATH,
+    MAX_RELOADS,
+    METRICS_PATH,
+    READY_PATH,
+    RETIRING,
+    Reload,
+    pages_of,
+    reload_every_s,
+)
 from kdns.dnsserver.io.workers.number import number_of_processes
 from kdns.dnsserver.io.workers.process import START_S, Worker
 from kdns.errors import KdnsError
@@ -102,7 +111,6 @@ class Supervisor:
 
     @property
     def site_addresses(self) -> dict[str, tuple[str, int]]:
-        """The address of each HTTP page, by its path."""
         return self._sites.addresses
 
     @property
@@ -117,9 +125,7 @@ class Supervisor:
 
     @property
     def reload_every_s(self) -> tuple[float, float]:
-        """The interval of checks of the Corefile, plus or minus the jitter, in seconds; 0 for never."""
-        said = [config.options.reload_s for config in self._configs if config.options.reload_s is not None]
-        return said[-1] if said else (0.0, 0.0)
+        return reload_every_s(config.options for config in self._configs)
 
     async def start(self) -> None:
         """Starts the first worker, and when it listens the others.
@@ -228,7 +234,6 @@ class Supervisor:
         return web.Response(status=503, text="\n".join(sorted(unready)) or "workers")
 
     async def _metrics(self, page: HostPort, request: web.BaseRequest) -> web.Response:
-        """The sums of all workers; see metric_sums."""
         asked = (worker.relay.get(METRICS_PATH, page, timeout_s=SCRAPE_S) for worker in self._workers)
         for worker, response in zip(self._workers, await asyncio.gather(*asked), strict=True):
             if response and response.status == OK:  # not before it has the page
@@ -240,7 +245,6 @@ class Supervisor:
         return scraped(sums, request.headers.get("Accept", ""))
 
     def _own_metrics(self) -> Iterable[Metric]:
-        """What this process counts beside the workers."""
         yield from worker_metrics(sum(bool(worker.state) for worker in self._workers), self.restarts)
         name, text = "coredns_reload_failed", "Reloads of the Corefile that failed."
         yield Metric(name, text, (), lambda: [Sample((), self.failed_reloads)], COUNTER)
@@ -249,7 +253,6 @@ class Supervisor:
             yield from probe_metrics(self._probe)
 
     async def _relayed(self, page: HostPort, request: web.BaseRequest) -> web.Response:
-        """The page of the first worker that answers."""
         for worker in self._workers:
             if worker.state:
                 response = await worker.relay.get(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from dns_chain import server_of
@@ -10,21 +11,21 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from kdns.answers.answer import ResponseKind
 from kdns.answers.chain import Plugin, Reply, Request, Serve
 from kdns.cluster.io.clusters import Cluster
 from kdns.cluster.objects import Service
 from kdns.cluster.source import ClusterSpec, Scope, Source
 from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES
-from kdns.dns.types import SERVFAIL
-from kdns.dnsserver.blocks import Exchange
+from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL, A, rcode_name, type_label
+from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.io.exchange import Answering
-from kdns.dnsserver.io.metrics import gauges, sent_by
+from kdns.dnsserver.io.metrics import gauges
 from kdns.dnsserver.io.request_metrics import (
     DURATION_BUCKETS_S,
     SIZE_BUCKETS_BYTES,
     Requests,
-    Sent,
     listener_metrics,
     sent_metrics,
 )
@@ -40,21 +41,10 @@ def scraped(*collectors: Collector) -> dict[str, float]:
     return {key: float(value) for key, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
 
 
-def sent(times: int, **other: object) -> Sent:
-    fields = {
-        "server": "dns://:53",
-        "zone": ".",
-        "view": "",
-        "proto": "udp",
-        "family": "1",
-        "qtype": "A",
-        "rcode": "NOERROR",
-        "plugin": "kubernetes",
-        "do": False,
-        "request_bytes": 50,
-        "response_bytes": 100,
-    } | other
-    return Sent(**fields, times=times)  # type: ignore[arg-type] # one table of defaults for fields of several types
+def count(server: Server, times: int, transport: str = "udp", family: int = 4, **other: Any) -> None:
+    """Counts responses of one kind as sent."""
+    kind = {"zone": ".", "qtype": A, "rcode": NOERROR, "do": False, "request_bytes": 50, "response_bytes": 100} | other
+    server.table.partition(transport, family).counts.add(ResponseKind(**kind, plugin="kubernetes"), times)
 
 
 def test_a_histogram() -> None:
@@ -106,15 +96,14 @@ def test_buckets_are_coredns_s() -> None:
     ],
 )
 def test_what_is_exposed(key: str, value: float) -> None:
-    rows = (
-        sent(3),
-        sent(2, rcode="NXDOMAIN", response_bytes=150, do=True),
-        sent(1, proto="tcp", family="2", qtype="other"),
-    )
+    server = server_of(Failing())
+    count(server, 3)
+    count(server, 2, rcode=NXDOMAIN, response_bytes=150, do=True)
+    count(server, 1, "tcp", 6, qtype=65280)
     udp, tcp = Requests(panics=1, unsent=4, shed=6), Requests(panics=2, evicted=5)
     udp.observe(2, 0.1)
     tcp.observe(1, 0.1)
-    metrics = MetricFamilies(lambda: sent_metrics(rows), lambda: listener_metrics({"dns://:53": [udp, tcp]}))
+    metrics = MetricFamilies(lambda: sent_metrics([server]), lambda: listener_metrics({"dns://:53": [udp, tcp]}))
     assert scraped(metrics)[key] == value
 
 
@@ -144,9 +133,9 @@ def test_errors_are_counted_like_answers(case: str) -> None:
     partition, client = server.table.partition("udp", 4), ("192.0.2.1", 5353)
     outcome = Answering(server, requests, partition, ClientMemory()).answer(packet, client, 0.0)
     assert isinstance(outcome, Exchange)
-    (row,) = sent_by([server])
-    assert (row.rcode, row.qtype, row.zone, row.times) == (rcode, qtype, zone, 1)
-    assert (row.request_bytes, row.response_bytes) == (len(packet), len(outcome.wire))
+    ((kind, times),) = partition.totals()
+    assert (rcode_name(kind.rcode), type_label(kind.qtype), kind.zone, times) == (rcode, qtype, zone, 1)
+    assert (kind.request_bytes, kind.response_bytes) == (len(packet), len(outcome.wire))
     assert requests.panics == (case == "a defect")
 
 
@@ -166,10 +155,10 @@ def test_servfail_has_the_question(zone: str, payload_bytes: int) -> None:
 
 
 def test_counters_are_read_at_the_scrape() -> None:
-    rows: list[Sent] = []
-    collector = MetricFamilies(lambda: sent_metrics(rows))
+    server = server_of(Failing())
+    collector = MetricFamilies(lambda: sent_metrics([server]))
     assert not any(key.startswith("coredns_dns_requests_total") for key in scraped(collector))
-    rows.append(sent(1))
+    count(server, 1)
     assert any(key.startswith("coredns_dns_requests_total") for key in scraped(collector))
 
 
