@@ -29,7 +29,7 @@ from kdns.cluster.objects import (
 from kdns.cluster.state import State
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.io.burst.event_loop import Miss
-from kdns.dnsserver.io.burst.sampling import MOST, Look, Sampling
+from kdns.dnsserver.io.burst.sampling import MOST, Sampling
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.udp import MissQueue, UdpListener
 from kdns.plugins.sources.kubernetes.options import Options
@@ -57,10 +57,10 @@ class Listener(UdpListener):
         self.misses = misses
         super().__init__(sock, server, Requests(), misses, sampling)
 
-    def take(self, missed: Sequence[Miss], look: Look | None = None) -> None:
+    def take(self, missed: Sequence[Miss]) -> None:
         """See UdpListener."""
         self.missed += missed
-        super().take(missed, look)
+        super().take(missed)
 
 
 class Tables:

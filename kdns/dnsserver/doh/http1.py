@@ -10,14 +10,14 @@ from typing import Final
 import h11
 
 from kdns.dns.query import MAX_MESSAGE_BYTES
-from kdns.dnsserver.doh.codec import HttpError
+from kdns.dnsserver.doh.codec import HttpCodec, HttpError
 from kdns.dnsserver.doh.exchange import HttpRequest
 
 HEAD_BYTES: Final = 16 * 1024
 """The longest request line and headers, with a message in a parameter: h11 parses them at once."""
 
 
-class Http1:
+class Http1(HttpCodec):
     """The server's side of a connection."""
 
     def __init__(self) -> None:
@@ -28,11 +28,10 @@ class Http1:
         self._drops_body = False
         """The request is answered before its end: a client that still sends would not read the response."""
         self._unsent = bytearray()
-        self.is_over = False
-        self.is_busy = False
-        self.held_bytes = 0
-        self.blocked_bytes = 0
-        self.has_more = False
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._body) + len(self._h11.trailing_data[0])
 
     @property
     def is_incomplete(self) -> bool:
@@ -40,7 +39,6 @@ class Http1:
         return not self.is_busy and (is_begun or bool(self._h11.trailing_data[0]))
 
     def receive(self, data: bytes) -> list[HttpRequest]:
-        """Returns the request that is complete now, if any; HttpError for invalid bytes."""
         self.has_more = False
         try:
             if data:
@@ -64,11 +62,8 @@ class Http1:
             self._refuse(HTTPStatus(error.error_status_hint))
             # Its traceback has a frame of h11 that refers to it: the connection would wait for garbage collection.
             raise HttpError(str(error)) from error.with_traceback(None)
-        finally:
-            self.held_bytes = len(self._body) + len(self._h11.trailing_data[0])
 
     def respond(self, stream: int, status: HTTPStatus, headers: Iterable[tuple[str, str]], body: bytes) -> None:
-        """Answers the request."""
         del stream
         head = [("date", formatdate(usegmt=True)), ("content-length", str(len(body))), *headers]
         if self._is_cut:
@@ -85,18 +80,10 @@ class Http1:
         else:
             self.is_over = True
 
-    def take_reset(self) -> list[int]:
-        """Returns the cancelled requests: none, because an HTTP/1.1 client closes the connection instead."""
-        return []
-
     def to_send(self) -> bytes:
-        """Returns the bytes to send now."""
         data = bytes(self._unsent)
         self._unsent.clear()
         return data
-
-    def close(self) -> None:
-        """Does nothing: HTTP/1.1 has no such message."""
 
     def _begin(self, head: h11.Request) -> None:
         self._head = head

@@ -21,7 +21,7 @@ import hpack
 from h2.errors import ErrorCodes
 
 from kdns.dns.query import MAX_MESSAGE_BYTES
-from kdns.dnsserver.doh.codec import HttpError
+from kdns.dnsserver.doh.codec import HttpCodec, HttpError
 from kdns.dnsserver.doh.exchange import HttpRequest
 
 MAX_STREAMS: Final = 100
@@ -77,7 +77,6 @@ class _Encoder(hpack.Encoder):
 
     @property
     def header_table_size(self) -> int:
-        """The size that the client was or will be told."""
         return self.header_table.maxsize
 
     @header_table_size.setter
@@ -122,7 +121,7 @@ class Incoming:
     is_cut: bool = False
 
 
-class Http2:
+class Http2(HttpCodec):
     """The server's side of a connection.
 
     The client's window opens again when its request is answered: unanswered bodies of a connection have at most
@@ -159,15 +158,7 @@ class Http2:
         """Bytes by which the window of a stream opens when its request is answered."""
         self._blocked: dict[int, bytes] = {}
         self._reset: list[int] = []
-        self.blocked_bytes = 0
         self._is_closed = False
-        self.is_over = False
-        self.is_busy = False
-
-    @property
-    def has_more(self) -> bool:
-        """False, because requests are independent of each other."""
-        return False
 
     @property
     def is_incomplete(self) -> bool:
@@ -175,7 +166,6 @@ class Http2:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of incomplete frames, field blocks and requests, and of responses that flow control blocks."""
         held_bytes = len(self._received) + self._block_bytes + self._block_frames * FRAME_COST_BYTES
         if self._incoming:
             held_bytes += sum(
@@ -184,7 +174,6 @@ class Http2:
         return held_bytes + self.blocked_bytes + len(self._blocked) * STREAM_COST_BYTES
 
     def receive(self, data: bytes) -> list[HttpRequest]:
-        """Returns the requests that are complete now; HttpError for invalid bytes."""
         if self._is_closed:
             return []
         requests: list[HttpRequest] = []
@@ -203,7 +192,6 @@ class Http2:
         return requests
 
     def respond(self, stream: int, status: HTTPStatus, headers: Iterable[tuple[str, str]], body: bytes) -> None:
-        """Answers a request, unless the client cancelled it."""
         self._open_window(stream)
         fields = [(":status", str(int(status))), ("content-length", str(len(body))), *headers]
         try:
@@ -213,16 +201,13 @@ class Http2:
         self._send(stream, body)
 
     def take_reset(self) -> list[int]:
-        """Returns the streams of requests that were cancelled since the last call."""
         reset, self._reset = self._reset, []
         return reset
 
     def to_send(self) -> bytes:
-        """Returns the bytes to send now."""
         return self._h2.data_to_send()
 
     def close(self) -> None:
-        """Announces that no further request is answered (GOAWAY)."""
         if not self._is_closed:
             self._h2.close_connection()
             self._end()
@@ -327,7 +312,6 @@ class Http2:
         self.blocked_bytes -= len(self._blocked.pop(stream, b""))
 
     def _end(self) -> None:
-        """Forgets all requests."""
         self.is_over = self._is_closed = True
         self._received = b""
         self._block_bytes = self._block_frames = self.blocked_bytes = 0

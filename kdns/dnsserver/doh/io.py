@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections import deque
-from collections.abc import Iterable
 from functools import partial
 from http import HTTPStatus
 from math import inf
 from typing import Final
 
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Exchange
 from kdns.dnsserver.doh.codec import HttpCodec, HttpError
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE, METHODS, HttpRequest, Refusal, max_age_s, query_of
 from kdns.dnsserver.doh.http1 import Http1
 from kdns.dnsserver.doh.http2 import STREAM_COST_BYTES, Http2
 from kdns.dnsserver.io.exchange import PendingQuery
-from kdns.dnsserver.io.interfaces import limit_kernel_buffers
-from kdns.dnsserver.io.request_metrics import Requests
-from kdns.dnsserver.io.stream import (
-    MAX_CONNECTION_PENDING,
-    StreamConnection,
-    TcpClients,
-    close_listener,
-)
-from kdns.runtime.connections import Listener, PartOfConnections, is_lost
+from kdns.dnsserver.io.stream import MAX_CONNECTION_PENDING, StreamConnection, StreamListener
+from kdns.runtime.connections import Connections, PartOfConnections, is_lost
 
 SLICE_BYTES: Final = 1024
 """The bytes of one connection that are parsed in a turn: some requests."""
@@ -38,34 +29,6 @@ MAX_BLOCKED_BYTES: Final = 64 * 1024
 _OK: Final = HTTPStatus.OK  # in CPython 3.11 the attribute takes 0.5 µs
 
 
-class HttpsListener:
-    """One listening socket and its connections; without TLS they are HTTP/1.1, for a proxy."""
-
-    def __init__(
-        self,
-        sock: socket.socket,
-        server: Server,
-        requests: Requests,
-        clients: TcpClients,
-        tls: ssl.SSLContext | None,
-    ) -> None:
-        limit_kernel_buffers(sock)
-        self.server, self.requests, self.clients = server, requests, clients
-        self.pool = PartOfConnections(clients.connections, clients.connections.maximum, "DNS over HTTPS")
-        self.connections: set[StreamConnection] = set()
-        self._listener = Listener(sock, lambda: HttpsConnection(self), tls, self.pool if tls else None)
-
-    def use(self, tls: ssl.SSLContext | None) -> None:
-        """Applies the TLS context and the limit of connections to new connections."""
-        self._listener.tls = tls
-        limit = self.server.options.https_connections
-        self.pool.maximum = self.clients.connections.maximum if limit == inf else int(limit)
-
-    async def close(self) -> None:
-        """Stops accepting, and closes every connection after its last answer."""
-        await close_listener(self._listener, self.connections)
-
-
 class HttpsConnection(StreamConnection, asyncio.Protocol):
     """One client. Received bytes are parsed in small pieces, one in each turn of the connection.
 
@@ -74,34 +37,19 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
 
     _is_behind_tls = True
 
-    def __init__(self, listener: HttpsListener) -> None:
-        super().__init__(listener.server, listener.requests, listener.clients, listener.pool, listener.connections)
+    def __init__(self, listener: StreamListener) -> None:
+        super().__init__(listener)
         self._codec: HttpCodec
         self._received = b""
         self._waiting = deque[HttpRequest]()
         self._pending: dict[int, PendingQuery] = {}
-        self._state = ""
-        self._since_s = self._loop.time()
 
     def data_received(self, data: bytes) -> None:
-        """Keeps the bytes for the connection's turn."""
         self._received += data
         self._go_on()
 
-    def pause_writing(self) -> None:
-        """Pauses: the client does not read its answers."""
-        self._is_unread = True
-
-    def resume_writing(self) -> None:
-        """Resumes: the client reads again."""
-        self._is_unread = False
-        self._go_on()
-
-    def answer(self) -> None:
+    def _answer_some(self) -> None:
         """Parses a piece of the received bytes, and answers complete requests."""
-        self._is_waiting = False
-        if self._transport.is_closing():  # lost since this turn was queued
-            return
         piece, self._received = self._received[:SLICE_BYTES], self._received[SLICE_BYTES:]
         try:
             requests = self._codec.receive(piece)
@@ -109,7 +57,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
             self._flush()
             self._transport.close()
             return
-        if self._queries < self._server.options.max_queries:
+        if not self._has_last_query:
             self._waiting += requests
         self._give_up(self._codec.take_reset())
         unsent = [self._codec.to_send()]
@@ -118,9 +66,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
                 break
             self._take(self._waiting.popleft())
             unsent.append(self._codec.to_send())
-        self._write(unsent)
-        if not self._transport.is_closing():
-            self._end_turn()
+        self._write(*unsent)
 
     @property
     def _is_full(self) -> bool:
@@ -150,11 +96,18 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         waiting_bytes = sum(len(request.body) + len(request.target) + STREAM_COST_BYTES for request in self._waiting)
         return len(self._received) + self._codec.held_bytes + waiting_bytes
 
+    @property
+    def _is_incomplete(self) -> bool:
+        return bool(self._received) or self._codec.is_incomplete
+
+    @property
+    def _has_unread_answer(self) -> bool:
+        return self._is_unread or bool(self._codec.blocked_bytes)
+
     def _begin(self) -> None:
         tls = self._transport.get_extra_info("ssl_object")
         self._codec = Http2() if tls is not None and tls.selected_alpn_protocol() == "h2" else Http1()
         self._flush()
-        self._watch()
 
     def _close(self) -> None:
         self._codec.close()
@@ -162,10 +115,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         self._transport.close()
 
     def _take(self, request: HttpRequest) -> None:
-        self._queries += 1
-        if self._queries >= self._server.options.max_queries:
-            self._is_ending = True
-        self._state = ""  # a request is complete: the timeouts begin again
+        self._count_query()
         packet = query_of(request)
         if isinstance(packet, Refusal):
             self._refuse(request.stream, packet, has_body=request.method != "HEAD")
@@ -221,35 +171,25 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         by_status[code] = by_status.get(code, 0) + 1
 
     def _flush(self) -> None:
-        self._write((self._codec.to_send(),))
+        self._write(self._codec.to_send())
 
-    def _write(self, pieces: Iterable[bytes]) -> None:
+    def _write(self, *pieces: bytes) -> None:
         """Sends pieces at once, each as a record of TLS: dnsperf loses every second response that comes in one."""
         unsent = [piece for piece in pieces if piece]
         if unsent and not is_lost(self._transport):
             self._transport.writelines(unsent)
 
-    def _note_held(self) -> None:
-        """Also records the time at which the connection's state changed."""
-        super()._note_held()
-        state = self._now_is()
-        if state != self._state:
-            self._state, self._since_s = state, self._loop.time()
-            if not self._pending:
-                self._pool.touch(self)
 
-    def _now_is(self) -> str:
-        if self._pending or self._is_waiting:
-            return "answering"
-        if self._is_unread or self._codec.blocked_bytes:
-            return "unread"
-        return "incomplete" if self._received or self._codec.is_incomplete else "idle"
+class HttpsListener(StreamListener):
+    """DNS over HTTPS; without TLS its connections are HTTP/1.1, for a proxy."""
 
-    def _watch(self) -> None:
-        """Aborts the connection when it has been idle, incomplete or unread for too long."""
-        now_s, options = self._loop.time(), self._server.options
-        times = {"unread": options.write_s, "incomplete": options.read_s, "idle": options.idle_s}
-        if self._state in times and now_s - self._since_s >= times[self._state]:
-            self._transport.abort()
-        else:
-            self._timer = self._loop.call_later(options.least_s / 2, self._watch)
+    protocol = HttpsConnection
+
+    def _pool_of(self, connections: Connections) -> Connections:
+        return PartOfConnections(connections, connections.maximum, "DNS over HTTPS")
+
+    def use(self, tls: ssl.SSLContext | None) -> None:
+        """Also applies the limit of connections."""
+        super().use(tls)
+        limit = self.server.options.https_connections
+        self.pool.maximum = self.clients.connections.maximum if limit == inf else int(limit)

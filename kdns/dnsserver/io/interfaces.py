@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from ipaddress import ip_address
+from itertools import chain
 from typing import Final
 
 from kdns.errors import InputError, ListenError
@@ -80,36 +81,24 @@ def own_addresses(bound: Iterable[str], known: tuple[InterfaceAddress, ...]) -> 
 class DnsSockets:
     """The sockets of one address and port, for UDP, TCP or both. The TCP socket listens.
 
-    `address_sockets` are UDP sockets for the single addresses of a wildcard.
+    Those of UDP are that of a wildcard, then those for its single addresses.
     """
 
-    udp: socket.socket | None = None
+    udp: tuple[socket.socket, ...] = ()
     tcp: socket.socket | None = None
-    address_sockets: tuple[socket.socket, ...] = ()
 
     @property
     def all(self) -> list[socket.socket]:
-        return [sock for sock in (self.udp, self.tcp, *self.address_sockets) if sock]
+        return [*self.udp, self.tcp] if self.tcp else [*self.udp]
 
     @property
     def address(self) -> tuple[str, int]:
-        sock = self.udp or self.tcp
-        assert sock  # noqa: S101 - there is one of them at least
-        host, port = sock.getsockname()[:2]
+        host, port = self.all[0].getsockname()[:2]
         return host, port
-
-    def close(self) -> None:
-        for sock in self.all:
-            sock.close()
 
 
 def dns_sockets(
-    hosts: Iterable[str],
-    port: int,
-    transports: Collection[str] = ("udp", "tcp"),
-    *,
-    is_shared: bool = False,
-    sharing: Sharing = Sharing.NONE,
+    hosts: Iterable[str], port: int, transports: Collection[str], *, is_shared: bool, sharing: Sharing
 ) -> list[DnsSockets]:
     """Returns bound sockets for each host, all on one port (0: a port that is free everywhere); raises ListenError.
 
@@ -136,15 +125,12 @@ def dns_sockets(
 
 def with_closer(sockets: DnsSockets, known: Iterable[InterfaceAddress], sharing: Sharing) -> DnsSockets:
     """Returns the sockets of a wildcard with those for its single addresses."""
-    if not sockets.udp:
-        return sockets
-    return replace(sockets, address_sockets=tuple(addressed_sockets(sockets.udp, known, sharing)))
+    udp = tuple(_addressed(wildcard, known, sharing) for wildcard in sockets.udp)
+    return replace(sockets, udp=tuple(chain.from_iterable(udp)))
 
 
-def addressed_sockets(
-    wildcard: socket.socket, known: Iterable[InterfaceAddress], sharing: Sharing = Sharing.NONE
-) -> list[socket.socket]:
-    """Returns a UDP socket for each address of the wildcard, so that answers are sent from the queried address.
+def _addressed(wildcard: socket.socket, known: Iterable[InterfaceAddress], sharing: Sharing) -> list[socket.socket]:
+    """Returns the wildcard's socket and one for each address, so that answers are sent from the queried address.
 
     The kernel passes a packet to the most specific socket, and otherwise chooses the source by route. The port is
     shared only while they are bound, so another process cannot bind it later. Addresses that appear later, and those
@@ -160,24 +146,23 @@ def addressed_sockets(
             continue
     for sock in sockets:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-    return sockets[1:]
+    return sockets
 
 
 def close_all(sockets: Iterable[DnsSockets]) -> None:
-    for pair in sockets:
-        pair.close()
+    for sock in chain.from_iterable(pair.all for pair in sockets):
+        sock.close()
 
 
 def _sockets(host: str, port: int, transports: Collection[str], *, is_shared: bool, sharing: Sharing) -> DnsSockets:
     bind = partial(_bound, socket.AF_INET6 if is_ipv6(host) else socket.AF_INET, is_shared=is_shared, sharing=sharing)
-    udp = bind(socket.SOCK_DGRAM, host, port) if "udp" in transports else None
+    udp = (bind(socket.SOCK_DGRAM, host, port),) if "udp" in transports else ()
     if "tcp" not in transports:
         return DnsSockets(udp)
     try:
-        return DnsSockets(udp, bind(socket.SOCK_STREAM, host, udp.getsockname()[1] if udp else port))
+        return DnsSockets(udp, bind(socket.SOCK_STREAM, host, udp[0].getsockname()[1] if udp else port))
     except OSError:
-        if udp:
-            udp.close()
+        close_all([DnsSockets(udp)])
         raise
 
 
@@ -212,7 +197,6 @@ def _bound(
 
 
 def limit_kernel_buffers(sock: socket.socket) -> None:
-    """Sets small buffers for the connections of a listening socket."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_SEND_BYTES)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_RECEIVE_BYTES)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Any, Final, Protocol
 
 from kdns.answers.chain import Block
 from kdns.answers.table import Generations
@@ -15,7 +14,7 @@ from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.interfaces import DnsSockets, Sharing, close_all, dns_sockets, with_closer
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.dnsserver.io.stream import TcpClients
+from kdns.dnsserver.io.stream import StreamListener, TcpClients
 from kdns.dnsserver.io.tcp import TcpListener
 from kdns.dnsserver.io.udp import MissQueue, UdpListener
 from kdns.errors import ListenError
@@ -25,9 +24,6 @@ from kdns.runtime.connections import shared_ports
 from kdns.serverblocks.config import TRANSPORTS, WILDCARD, ListenAddress, label_of
 from kdns.serverblocks.listener_options import ListenerOptions
 
-if TYPE_CHECKING:
-    from aioquic.quic.configuration import QuicConfiguration
-
 ALPN: Final[Mapping[str, tuple[str, ...]]] = {"tls": ("dot",), "https": ("h2", "http/1.1")}
 """The ALPN protocols of each scheme over TLS (RFC 7858, RFC 9113)."""
 
@@ -35,19 +31,20 @@ ALPN: Final[Mapping[str, tuple[str, ...]]] = {"tls": ("dot",), "https": ("h2", "
 class DnsListener(Protocol):
     """A reader of a bound socket."""
 
-    async def close(self) -> None:
-        """Answers the received queries, then closes the socket."""
+    def use(self, certificate: Any) -> None:
+        """Applies changed options and the certificate to new connections."""
         ...
+
+    async def close(self) -> None: ...
 
 
 @dataclass(slots=True)
 class Bound:
-    """Bound sockets and a TLS context, before anything is read."""
+    """Bound sockets before anything is read, and the certificate as an SSLContext or a QuicConfiguration."""
 
     sockets: list[DnsSockets]
     options: ListenerOptions
-    tls: ssl.SSLContext | None = None
-    quic: QuicConfiguration | None = None
+    certificate: Any = None
 
     @property
     def port(self) -> int:
@@ -63,13 +60,15 @@ class Listening:
     addresses: list[tuple[str, int]] = field(default_factory=list)
     listeners: list[DnsListener] = field(default_factory=list)
     sockets: list[socket.socket] = field(default_factory=list)
-    users: list[Callable[[Bound], None]] = field(default_factory=list)
 
     def use(self, bound: Bound) -> None:
         """Applies the options of the blocks to new connections."""
         self.server.options = bound.options
-        for use in self.users:
-            use(bound)
+        for listener in self.listeners:
+            listener.use(bound.certificate)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(listener.close() for listener in self.listeners))
 
 
 class Listeners:
@@ -125,9 +124,8 @@ class Listeners:
         return bound
 
     def unbind(self, bound: Mapping[ListenAddress, Bound]) -> None:
-        """Closes sockets that were bound and are not used."""
-        for each in bound.values():
-            close_all(each.sockets)
+        for unused in bound.values():
+            close_all(unused.sockets)
 
     def listen(self, place: ListenAddress, bound: Bound, blocks: tuple[Block, ...]) -> Server:
         """Uses these blocks at this address from now on; returns its server, the existing one if there is one."""
@@ -142,19 +140,14 @@ class Listeners:
         return listening.server
 
     async def leave(self, places: Iterable[ListenAddress]) -> None:
-        """Answers the received queries of an address, then closes its sockets."""
         leaving = [self.places.pop(place) for place in places]
-        await asyncio.gather(*(self._close(listening) for listening in leaving))
+        await asyncio.gather(*(listening.close() for listening in leaving))
         for listening in leaving:
             listening.server.swap(())
 
     async def close(self) -> None:
-        """Answers the received queries of all addresses, then closes the sockets."""
         for listening in self.places.values():
-            await self._close(listening)
-
-    async def _close(self, listening: Listening) -> None:
-        await asyncio.gather(*(listener.close() for listener in listening.listeners))
+            await listening.close()
 
     def _listening(self, place: ListenAddress, bound: Bound, blocks: tuple[Block, ...]) -> Listening:
         label = label_of(ListenAddress(place.hosts, bound.port, place.scheme))
@@ -176,26 +169,25 @@ class Listeners:
     def _read(self, scheme: str, sockets: DnsSockets, listening: Listening, requests: Requests, bound: Bound) -> None:
         """Begins to read the sockets. Modules for single schemes are imported here."""
         server, listeners = listening.server, listening.listeners
-        if bound.quic and sockets.udp:
-            from kdns.dnsserver.io.encrypted.quic import QuicEndpoint, QuicListener  # noqa: PLC0415
+        if scheme == "quic":
+            from kdns.dnsserver.io.encrypted.quic import QuicEndpoint, QuicListener  # noqa: PLC0415 - only where it is used
 
-            endpoint = QuicEndpoint(server, requests, self._clients, bound.quic)
-            listeners += [QuicListener(sock, endpoint) for sock in (sockets.udp, *sockets.address_sockets)]
-            listening.users.append(lambda bound: endpoint.use(bound.quic))
-        elif scheme == "https" and sockets.tcp:
-            from kdns.dnsserver.doh.io import HttpsListener  # noqa: PLC0415
+            endpoint = QuicEndpoint(server, requests, self._clients, bound.certificate)
+            listeners += [QuicListener(sock, endpoint) for sock in sockets.udp]
+            return
+        for sock in sockets.udp:
+            listeners.append(UdpListener(sock, server, requests, self._misses, self.sampling))
+        if sockets.tcp:
+            of_scheme = _stream_listener(scheme)
+            listeners.append(of_scheme(sockets.tcp, server, requests, self._clients, bound.certificate))
 
-            https = HttpsListener(sockets.tcp, server, requests, self._clients, bound.tls)
-            listeners.append(https)
-            listening.users.append(lambda bound: https.use(bound.tls))
-        else:
-            if sockets.tcp:
-                tcp = TcpListener(sockets.tcp, server, requests, self._clients, bound.tls)
-                listeners.append(tcp)
-                listening.users.append(lambda bound: tcp.use(bound.tls))
-            if sockets.udp:
-                for sock in (sockets.udp, *sockets.address_sockets):
-                    listeners.append(UdpListener(sock, server, requests, self._misses, self.sampling))
+
+def _stream_listener(scheme: str) -> type[StreamListener]:
+    if scheme != "https":
+        return TcpListener
+    from kdns.dnsserver.doh.io import HttpsListener  # noqa: PLC0415 - only where it is used
+
+    return HttpsListener
 
 
 def _certified(place: ListenAddress, options: ListenerOptions) -> Bound:
@@ -206,11 +198,11 @@ def _certified(place: ListenAddress, options: ListenerOptions) -> Bound:
     if place.scheme == "quic":
         from kdns.dnsserver.io.encrypted.quic import quic_configuration  # noqa: PLC0415 - only where it is used
 
-        bound.quic = quic_configuration(config, options.idle_s)
+        bound.certificate = quic_configuration(config, options.idle_s)
     else:
         from kdns.dnsserver.io.encrypted.tls import server_context  # noqa: PLC0415 - only where it is used
 
-        bound.tls = server_context(config, ALPN[place.scheme])
+        bound.certificate = server_context(config, ALPN[place.scheme])
     return bound
 
 

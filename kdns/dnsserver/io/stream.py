@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from abc import ABC, abstractmethod
+from math import inf
 from typing import ClassVar, Final, Protocol
 
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.io.exchange import Answering
 from kdns.dnsserver.io.fair_scheduler import FairScheduler
+from kdns.dnsserver.io.interfaces import limit_kernel_buffers
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.net import is_ipv6
 from kdns.runtime.client_memory import Account, ClientMemory
@@ -29,6 +33,11 @@ MAX_QUIC_CONNECTIONS: Final = 256
 CLOSE_S: Final = 2.0
 """The time that a stopping server waits for pending answers."""
 
+_IDLE: Final = "idle"
+_READING: Final = "reading"
+_UNREAD: Final = "unread"
+_ANSWERING: Final = "answering"
+
 
 class StreamClient(Protocol):
     """A connection in the schedule of turns."""
@@ -40,9 +49,7 @@ class StreamClient(Protocol):
         """Answers some of the received queries; called in the connection's turn."""
         ...
 
-    def evict(self) -> None:
-        """Ends the connection at once."""
-        ...
+    def evict(self) -> None: ...
 
 
 class TcpClients:
@@ -87,7 +94,7 @@ _LOST: Final = _LostTransport()
 
 
 class StreamConnection(asyncio.BaseProtocol, ABC):
-    """One client of a stream: its turns, and its end after the last answer.
+    """One client of a stream: its turns, its timeouts, and its end after the last answer.
 
     A protocol adds the parsing of messages and the sending of answers.
     """
@@ -95,16 +102,9 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
     _is_behind_tls: ClassVar = False
     """Whether clients use TLS also where this server does not: up to a proxy."""
 
-    def __init__(
-        self,
-        server: Server,
-        requests: Requests,
-        clients: TcpClients,
-        pool: Connections,
-        connections: set[StreamConnection],
-    ) -> None:
-        self._server, self._requests, self._clients = server, requests, clients
-        self._pool, self._connections = pool, connections
+    def __init__(self, listener: StreamListener) -> None:
+        self._server, self._requests, self._clients = listener.server, listener.requests, listener.clients
+        self._pool, self._connections = listener.pool, listener.connections
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._answering: Answering
@@ -114,7 +114,10 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         self._is_unread = False
         self._is_waiting = False
         self._is_ending = False
+        self._has_last_query = False
         self._queries = 0
+        self._state = _IDLE
+        self._since_s = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -131,11 +134,11 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         self._connections.add(self)
         if self._pool.add(self, self._client[0], self.evict):
             self._begin()
+            self._watch()
         else:
             self.evict()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Removes the client and cancels its pending queries."""
         del exc
         self._leave()
         if self._timer:
@@ -148,18 +151,22 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         self.end()
         return not self._is_tls
 
+    def pause_writing(self) -> None:
+        self._is_unread = True
+
+    def resume_writing(self) -> None:
+        self._is_unread = False
+        self._go_on()
+
     def evict(self) -> None:
-        """Ends the connection at once, so that others get its place or memory."""
         self._requests.evicted += 1
         self._transport.abort()
         self._leave()
 
     def resume(self) -> None:
-        """Reads again: there is room."""
         self._go_on()
 
     def end(self) -> None:
-        """Sends the pending answers, then closes."""
         self._is_ending = True
         self._go_on()
 
@@ -168,12 +175,21 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         return self._client[0]
 
     async def drain(self) -> None:
-        """Waits for the pending answers for CLOSE_S at most."""
         await self._answering.drain(CLOSE_S)
 
-    @abstractmethod
     def answer(self) -> None:
-        """Answers some of the received queries; called in the connection's turn."""
+        if self._transport.is_closing():  # lost since this turn was queued
+            return
+        self._answer_some()  # still `_is_waiting`: a query that ends at once must not begin another turn in this one
+        if not self._transport.is_closing():
+            self._is_waiting = self._is_answerable
+            if self._is_waiting:
+                self._clients.wait(self)
+            self._read_on()
+
+    @abstractmethod
+    def _answer_some(self) -> None:
+        """Answers some of the received queries."""
 
     @property
     @abstractmethod
@@ -197,16 +213,30 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
 
     @property
     @abstractmethod
-    def _received_bytes(self) -> int:
-        """The received bytes that are not answered yet."""
+    def _received_bytes(self) -> int: ...
 
+    @property
     @abstractmethod
-    def _begin(self) -> None:
-        """Begins a connection that was accepted."""
+    def _is_incomplete(self) -> bool: ...
 
-    @abstractmethod
+    @property
+    def _has_unread_answer(self) -> bool:
+        return self._is_unread
+
+    def _begin(self) -> None: ...
+
     def _close(self) -> None:
-        """Closes after the last answer."""
+        self._transport.close()
+
+    def _count_query(self) -> None:
+        """Restarts the timeouts: a query is complete. The last allowed one ends the connection."""
+        self._state = ""
+        self._queries += 1
+        if self._queries >= self._server.options.max_queries:
+            self._end_behind_this()
+
+    def _end_behind_this(self) -> None:
+        self._has_last_query = self._is_ending = True
 
     def _go_on(self) -> None:
         """Schedules the answers to received queries, and reads more if there are none."""
@@ -217,13 +247,6 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
             self._clients.serve(self)
         else:
             self._read_on()
-
-    def _end_turn(self) -> None:
-        """Schedules the next turn if there is more to answer."""
-        self._is_waiting = self._is_answerable
-        if self._is_waiting:
-            self._clients.wait(self)
-        self._read_on()
 
     def _read_on(self) -> None:
         """Reads further if that is allowed, and closes after the last answer."""
@@ -241,7 +264,30 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
             self._account.pause()
 
     def _note_held(self) -> None:
+        """Records the connection's memory, and the time at which its state changed."""
         self._account.hold(self._received_bytes + unread_bytes(self._transport) + unsent_bytes(self._transport))
+        state = self._current_state()
+        if state != self._state:
+            self._state, self._since_s = state, self._loop.time()
+            if state != _ANSWERING:
+                self._pool.touch(self)
+
+    def _current_state(self) -> str:
+        if self._answering.waiting or self._is_waiting:
+            return _ANSWERING
+        if self._has_unread_answer:
+            return _UNREAD
+        return _READING if self._is_incomplete else _IDLE
+
+    def _watch(self) -> None:
+        """Aborts the connection when it has been idle, incomplete or unread for too long."""
+        now_s, options = self._loop.time(), self._server.options
+        times = {_UNREAD: options.write_s, _READING: options.read_s, _IDLE: options.idle_s}
+        end_s = self._since_s + times.get(self._state, inf)
+        if now_s >= end_s:
+            self._transport.abort()
+        else:
+            self._timer = self._loop.call_at(min(end_s, now_s + options.least_s), self._watch)
 
     def _leave(self) -> None:
         self._connections.discard(self)
@@ -249,11 +295,40 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         self._account.close()
 
 
-async def close_listener(listener: Listener, connections: set[StreamConnection]) -> None:
-    """Stops accepting, and closes every connection after its last answer."""
-    listener.close()
-    left = tuple(connections)
-    for connection in left:
-        connection.end()
-    await asyncio.gather(*(connection.drain() for connection in left))
-    await asyncio.sleep(0)
+class StreamListener:
+    """One listening socket and its connections, which count from a handshake of TLS on."""
+
+    protocol: ClassVar[type[StreamConnection]]
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        server: Server,
+        requests: Requests,
+        clients: TcpClients,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        limit_kernel_buffers(sock)
+        self.server, self.requests, self.clients = server, requests, clients
+        self.pool = self._pool_of(clients.connections)
+        self.connections: set[StreamConnection] = set()
+        self._listener = Listener(sock, lambda: self.protocol(self), tls, self.pool if tls else None)
+
+    def _pool_of(self, connections: Connections) -> Connections:
+        return connections
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self._listener.address
+
+    def use(self, tls: ssl.SSLContext | None) -> None:
+        """Applies the TLS context to new connections."""
+        self._listener.tls = tls
+
+    async def close(self) -> None:
+        self._listener.close()
+        connections = tuple(self.connections)
+        for connection in connections:
+            connection.end()
+        await asyncio.gather(*(connection.drain() for connection in connections))
+        await asyncio.sleep(0)

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import ssl
 from collections.abc import Iterator
 from typing import Final
 
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Exchange
 from kdns.dnsserver.io.exchange import log_failure
-from kdns.dnsserver.io.interfaces import limit_kernel_buffers
-from kdns.dnsserver.io.request_metrics import Requests
-from kdns.dnsserver.io.stream import (
-    MAX_CONNECTION_PENDING,
-    StreamConnection,
-    TcpClients,
-    close_listener,
-)
-from kdns.runtime.connections import Listener, is_lost
+from kdns.dnsserver.io.stream import MAX_CONNECTION_PENDING, StreamConnection, StreamListener
+from kdns.runtime.connections import is_lost
 
 READ_BYTES: Final = 4096
 """The most bytes that are read of one connection at a time."""
@@ -36,55 +27,24 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
     one message in each turn of this connection, and later queries wait for its end.
     """
 
-    def __init__(
-        self,
-        server: Server,
-        requests: Requests,
-        clients: TcpClients,
-        connections: set[StreamConnection],
-    ) -> None:
-        super().__init__(server, requests, clients, clients.connections, connections)
+    def __init__(self, listener: StreamListener) -> None:
+        super().__init__(listener)
         self._buffer = b""
         self._transfers: list[Iterator[bytes]] = []
-        self._has_last_query = False
-        self._active_s = self._loop.time()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Returns the buffer for the next bytes."""
         del sizehint
         return _received
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Schedules the answers to complete messages, and keeps the remaining bytes."""
-        if not self._buffer:
-            self._active_s = self._loop.time()
         self._buffer += _received[:nbytes]
         self._go_on()
 
-    def pause_writing(self) -> None:
-        """Pauses: the client does not read its answers."""
-        self._active_s = self._loop.time()
-        self._is_unread = True
-
-    def resume_writing(self) -> None:
-        """Resumes: the client reads again."""
-        self._is_unread = False
-        self._is_active()
-        self._go_on()
-
-    def answer(self) -> None:
+    def _answer_some(self) -> None:
         """Sends a message of a zone transfer, or answers some queries while their answers can be sent."""
-        self._is_waiting = False
-        if self._transport.is_closing():  # lost since this turn was queued
-            return
         if self._transfers:
             self._transfer()
-        else:
-            self._answer_questions()
-        if not self._transport.is_closing():
-            self._end_turn()
-
-    def _answer_questions(self) -> None:
+            return
         received, position = self._buffer, 0
         for _ in range(TURN):
             if position == len(received) or self._is_full or self._has_last_query:
@@ -96,7 +56,6 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
             position = end
         if position:
             self._buffer = received[position:]
-            self._is_active()
 
     @property
     def _is_full(self) -> bool:
@@ -119,15 +78,13 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
     def _received_bytes(self) -> int:
         return len(self._buffer)
 
-    def _begin(self) -> None:
-        self._watch_idle()
-
-    def _close(self) -> None:
-        self._transport.close()
+    @property
+    def _is_incomplete(self) -> bool:
+        return bool(self._buffer)
 
     def _answer(self, packet: bytes) -> None:
         received_s = self._loop.time()
-        self._queries += 1
+        self._count_query()
         outcome = self._answering.answer(packet, self._client, received_s)
         if isinstance(outcome, Exchange):
             self._send(outcome)
@@ -135,12 +92,6 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
                 self._end_behind_this()  # not DNS: the next bytes cannot be parsed either
         else:
             self._answering.wait(outcome, packet, self._client, received_s, self._answer_later).step()
-        if self._queries >= self._server.options.max_queries:
-            self._end_behind_this()
-
-    def _end_behind_this(self) -> None:
-        """Accepts no further query, and closes after the pending answers."""
-        self._has_last_query = self._is_ending = True
 
     def _answer_later(self, exchange: Exchange) -> None:
         self._send(exchange)
@@ -165,26 +116,15 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
             self._transfers.pop(0)
         else:
             self._write(message)
-        self._is_active()
+        self._state = ""
 
     def _write(self, response: bytes) -> None:
         if not is_lost(self._transport):
-            self._transport.write(len(response).to_bytes(2, "big") + response)
+            self._transport.write(framed(response))
 
-    def _is_active(self) -> None:
-        self._active_s = self._loop.time()
-        self._pool.touch(self)
 
-    def _watch_idle(self) -> None:
-        """Aborts the connection when it has been idle for too long. With pending answers it is not idle."""
-        now_s, options = self._loop.time(), self._server.options
-        if self._answering.waiting or self._is_waiting:
-            self._active_s = now_s
-        limit_s = options.write_s if self._is_unread else options.read_s if self._buffer else options.idle_s
-        if now_s - self._active_s >= limit_s:
-            self._transport.abort()
-        else:
-            self._timer = self._loop.call_at(min(self._active_s + limit_s, now_s + options.least_s), self._watch_idle)
+def framed(message: bytes) -> bytes:
+    return len(message).to_bytes(2, "big") + message
 
 
 def _message_end(received: bytes, start: int) -> int:
@@ -192,37 +132,7 @@ def _message_end(received: bytes, start: int) -> int:
     return start + 2 + int.from_bytes(received[start : start + 2], "big")
 
 
-class TcpListener:
-    """One listening TCP socket and its connections; with `tls`, DNS over TLS (RFC 7858).
+class TcpListener(StreamListener):
+    """DNS over TCP; with `tls`, DNS over TLS (RFC 7858)."""
 
-    Connections are counted from their handshake on.
-    """
-
-    def __init__(
-        self,
-        sock: socket.socket,
-        server: Server,
-        requests: Requests,
-        clients: TcpClients,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        limit_kernel_buffers(sock)
-        self._connections: set[StreamConnection] = set()
-        self._listener = Listener(
-            sock,
-            lambda: TcpConnection(server, requests, clients, self._connections),
-            tls,
-            clients.connections if tls else None,
-        )
-
-    @property
-    def address(self) -> tuple[str, int]:
-        return self._listener.address
-
-    def use(self, tls: ssl.SSLContext | None) -> None:
-        """Applies the TLS context to new connections."""
-        self._listener.tls = tls
-
-    async def close(self) -> None:
-        """Stops accepting, and closes every connection after its last answer."""
-        await close_listener(self._listener, self._connections)
+    protocol = TcpConnection

@@ -1,33 +1,37 @@
 """DNS over UDP: the socket is drained in bursts, and most packets are answered from the table without a task.
 
-Misses wait in a fair queue; the kernel's buffer is first come, first served.
+In a BurstEventLoop the selector answers these, and the listener gets the misses. Misses wait in a fair queue; the
+kernel's buffer is first come, first served.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import call
 from typing import Any, Final
 
+from kdns.answers.table import packet_key
+from kdns.dns.query import HEADER_BYTES
 from kdns.dnsserver.blocks import Exchange, Server
-from kdns.dnsserver.io.burst.event_loop import Miss
-from kdns.dnsserver.io.burst.reader import UdpReader
-from kdns.dnsserver.io.burst.sampling import Look, Sampling
+from kdns.dnsserver.io.burst.event_loop import BURST, BurstEventLoop, Miss
+from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.exchange import Answering
 from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.runtime.client_memory import ClientMemory
 from kdns.runtime.tasks import SLICE_S
 
+RECEIVE_BYTES: Final = 4096
 MAX_WAITING: Final = 4096
 """The most waiting queries of all sockets; those beyond a client's share are dropped.
 
 Half of it has room for the A and AAAA queries of 1,000 clients behind one address.
 """
 MAX_DIRECT: Final = 32
-"""So few misses are answered without a queue if nothing waits, as long as a slice: it would change their order only."""
+"""Up to this many misses skip the queue when it is empty."""
 SOCKET_BUFFER_BYTES: Final = 4 << 20
 CLOSE_S: Final = 2.0
 """The time that a closing socket waits for pending queries."""
@@ -41,7 +45,7 @@ class MissQueue(FairScheduler[Callable[[], None]]):
         self.memory = memory or ClientMemory()
 
 
-class UdpListener(UdpReader):
+class UdpListener:
     """One UDP socket and the server behind it."""
 
     def __init__(
@@ -52,14 +56,16 @@ class UdpListener(UdpReader):
         misses: MissQueue,
         sampling: Sampling | None = None,
     ) -> None:
-        partition = server.table.partition("udp", 6 if sock.family == socket.AF_INET6 else 4)
-        super().__init__(sock, partition, requests, sampling or Sampling())
-        self.server = server
+        self.socket, self.server, self.requests = sock, server, requests
+        self.partition = server.table.partition("udp", 6 if sock.family == socket.AF_INET6 else 4)
+        self._sampling = sampling or Sampling()
         self._misses = misses
-        self._answering = Answering(server, requests, partition, misses.memory)
+        self._answering = Answering(server, requests, self.partition, misses.memory)
+        self._loop = asyncio.get_running_loop()
         sock.setblocking(False)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+        self._missed: list[Miss] = []
         self.begin()
 
     @property
@@ -67,34 +73,87 @@ class UdpListener(UdpReader):
         host, port = self.socket.getsockname()[:2]
         return host, port
 
-    def take(self, missed: Sequence[Miss], look: Look | None = None) -> None:
-        """Answers packets that the table does not answer, each in its client's turn."""
-        begun = self._answer_at_once(missed, look) if len(missed) <= MAX_DIRECT and self._misses.is_idle else 0
+    def begin(self) -> None:
+        if isinstance(self._loop, BurstEventLoop):
+            self._missed = self._loop.bursts.follow(self.socket.fileno(), self.partition, self.requests, self._sampling)
+            self._loop.add_reader(self.socket, self._take_missed)
+        else:
+            self._loop.add_reader(self.socket, self._drain)
+
+    def end(self) -> None:
+        self._loop.remove_reader(self.socket)
+        if isinstance(self._loop, BurstEventLoop):
+            self._take_missed()
+            self._loop.bursts.leave(self.socket.fileno())
+
+    def _drain(self) -> None:
+        """Answers the received packets, up to a burst."""
+        receive, send = self.socket.recvfrom, self.socket.sendto
+        answers = self.partition.answers.get
+        started_s = self._loop.time()
+        hits, look = 0, self._sampling.look
+        missed: list[Miss] = []
+        for _ in range(BURST):
+            try:
+                packet, client = receive(RECEIVE_BYTES)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError:
+                continue
+            key = packet_key(packet) if len(packet) > HEADER_BYTES else b""
+            answer = answers(key)
+            if answer is None or (answer.until_s <= started_s and not answer.renew(started_s)):
+                missed.append((packet, key, client, started_s))
+                continue
+            hits += 1
+            wire = answer.wire(packet)
+            try:
+                send(wire, client)
+            except OSError:
+                self.requests.unsent += 1
+            if look:
+                look(packet, client[0], wire)
+        if hits:
+            self.requests.observe(hits, self._loop.time() - started_s)
+        if missed:
+            self.take(missed)
+
+    def _take_missed(self) -> None:
+        """Takes the packets that the selector did not answer; all of them, if it answers none any more."""
+        missed = self._missed[:]
+        self._missed.clear()
+        if missed:
+            self.take(missed)
+        if isinstance(self._loop, BurstEventLoop) and not self._loop.bursts.follows(self.socket.fileno()):
+            self._drain()
+
+    def take(self, missed: Sequence[Miss]) -> None:
+        begun = self._answer_at_once(missed) if len(missed) <= MAX_DIRECT and self._misses.is_idle else 0
         for packet, key, client, received_s in missed[begun:]:
-            if not self._misses.put(client[0], partial(self._answer, packet, key, client, received_s, look)):
+            if not self._misses.put(client[0], partial(self._answer, packet, key, client, received_s)):
                 self.requests.shed += 1
         if begun < len(missed):
             self._misses.run_now()
 
-    def _answer_at_once(self, missed: Sequence[Miss], look: Look | None) -> int:
+    def _answer_at_once(self, missed: Sequence[Miss]) -> int:
         """Answers misses for the time of a slice; returns how many."""
         end_s = self._loop.time() + SLICE_S
         for number, miss in enumerate(missed, 1):
-            self._answer(*miss, look)
+            self._answer(*miss)
             if self._loop.time() >= end_s:
                 return number
         return len(missed)
 
-    def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float, look: Look | None = None) -> None:
+    def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float) -> None:
         """Answers a miss; the table may have the answer now, if the same was queried twice."""
         outcome = self._answering.answer(packet, client, received_s, key)
         if isinstance(outcome, Exchange):
-            self._respond(packet, client, look, outcome)
+            self._respond(packet, client, outcome)
         else:
-            respond = partial(self._respond, packet, client, look)
+            respond = partial(self._respond, packet, client)
             self._answering.wait(outcome, packet, client, received_s, respond).step()
 
-    def _respond(self, packet: bytes, client: Any, look: Look | None, exchange: Exchange) -> None:
+    def _respond(self, packet: bytes, client: Any, exchange: Exchange) -> None:
         wire = exchange.wire
         if wire:
             try:
@@ -103,11 +162,13 @@ class UdpListener(UdpReader):
                 self.requests.unsent += 1
             if exchange.observers:
                 exchange.sent(self._loop.time())
-        if look:
+        if look := self._sampling.look:
             look(packet, client[0], wire)
 
+    def use(self, certificate: None) -> None:
+        """Does nothing: UDP has no connections."""
+
     async def close(self) -> None:
-        """Answers the waiting queries, then closes the socket."""
         self.end()
         self._misses.drain()
         await self._answering.drain(CLOSE_S)

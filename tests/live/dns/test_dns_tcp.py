@@ -179,6 +179,15 @@ async def test_a_client_that_waits_for_answers_cannot_keep_others_out() -> None:
         assert await waiting.is_closed()
 
 
+async def test_a_chain_that_waits_for_nothing_answers_each_query_once() -> None:
+    async with listening() as rig, await Tcp.connect(rig.port) as stream:
+        rig.plugin.may_answer.set()
+        await stream.send(b"".join(framed(packet("one.late", number=number)) for number in (1, 2)))
+        assert [read(await stream.receive()).header.id for _ in range(2)] == [1, 2]
+        assert answers(await stream.ask(packet("one.example"))) == ["10.0.0.1"]
+        assert rig.plugin.asked == 3
+
+
 async def test_who_closes_one_half_gets_the_pending_answers() -> None:
     async with listening() as rig, await Tcp.connect(rig.port) as stream:
         await stream.send(framed(packet("one.late", number=1)) + framed(packet("many.example", number=2)))

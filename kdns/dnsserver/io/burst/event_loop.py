@@ -58,11 +58,9 @@ class BurstSelector(selectors.EpollSelector):
         return misses
 
     def follows(self, fd: int) -> bool:
-        """Returns whether it answers a socket."""
         return fd in self._listeners
 
     def leave(self, fd: int) -> None:
-        """Leaves a socket to others."""
         self._listeners.pop(fd, None)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -87,7 +85,6 @@ class BurstEventLoop(asyncio.SelectorEventLoop):
 
 
 def is_compiled() -> bool:
-    """Returns whether UDP queries are answered by compiled code."""
     return _burst is not None and not os.environ.get(INTERPRETED)
 
 

@@ -32,6 +32,7 @@ from kdns.dnsserver.io.exchange import Answering, PendingQuery, log_failure
 from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.stream import CLOSE_S, TcpClients
+from kdns.dnsserver.io.tcp import framed
 from kdns.net import is_ipv6
 from kdns.runtime.client_memory import Account
 from kdns.serverblocks.listener_options import DEFAULTS, ClientAuth, TlsConfig
@@ -115,14 +116,10 @@ class QuicEndpoint:
         self.configuration = configuration
         self.by_id: dict[bytes, QuicClient] = {}
         self.connections: dict[QuicClient, None] = {}
-        self.unverified = 0
+        self.unverified: set[QuicClient] = set()
         self.pending = 0
         self.tokens = QuicRetryTokenHandler()
         self.turns = FairScheduler[Datagram](MAX_WAITING, lambda datagram: datagram.listener.take(datagram))
-
-    def use(self, configuration: QuicConfiguration | None) -> None:
-        """Applies the options to new connections."""
-        self.configuration = configuration or self.configuration
 
 
 class QuicListener:
@@ -141,8 +138,10 @@ class QuicListener:
         except OSError:
             self.endpoint.requests.unsent += 1
 
+    def use(self, configuration: QuicConfiguration) -> None:
+        self.endpoint.configuration = configuration
+
     async def close(self) -> None:
-        """Processes the received datagrams and pending answers, and ends all connections."""
         endpoint = self.endpoint
         self._loop.remove_reader(self._socket)
         self._drain()
@@ -167,7 +166,6 @@ class QuicListener:
         turns.run_now()
 
     def take(self, datagram: Datagram) -> None:
-        """Passes a datagram to its connection, or to a new one."""
         data, client = datagram.data, datagram.client
         try:
             header = pull_quic_header(Buffer(data=data), host_cid_length=CONNECTION_ID_BYTES)
@@ -207,7 +205,7 @@ class QuicListener:
                 )
             except ValueError:
                 return None
-        elif endpoint.unverified >= MAX_UNVERIFIED:
+        elif len(endpoint.unverified) >= MAX_UNVERIFIED:
             self._ask_for_token(header, client)
             return None
         connection = QuicClient(self, client)
@@ -259,7 +257,6 @@ class QuicClient:
         self._is_in_turn = False
         self._is_ending = False
         self._ids: set[bytes] = set()
-        self._is_unverified = False
         self._is_over = False
         self._queries = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -270,11 +267,10 @@ class QuicClient:
         self._account = endpoint.clients.memory.account(self._client[0], self)
         partition = endpoint.server.table.partition("quic", 6 if is_ipv6(self._client[0]) else 4, pads=True)
         self._answering = Answering(endpoint.server, endpoint.requests, partition, self._account)
-        self._is_unverified = True
-        endpoint.unverified += 1
+        endpoint.unverified.add(self)
         endpoint.connections[self] = None
-        for each in ids:
-            self._issue(each)
+        for connection_id in ids:
+            self._issue(connection_id)
 
     @property
     def address(self) -> str:
@@ -297,7 +293,6 @@ class QuicClient:
             self.end(DoqError.INTERNAL_ERROR)
 
     def receive(self, data: bytes, client: Any) -> None:
-        """Processes a datagram."""
         if self._is_over:
             return
         try:
@@ -308,7 +303,6 @@ class QuicClient:
             self._leave()
 
     def evict(self) -> None:
-        """Ends the connection at once, so that others get its place or memory."""
         self._endpoint.requests.evicted += 1
         self.end(DoqError.EXCESSIVE_LOAD)
 
@@ -316,7 +310,6 @@ class QuicClient:
         """Does nothing: a connection without room is read, and its requests are refused."""
 
     def end(self, code: DoqError) -> None:
-        """Closes the connection and removes it."""
         if self._is_over:
             return
         self._quic.close(error_code=code)
@@ -346,7 +339,6 @@ class QuicClient:
         return self._unsent_bytes < MAX_UNSENT_BYTES
 
     def _transfer(self) -> None:
-        """Sends the next message of the first zone transfer."""
         stream, messages = next(iter(self._transfers.items()))
         message = next(messages, None)
         self._send(stream, framed(message) if message else b"", is_end=message is None)
@@ -368,7 +360,7 @@ class QuicClient:
             self._endpoint.by_id.pop(event.connection_id, None)
             self._ids.discard(event.connection_id)
         elif isinstance(event, events.HandshakeCompleted):
-            self._verify()
+            self._endpoint.unverified.discard(self)
         elif isinstance(event, events.ConnectionTerminated):
             self._leave()
 
@@ -426,7 +418,6 @@ class QuicClient:
         self._ended(stream)
 
     def _ended(self, stream: int) -> None:
-        """Releases what a pending query held."""
         if self._pending.pop(stream, None):
             self._endpoint.pending -= 1
         if not (self._pending or self._is_over):
@@ -434,7 +425,6 @@ class QuicClient:
             self._wait_for_turn()
 
     async def drain(self) -> None:
-        """Waits for the pending answers for CLOSE_S at most."""
         await self._answering.drain(CLOSE_S)
 
     def _respond(self, stream: int, exchange: Exchange) -> None:
@@ -491,11 +481,6 @@ class QuicClient:
         self._endpoint.by_id[connection_id] = self
         self._ids.add(connection_id)
 
-    def _verify(self) -> None:
-        if self._is_unverified:
-            self._is_unverified = False
-            self._endpoint.unverified -= 1
-
     def _transmit(self) -> None:
         """Sends the pending datagrams, and sets QUIC's timer."""
         for data, client in self._quic.datagrams_to_send(now=self._loop.time()):
@@ -513,13 +498,13 @@ class QuicClient:
 
     def _leave(self) -> None:
         self._is_over = True
-        self._verify()
         endpoint = self._endpoint
+        endpoint.unverified.discard(self)
         endpoint.connections.pop(self, None)
         endpoint.clients.quic_connections.remove(self)
         self._account.close()
-        for each in self._ids:
-            endpoint.by_id.pop(each, None)
+        for connection_id in self._ids:
+            endpoint.by_id.pop(connection_id, None)
         if self._timer:
             self._timer.cancel()
         endpoint.pending -= len(self._pending)
@@ -533,10 +518,6 @@ def _free(quic: QuicConnection) -> None:
     if quic.get_timer() is not None:
         quic.handle_timer(now=inf)  # the end of the closing period
     vars(quic).clear()  # with its handlers, which refer to it
-
-
-def framed(message: bytes) -> bytes:
-    return len(message).to_bytes(2, "big") + message
 
 
 def _is_allowed(packet: bytes) -> bool:
