@@ -110,32 +110,32 @@ class Server:
 
         The other value says whether this depends on the packet only.
         """
-        is_of_packet = True
-        labels = request.query.labels
         if request.query.qtype == DS:
             return self._block_of_delegation(request)
+        _, block, is_of_packet = next(self._blocks_of(request))
+        return block, is_of_packet
+
+    def _blocks_of(self, request: Request) -> Iterator[tuple[Labels, Block | None, bool]]:
+        """Yields the zones and blocks that enclose the name and accept the query, the closest first; None at the end.
+
+        The third value says whether this depends on the packet only.
+        """
+        labels, is_of_packet = request.query.labels, True
         for zone, block in self._by_zone:
-            if not zone or labels[-len(zone) :] == zone:
-                only = block.chain.view
-                if only is None:
-                    return block, is_of_packet
-                is_of_packet = is_of_packet and only.is_of_packet
-                if only.accepts(evolve(request, zone=block.zone, view=only.view_name)):
-                    return block, is_of_packet
-        return None, is_of_packet
+            if is_below(labels, zone):
+                if only := block.chain.view:
+                    is_of_packet = is_of_packet and only.is_of_packet
+                    if not only.accepts(evolve(request, zone=block.zone, view=only.view_name)):
+                        continue
+                yield zone, block, is_of_packet
+        yield (), None, is_of_packet
 
     def _block_of_delegation(self, request: Request) -> tuple[Block | None, bool]:
         """Returns the block for DS: at a zone's apex that of the parent's side, if it is served (RFC 4035 §3.1.4.1)."""
-        is_of_packet = True
-        labels = request.query.labels
-        child: Block | None = None
-        for zone, block in self._by_zone:
-            if not is_below(labels, zone) or (child is not None and zone == labels):
+        labels, child, is_of_packet = request.query.labels, None, True
+        for zone, block, is_of_packet in self._blocks_of(request):
+            if block is None or (child is not None and zone == labels):
                 continue
-            if only := block.chain.view:
-                is_of_packet = is_of_packet and only.is_of_packet
-                if not only.accepts(evolve(request, zone=block.zone, view=only.view_name)):
-                    continue
             if any(plugin.parent_zone(labels) for plugin in block.chain.parents):
                 return block, is_of_packet
             if zone != labels and not any(plugin.zone_of(labels) for plugin in block.chain.parents):
@@ -331,7 +331,6 @@ class Server:
         return turn
 
     def next_turn(self) -> int:
-        """Returns the index of the next first order of addresses."""
         self._turn += 1
         return self._turn
 
