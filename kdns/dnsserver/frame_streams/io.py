@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from asyncio import StreamReader, StreamWriter
 from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -51,7 +52,7 @@ class FrameStream:
         self._frames: deque[bytes] = deque()
         self._size_bytes = 0
         self._wake = asyncio.Event()
-        self._context: ssl.SSLContext | None = None
+        self._tls: ssl.SSLContext | None = None
         self._warning = logs.RareWarning(__name__, "dnstap reader not reached", endpoint=str(spec))
 
     def put(self, content: bytes) -> None:
@@ -66,17 +67,7 @@ class FrameStream:
 
     async def run(self) -> None:
         """Writes frames until the server block ends, and then the waiting ones."""
-        loop, failures = asyncio.get_running_loop(), 0
-        while True:
-            began_s = loop.time()
-            try:
-                await self._write_to_reader()
-            except (OSError, ValueError, EOFError) as error:
-                self._warning.log(error=_reason(error))
-            if loop.time() - began_s > RETRY_S[-1]:
-                failures = 0
-            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
-            failures += 1
+        await _repeated(self._write_to_reader, self._warning)
 
     async def _write_to_reader(self) -> None:
         """Connects, and writes frames until the connection or this task ends."""
@@ -109,17 +100,11 @@ class FrameStream:
         spec = self._spec
         if spec.address is None:
             return await asyncio.open_unix_connection(spec.path)
-        context = await self._tls() if spec.scheme == "tls" else None
-        return await asyncio.open_connection(spec.address.host, spec.address.port, ssl=context)
-
-    async def _tls(self) -> ssl.SSLContext:
-        """Returns the client's TLS context, made once and in a thread: loading the system's roots takes 20 ms."""
-        if self._context is None:
-            self._context = await asyncio.to_thread(_context, self._spec)
-        return self._context
+        if spec.scheme == "tls" and self._tls is None:  # in a thread: loading the system's roots takes 20 ms
+            self._tls = await asyncio.to_thread(_context, spec)
+        return await asyncio.open_connection(spec.address.host, spec.address.port, ssl=self._tls)
 
     async def _write(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """Writes frames until the collector disconnects."""
         closed = asyncio.ensure_future(reader.read(1))
         try:
             while not closed.done():
@@ -137,7 +122,6 @@ class FrameStream:
         raise EOFError
 
     def _taken(self) -> bytes:
-        """Returns the frames that are written together."""
         frames: list[bytes] = []
         size_bytes = 0
         while self._frames and size_bytes < self._spec.buffer_bytes:
@@ -173,14 +157,7 @@ class FrameListener:
 
     async def run(self) -> None:
         """Serves collectors until the server block ends, and then what they wait for."""
-        failures = 0
-        while True:
-            try:
-                await self._listen()
-            except (OSError, InputError) as error:
-                self._warning.log(error=_reason(error))
-            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
-            failures += 1
+        await _repeated(self._listen, self._warning)
 
     async def _listen(self) -> None:
         server = await self._started()
@@ -220,6 +197,21 @@ class FrameListener:
             del self._streams[task]
 
 
+async def _repeated(work: Callable[[], Awaitable[None]], warning: logs.RareWarning) -> None:
+    """Works again after each failure, later each time, until the server block ends."""
+    loop, failures = asyncio.get_running_loop(), 0
+    while True:
+        began_s = loop.time()
+        try:
+            await work()
+        except (OSError, ValueError, EOFError, InputError) as error:
+            warning.log(error=_reason(error))
+        if loop.time() - began_s > RETRY_S[-1]:
+            failures = 0
+        await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+        failures += 1
+
+
 def _close(writer: StreamWriter) -> None:
     """Closes a connection; at once if its collector has not read everything, because it may never do so."""
     if writer.transport.get_write_buffer_size():
@@ -245,7 +237,6 @@ def _reason(error: Exception) -> str:
 
 
 async def _control(reader: StreamReader, expected: int) -> None:
-    """Reads a control frame of this type; raises ValueError for anything else."""
     head = await reader.readexactly(8)
     size_bytes = int.from_bytes(head[4:], "big")
     if head[:4] != bytes(4) or size_bytes > MAX_CONTROL_BYTES:
