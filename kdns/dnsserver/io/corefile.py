@@ -33,7 +33,6 @@ class Corefile:
     errors: tuple[CorefileError, ...] = ()
 
     def checked(self) -> tuple[ServerConfig, ...]:
-        """Returns the servers; raises the first error."""
         if self.errors:
             raise self.errors[0]
         return self.servers

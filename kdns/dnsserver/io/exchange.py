@@ -30,9 +30,7 @@ class Pending(Protocol):
         """Counts a query that waits; returns False if its client has its share."""
         ...
 
-    def give_back(self, address: str, packet: bytes) -> None:
-        """Ends a query that was counted."""
-        ...
+    def give_back(self, address: str, packet: bytes) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -96,13 +94,11 @@ class Answering:
                 self._drained.set_result(None)
 
     async def drain(self, timeout_s: float) -> None:
-        """Waits until no query waits any more, or the time is over."""
         if self.waiting:
             self._drained = asyncio.get_running_loop().create_future()
             await asyncio.wait((self._drained,), timeout=timeout_s)
 
     def cancel(self) -> None:
-        """Cancels what waits: the client has left."""
         for query in tuple(self.waiting):
             query.cancel()
 

@@ -41,7 +41,6 @@ class FairScheduler(Generic[T]):
             asyncio.get_running_loop().call_soon(self._continue)
 
     def drain(self) -> None:
-        """Processes all waiting items."""
         waiting = self._queue.by_client
         while waiting:
             self._work(self._queue.take())

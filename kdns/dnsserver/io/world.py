@@ -66,7 +66,6 @@ class SharedResources:
     upstreams: Upstreams = field(default_factory=Upstreams)
 
     def metrics(self) -> list[Metric]:
-        """The metrics of directives that continue after a reload."""
         families: Iterable[Counters | Histograms] = (*self.counters.values(), *self.histograms.values())
         return [family.metric for family in families]
 
@@ -105,7 +104,6 @@ class BlockWorld:
     # the life of the block, for the server
 
     def build(self) -> None:
-        """Builds the chain; raises CorefileError and InputError."""
         if binds := self.options.binds:
             interfaces = self._shared.interfaces
             hosts = (host for bind in binds for host in bound_addresses(bind.hosts, bind.exclude, interfaces))
@@ -127,7 +125,6 @@ class BlockWorld:
             self.spawn(work)
 
     def release(self) -> None:
-        """Stops receiving changes of clusters."""
         for cluster, listener in self._clusters:
             cluster.listeners.remove(listener)
         self._clusters.clear()
@@ -146,7 +143,6 @@ class BlockWorld:
         self._free()
 
     def abandon(self) -> None:
-        """Ends a block that was not started."""
         self.release()
         for upstream in self._upstreams:
             upstream.close()
