@@ -409,9 +409,7 @@ def joined(response: Response, found: Response, flags: int, now_s: float) -> Res
 
     TTLs that count down, and an SOA whose serial changes, are valid for one query only.
     """
-    if found.wire:
-        found = from_wire(found)
-    found = counted_down(found, now_s)
+    found = counted_down(from_wire(found), now_s)
     reuse = response.reuse.and_then(found.reuse)
     negative = (found.soa.rrset,) if found.soa is not None else found.authority
     return evolve(

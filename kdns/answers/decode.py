@@ -19,12 +19,12 @@ _SETTABLE: Final = AA | TC | RA | AD
 
 
 def from_wire(response: Response) -> Response:
-    """Returns the same response with its `wire` taken apart into records.
+    """Returns the same response with its `wire`, if any, taken apart into records.
 
     ValueError if the bytes are not a DNS message. Records of one owner, type, class and TTL that stand next to each
     other become one RRset.
     """
-    return with_records(response, records(response.wire))
+    return with_records(response, records(response.wire)) if response.wire else response
 
 
 def with_records(response: Response, chosen: Iterable[Record]) -> Response:

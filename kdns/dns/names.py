@@ -80,6 +80,10 @@ def folded(name: str) -> str:
     return name.lower() if name.isascii() else name.encode("latin-1").lower().decode("latin-1")
 
 
+def lowered(labels: Labels) -> Labels:
+    return tuple(label.lower() for label in labels)
+
+
 def is_below(labels: Labels, zone: Labels) -> bool:
     """Whether the name is the zone's or lies below it; both folded."""
     return not zone or labels[-len(zone) :] == zone

@@ -120,7 +120,7 @@ async def explained(
         )
     if reply is None:
         return Explanation(text, label, "no response", block=block.zone, causes=causes)
-    response = from_wire(reply) if reply.wire else reply
+    response = from_wire(reply)
     verdict = rcode_name(response.rcode)
     if response.rcode == NOERROR and not any(qtype in {rrset.rtype, ANY} for rrset in response.answer):
         verdict = "NODATA"

@@ -132,7 +132,6 @@ def _timeouts(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
 
 
 def _timeout_s(token: Token) -> float:
-    """Returns a duration, or a number of seconds."""
     word = token.text
     seconds = float(word) if word.isascii() and word.isdecimal() and len(word) < 10 else duration_s(token)
     if not LEAST_TIMEOUT_S <= seconds <= MOST_TIMEOUT_S:

@@ -194,12 +194,28 @@ def duration_s(token: Token) -> float:
     raise token.expected("a duration of digits and units (ns, us, ms, s, m, h), such as 300ms or 1m30s")
 
 
+def positive_s(token: Token, wanted: str = "a duration longer than 0") -> float:
+    """Returns the seconds of a duration that is not 0."""
+    seconds = duration_s(token)
+    if not seconds:
+        raise token.expected(wanted)
+    return seconds
+
+
 def ip(token: Token) -> str:
     """Returns an IP address in normal form."""
     try:
         return str(ip_address(token.text))
     except ValueError:
         raise token.expected("an IP address") from None
+
+
+def mnemonic(token: Token, number: Callable[[str], int], wanted: str, *, folds: bool = False) -> int:
+    """Returns the number of a type, class or response code; `number` raises KeyError for another word."""
+    try:
+        return number(token.text.upper() if folds else token.text)
+    except KeyError:
+        raise token.expected(wanted) from None
 
 
 def choice(token: Token, among: Sequence[str]) -> str:

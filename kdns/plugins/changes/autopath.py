@@ -24,14 +24,14 @@ from kdns.answers.decode import from_wire
 from kdns.answers.response import PRIVATE, Response, Reuse
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Stanza
-from kdns.dns.names import Labels, ZoneSet, is_below, labels_of, text_of
+from kdns.dns.names import Labels, ZoneSet, is_below, labels_of, lowered, text_of
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, IN, NXDOMAIN, TRANSFERS
 from kdns.net import packed
 from kdns.plugins.sources.kubernetes.options import PodMode
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.serverblocks.directive import Directive, World
-from kdns.serverblocks.stanza import Option, configured, count
+from kdns.serverblocks.stanza import configured, count
 from kdns.values import evolve
 
 NAME: Final = "autopath"
@@ -42,7 +42,6 @@ MAX_ELEMENTS: Final = 32
 """The most elements of a search path, with those of the cluster (glibc has no limit, older versions six)."""
 
 SearchPath = tuple[Labels, ...]
-OPTIONS: Final[dict[str, Option]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> AutopathConfig:
     if not source.text or (source.text.startswith("@") and source.text != "@kubernetes"):
         raise source.expected("the path of a resolv.conf file, or @kubernetes for the search paths of Pods")
     path = "" if source.text == "@kubernetes" else source.text
-    return configured(AutopathConfig(all_zones(named) or zones, path), stanza, OPTIONS)
+    return configured(AutopathConfig(all_zones(named) or zones, path), stanza, {})
 
 
 def search_of(text: str) -> SearchPath:
@@ -72,7 +71,7 @@ def search_of(text: str) -> SearchPath:
     found: list[Labels] = []
     for word in words:
         try:
-            found.append(tuple(label.lower() for label in labels_of(word)))
+            found.append(lowered(labels_of(word)))
         except ValueError:
             continue
     return tuple(dict.fromkeys(labels for labels in found if labels and b"" not in labels))[:MAX_ELEMENTS]
@@ -104,9 +103,9 @@ class Autopath(Plugin):
         query = request.query
         if query.qclass != IN or query.qtype in TRANSFERS or query.labels not in self._zones:
             return next(request)
-        if self._of_pods and not self._may_be_searched(query.labels):
+        path = self._path_of(query.labels, request.client[0])
+        if path is None:
             return next(request)
-        path = self._path_of(request)
         if not path or not is_below(query.labels, path[0]) or query.labels == path[0]:
             if not self._of_pods:
                 return next(request)
@@ -119,31 +118,25 @@ class Autopath(Plugin):
             self._cluster = next((plugin for plugin in plugins if isinstance(plugin, Kubernetes)), None)
         return self._cluster
 
-    def _may_be_searched(self, labels: Labels) -> bool:
-        """Returns whether the name is below `namespace.svc.ZONE`, where the path of a Pod begins."""
-        cluster = self._found_cluster()
-        if cluster is None or cluster.zones.options.pods is not PodMode.VERIFIED:
-            return False
-        zone = cluster.zones.zone_of(labels)
-        if zone is None:
-            return False
-        relative = labels[: len(labels) - zone.depth]
-        return len(relative) > 2 and relative[-1] == b"svc"
+    def _path_of(self, labels: Labels, client: str) -> SearchPath | None:
+        """Returns the client's search path, () if it is not known; None for a name that begins no Pod's path.
 
-    def _path_of(self, request: Request) -> SearchPath:
-        """Returns the client's search path, () if it is not known."""
-        cluster = self._cluster
+        Such a path begins with `namespace.svc.ZONE`.
+        """
         if not self._of_pods:
             return self._search
-        zone = cluster.zones.zone_of(request.query.labels) if cluster else None
-        if cluster is None or zone is None:
-            return ()
-        namespaces = {key[0] for key in cluster.zones.state.pods_by_ip[packed(request.client[0])]}
+        cluster = self._found_cluster()
+        zones = cluster.zones if cluster else None
+        zone = zones.zone_of(labels) if zones and zones.options.pods is PodMode.VERIFIED else None
+        relative = labels[: len(labels) - zone.depth] if zone else ()
+        if zones is None or zone is None or len(relative) < 3 or relative[-1] != b"svc":
+            return None
+        namespaces = {key[0] for key in zones.state.pods_by_ip[packed(client)]}
         if len(namespaces) != 1:
             return ()
         namespace = namespaces.pop().encode("ascii", "replace")
         own = ((namespace, b"svc", *zone.labels), (b"svc", *zone.labels), zone.labels)
-        return tuple(dict.fromkeys(labels for labels in (*own, *self._search) if labels))
+        return tuple(dict.fromkeys(name for name in (*own, *self._search) if name))
 
     def _after_first(
         self,
@@ -178,8 +171,7 @@ class Autopath(Plugin):
 
     def _answer(self, request: Request, reply: Response, labels: Labels, reuse: Reuse) -> Response:
         """Returns the reply for another name as the reply for the queried one: after a CNAME."""
-        if reply.wire:
-            reply = from_wire(reply)
+        reply = from_wire(reply)
         answer = reply.answer
         if answer:
             alias = RRset(request.query.name, CNAME, answer[0].ttl, (text_of(labels),))
@@ -201,7 +193,6 @@ class Autopath(Plugin):
         return PRIVATE if self._of_pods else reuse
 
     async def check(self) -> None:
-        """Logs that no client's search path can be found."""
         cluster = self._found_cluster()
         if cluster is None or cluster.zones.options.pods is not PodMode.VERIFIED:
             reason = "`kubernetes` with `pods verified` is not in its block"

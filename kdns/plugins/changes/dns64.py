@@ -82,19 +82,14 @@ class Dns64(Plugin):
         )
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        reply = self._reply(request, next)
+        reply = next(request)
+        if self.is_concerned(request):
+            reply = then(reply, partial(self._after, request, next))
         is_of_family = request.query.qtype == AAAA and not self._config.allow_ipv4
         # a question of the server's own, for a CNAME's target: a cache in front of the caller holds both families
         return then(reply, for_one_client) if is_of_family and request.depth else reply
 
-    def _reply(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        reply = next(request)
-        if not self.is_concerned(request):
-            return reply
-        return then(reply, partial(self._after, request, next))
-
     def is_concerned(self, request: Request) -> bool:
-        """Returns whether AAAA records may be made for this query."""
         query = request.query
         if query.qtype != AAAA or query.qclass != IN or (query.do and query.flags & CD):
             return False
@@ -109,7 +104,7 @@ class Dns64(Plugin):
     def _after(self, request: Request, next: Serve, reply: Reply) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         if reply is None:
             return None
-        first = from_wire(reply) if reply.wire else reply
+        first = from_wire(reply)
         if not self.is_translated(first):
             return reply
         return then(next(request.about(request.query.labels, A)), partial(self._translation, request, first))
@@ -118,8 +113,7 @@ class Dns64(Plugin):
         """Returns the answer for A with AAAA records in place of A; the first one where none exist."""
         if found is None:
             return None
-        if found.wire:
-            found = from_wire(found)
+        found = from_wire(found)
         tallies = (*first.tallies, *found.tallies, self._translated.tally(request.server))
         reuse = first.reuse.and_then(found.reuse)
         if not any(rrset.rtype == A for rrset in found.answer):

@@ -27,7 +27,6 @@ class Flags:
     clear: int = 0
 
     def then(self, later: Flags) -> Flags:
-        """Returns the combination of both; the later one wins."""
         return Flags(self.set & ~later.clear | later.set, self.clear & ~later.set | later.clear)
 
     def of(self, flags: int) -> int:

@@ -44,7 +44,6 @@ class Nsid(Plugin):
 
 
 def with_option(option: tuple[int, bytes], reply: Reply) -> Reply:
-    """Returns the reply with an option of this code in the place of any other."""
     return reply and evolve(reply, options=(*(one for one in reply.options if one[0] != option[0]), option))
 
 

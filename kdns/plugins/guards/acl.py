@@ -21,7 +21,7 @@ from kdns.dns.query import extended_error
 from kdns.dns.types import BLOCKED, FILTERED, NOERROR, REFUSED, type_number
 from kdns.net import Network, client_address
 from kdns.serverblocks.directive import Directive, Repeat, World
-from kdns.serverblocks.stanza import Option, configured, folded
+from kdns.serverblocks.stanza import Option, configured, folded, mnemonic
 from kdns.tally import Tally
 from kdns.values import evolve
 
@@ -161,10 +161,7 @@ def _sections(line: Line) -> list[tuple[str, list[Token]]]:
 
 
 def _qtype(token: Token) -> int:
-    try:
-        return type_number(token.text)
-    except KeyError:
-        raise token.expected("a record type, such as A or AAAA, or * for all") from None
+    return mnemonic(token, type_number, "a record type, such as A or AAAA, or * for all")
 
 
 def _network(token: Token) -> Network:

@@ -8,11 +8,10 @@ from typing import Final
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, Source
 from kdns.answers.response import Response
-from kdns.corefile.lexer import Token
 from kdns.dns.names import Labels
 from kdns.dns.types import SERVFAIL
 from kdns.serverblocks.directive import Directive, World
-from kdns.serverblocks.stanza import duration_s
+from kdns.serverblocks.stanza import positive_s
 
 DEFAULT_S: Final = 5.001
 
@@ -48,11 +47,9 @@ class Cancel(Plugin):
             return Response(SERVFAIL, plugin="cancel", error=f"no answer within {self._timeout_s:g} s")
 
 
-def _timeout_s(token: Token) -> float:
-    timeout_s = duration_s(token)
-    if not timeout_s:
-        raise token.expected("a duration longer than 0, as in `cancel 5001ms`")
-    return timeout_s
-
-
-DIRECTIVE: Final = Directive("cancel [TIMEOUT]", CancelConfig, Cancel, argument=_timeout_s)
+DIRECTIVE: Final = Directive(
+    "cancel [TIMEOUT]",
+    CancelConfig,
+    Cancel,
+    argument=lambda token: positive_s(token, "a duration longer than 0, as in `cancel 5001ms`"),
+)

@@ -60,7 +60,6 @@ class Loop(Plugin):
         world.spawn(self._follow)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply; a returned query of this server is recorded first."""
         query = request.query
         if query.qtype == HINFO and query.labels in self._expected:
             until_s, came_back = self._expected[query.labels]
@@ -112,7 +111,9 @@ class Loop(Plugin):
 
         def came_back() -> None:
             returns.append(route)
-            self._disable(route)
+            if self._mark(route, is_looping=True):
+                facts = {"effect": "upstream not used", "remedy": REMEDY}
+                self._world.log("error", "forwarding loop detected", upstream=member.name, **facts)
 
         self.expect(labels, came_back)
         try:
@@ -121,26 +122,16 @@ class Loop(Plugin):
             return
         if not returns:
             self._due_s[member] = inf
-            self._enable(route)
+            if self._mark(route, is_looping=False):
+                self._world.log("info", "forwarding loop resolved", upstream=member.name)
 
-    def _disable(self, route: Route) -> None:
-        looping = self._looping.get(route.group, frozenset())
-        if route.member in looping:
-            return
-        self._use(route.group, looping | {route.member})
-        self._world.log(
-            "error", "forwarding loop detected", upstream=route.member.name, effect="upstream not used", remedy=REMEDY
-        )
-
-    def _enable(self, route: Route) -> None:
-        looping = self._looping.get(route.group, frozenset())
-        if route.member in looping:
-            self._use(route.group, looping - {route.member})
-            self._world.log("info", "forwarding loop resolved", upstream=route.member.name)
-
-    def _use(self, group: Group, looping: frozenset[Member]) -> None:
-        self._looping[group] = looping
-        group.disable(looping)
+    def _mark(self, route: Route, *, is_looping: bool) -> bool:
+        """Notes whether an upstream forms a loop, which is not used; returns whether that is new."""
+        before = self._looping.get(route.group, frozenset())
+        looping = before | {route.member} if is_looping else before - {route.member}
+        self._looping[route.group] = looping
+        route.group.disable(looping)
+        return looping != before
 
     def _samples(self) -> list[tuple[tuple[str, ...], float]]:
         return [((member.name,), 1.0) for members in self._looping.values() for member in members]

@@ -54,7 +54,6 @@ class RrlConfig:
     report_only: bool = False
 
     def allowance(self, outcome: ResponseClass) -> float:
-        """Returns the allowed responses of this class, per second."""
         of_kind = {
             ResponseClass.SUCCESS: self.responses,
             ResponseClass.NODATA: self.nodata,

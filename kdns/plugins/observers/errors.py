@@ -11,14 +11,13 @@ from typing import Final
 
 from kdns.answers.chain import Plugin, Request, Sees
 from kdns.answers.response import Response
-from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.types import type_name
 from kdns.durations import format_duration
 from kdns.serverblocks.block_options import BlockOptions
 from kdns.serverblocks.directive import Directive, Level, World
 from kdns.serverblocks.patterns import Pattern, regex
-from kdns.serverblocks.stanza import Option, configured, count, duration_s, flag
+from kdns.serverblocks.stanza import Option, configured, count, flag, positive_s
 
 LEVELS: dict[str, Level] = {level: level for level in ("warning", "error", "info", "debug")}
 
@@ -52,15 +51,8 @@ def _consolidate(config: ErrorsConfig, line: Line) -> ErrorsConfig:
     show_first = bool(rest) and rest[0].text == "show_first"
     if wrong := rest[show_first:]:
         raise wrong[0].error(f"expected at most one level ({', '.join(LEVELS)}) and then at most one show_first")
-    rule = Consolidate(_period_s(period), regex(pattern), level, show_first)
+    rule = Consolidate(positive_s(period), regex(pattern), level, show_first)
     return replace(config, consolidate=(*config.consolidate, rule))
-
-
-def _period_s(token: Token) -> float:
-    period_s = duration_s(token)
-    if not period_s:
-        raise token.expected("a duration longer than 0")
-    return period_s
 
 
 OPTIONS = {
@@ -76,25 +68,6 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ErrorsConfig:
     return configured(ErrorsConfig(), stanza, OPTIONS)
 
 
-class Errors(Plugin):
-    """Logs each response that has an `error`. The table never has such a response: observers see each one.
-
-    SERVFAIL of an upstream, fresh or cached, is its answer and not an error of this server, as in CoreDNS.
-    """
-
-    sees = Sees.PACKET
-
-    def __init__(self, config: ErrorsConfig, world: World) -> None:
-        self.log = ErrorLog(config, world)
-        world.on_stop(self.log.flush)  # errors that are still being counted
-
-    def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
-        del took_s
-        if response.error:
-            query = request.query
-            self.log.report(f"{wire[3] & 15} {query.name} {type_name(query.qtype)}", response.error)
-
-
 @dataclass(slots=True)
 class Pending:
     """Errors of one rule in its period; `shown` of them were logged at once."""
@@ -104,21 +77,30 @@ class Pending:
     shown: int = 0
 
 
-class ErrorLog:
-    """Error lines; those that match a `consolidate` rule are counted, and are one line when its period is over.
+class Errors(Plugin):
+    """Logs each response that has an `error`. The table never has such a response: observers see each one.
 
-    A pattern is searched in the error alone, without the query that it is about. A single error that was shown at
-    once is not repeated.
+    SERVFAIL of an upstream, fresh or cached, is its answer and not an error of this server, as in CoreDNS. Errors that
+    match a `consolidate` rule, without the query that they are about, are one line when its period is over; a single
+    one that was shown at once is not repeated.
     """
+
+    sees = Sees.PACKET
 
     def __init__(self, config: ErrorsConfig, world: World) -> None:
         self._config = config
         self._world = world
         self._pending: dict[Consolidate, Pending] = {}
+        world.on_stop(self._flush)  # errors that are still being counted
 
-    def report(self, where: str, error: str) -> None:
-        """Writes or counts one error; `where` are the rcode and the query."""
-        text = f"{where}: {error}"
+    def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
+        del took_s
+        if response.error:
+            query = request.query
+            where = f"{wire[3] & 15} {query.name} {type_name(query.qtype)}"
+            self._report(f"{where}: {response.error}", response.error)
+
+    def _report(self, text: str, error: str) -> None:
         rule = next((rule for rule in self._config.consolidate if rule.pattern.search(error)), None)
         if rule is None:
             self._print("error", text)
@@ -131,7 +113,7 @@ class ErrorLog:
             if rule.show_first:
                 self._print(rule.level, text)
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         for rule in tuple(self._pending):
             self._end(rule)
 

@@ -85,7 +85,6 @@ class LogConfig:
 
 
 def compiled(text: str) -> Format:
-    """Returns the format in pieces: unknown text in braces stays text."""
     for shortcut, meaning in SHORTCUTS.items():
         text = text.replace(shortcut, meaning)
     pieces: list[str | Field] = []
@@ -152,15 +151,19 @@ class Log(Plugin):
     def _write(self, request: Request, response: Response | None, wire: bytes, took_s: float) -> None:
         for zones, config in self._rules:
             if request.query.labels in zones:
-                if config.includes(answer_class(response, wire)):
+                if config.includes(class_and_type(response, wire)[0]):
                     facts = facts_of(config.format, request, response, wire, took_s)
                     self._world.print_line("info", "query", filled(config.format, facts), facts)
                 return
 
 
-def answer_class(response: Response | None, wire: bytes) -> Class:
-    """Returns the class of a response as the `log` directive names them; silence is an error."""
-    return CLASS_OF[response_class_of_wire(wire, rcode_of(response, wire))] if response is not None else "error"
+def class_and_type(response: Response | None, wire: bytes) -> tuple[Class, str]:
+    """Returns the class of a response as the `log` directive names them, and CoreDNS's type; silence is an error."""
+    if response is None:
+        return "error", "OTHERERROR"
+    rcode = rcode_of(response, wire)
+    found = response_class_of_wire(wire, rcode)
+    return CLASS_OF[found], "SERVERERROR" if rcode in {SERVFAIL, NOTIMP} else TYPE_OF[found]
 
 
 def rcode_of(response: Response, wire: bytes) -> int:
@@ -182,27 +185,18 @@ def facts_of(
     named = dict.fromkeys(piece.name for piece in format if isinstance(piece, Field))
     fields = query_fields(request)
     if response is not None:
-        fields |= answer_fields(response, wire)
+        flags = int.from_bytes(wire[2:4], "big")
+        fields[">rflags"] = ",".join(name for name, bit in FLAGS if flags & bit)
+        fields["rcode"] = rcode_name(rcode_of(response, wire))
         fields["rsize"] = str(len(wire))
     fields["duration"] = f"{took_s:.9f}".rstrip("0").removesuffix(".") + "s"
     fields |= {name: request.metadata.get(name[1:]) or "-" for name in named if name.startswith("/")}
     if not OWN_METADATA.isdisjoint(named):
-        fields |= _own_metadata(response, wire)
+        fields |= zip(("/log/class", "/log/type"), class_and_type(response, wire), strict=True)
     return {name.lstrip(">/"): fields.get(name, "-") for name in named}
 
 
-def _own_metadata(response: Response | None, wire: bytes) -> dict[str, str]:
-    """Returns CoreDNS's metadata about a response; silence is an error."""
-    if response is None:
-        return {"/log/class": "error", "/log/type": "OTHERERROR"}
-    rcode = rcode_of(response, wire)
-    found = response_class_of_wire(wire, rcode)
-    kind = "SERVERERROR" if rcode in {SERVFAIL, NOTIMP} else TYPE_OF[found]
-    return {"/log/class": CLASS_OF[found], "/log/type": kind}
-
-
 def line_of(format: Format, request: Request, response: Response | None, wire: bytes, took_s: float) -> str:  # noqa: A002 - CoreDNS's word
-    """Returns the line of a query; `response` None and `wire` b"" for silence."""
     return filled(format, facts_of(format, request, response, wire, took_s))
 
 
@@ -231,15 +225,6 @@ def query_fields(request: Request) -> dict[str, str]:
         ">do": "true" if query.do else "false",
         ">bufsize": str(MAX_MESSAGE_BYTES if request.is_stream else bufsize),
         "rsize": "0",
-    }
-
-
-def answer_fields(response: Response, wire: bytes) -> dict[str, str]:
-    """Returns the facts of a response that a format may name, without its size."""
-    flags = int.from_bytes(wire[2:4], "big")
-    return {
-        ">rflags": ",".join(name for name, bit in FLAGS if flags & bit),
-        "rcode": rcode_name(rcode_of(response, wire)),
     }
 
 

@@ -12,10 +12,7 @@ from typing import Final, Protocol, runtime_checkable
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.dns.names import ZoneSet
 from kdns.serverblocks.directive import Directive, World
-from kdns.serverblocks.stanza import Option
 from kdns.values import evolve
-
-OPTIONS: Final[dict[str, Option]] = {}
 
 
 @runtime_checkable
@@ -45,7 +42,6 @@ class Facts(Mapping[str, str]):
         self._noted: dict[str, str] = {}
 
     def note(self, label: str, value: str) -> None:
-        """Adds a fact that a directive learns as it answers."""
         self._noted[label] = value
         self._facts = None
 
@@ -94,7 +90,6 @@ class Metadata(Plugin):
         return next(self.with_facts(request))
 
     def with_facts(self, request: Request) -> Request:
-        """Returns the request with its facts, where the directive is for its name."""
         if request.query.labels not in self._zones:
             return request
         if self._providers is None:

@@ -126,8 +126,6 @@ class AutoZones(Authority):
     Differs: a name in ZONES without a file is REFUSED, also for zone transfers.
     """
 
-    _world: World
-
     def __init__(self, configs: tuple[AutoConfig, ...], world: World) -> None:
         super().__init__(NAME, world)
         self._within = ZoneSet(zone for config in configs for zone in config.zones)
@@ -174,7 +172,6 @@ class AutoZones(Authority):
         mistakes: Sequence[CorefileError],
         duplicates: Sequence[Mapping[str, str]] = (),
     ) -> None:
-        """Logs the errors that the last scan did not have."""
         before = self._reported.get(config, ())
         self._reported[config] = (*map(str, mistakes), *duplicates)
         if new := [error for error in mistakes if str(error) not in before]:

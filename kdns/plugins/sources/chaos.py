@@ -49,7 +49,6 @@ class Chaos(Plugin):
         return ()
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the texts of one of the names (RFC 4892 §2); what the next directive says to every other query."""
         query = request.query
         texts = self._texts.get(query.name) if query.qclass == CH and query.qtype == TXT else None
         if texts is None:

@@ -113,8 +113,6 @@ class ZoneFiles(Authority):
     Differs: `fallthrough` applies to the zones of its own stanza; in CoreDNS to those of all in the server block.
     """
 
-    _world: World
-
     def __init__(self, configs: tuple[FileConfig, ...], world: World) -> None:
         super().__init__(NAME, world)
         report = partial(world.report, "zone file not usable", answers="as before")

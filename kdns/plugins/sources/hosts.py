@@ -18,7 +18,7 @@ from kdns.answers.chain import NOT_SERVED, UNANSWERED, Plugin, Reply, Request, S
 from kdns.answers.response import EVERYTHING, Response, Reuse
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Line, Stanza
-from kdns.dns.names import Labels, ZoneSet, encode_name, labels_of, reversed_address, text_of
+from kdns.dns.names import Labels, ZoneSet, encode_name, labels_of, lowered, reversed_address, text_of
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, ANY, IN, NOERROR, PTR, TRANSFERS, A, address_type
@@ -40,8 +40,6 @@ from kdns.spelling import closest
 from kdns.values import evolve
 
 NAME: Final = "hosts"
-USAGE: Final = "hosts [FILE [ZONES...]]"
-"""The name of the file in messages."""
 DEFAULT_PATH: Final = "/etc/hosts"
 MAX_TTL_S: Final = 65535
 EXACT: Final = Reuse()
@@ -211,7 +209,6 @@ class HostTable:
 
     @property
     def size(self) -> int:
-        """The number of entries: addresses of names and names of addresses."""
         by_name = sum(len(of_type) for by_type in self.addresses.values() for of_type in by_type.values())
         return by_name + sum(map(len, self.names.values()))
 
@@ -226,7 +223,6 @@ class HostTable:
         return found
 
     def has(self, labels: Labels) -> bool:
-        """Returns whether the name exists, possibly without records."""
         return labels in self.parents or self.by_type(labels) is not None or bool(self.names_of(labels))
 
     def names_of(self, labels: Labels) -> tuple[str, ...]:
@@ -235,10 +231,9 @@ class HostTable:
 
 
 def _in_order(entries: Iterable[Entry]) -> Iterator[tuple[bytes, str, Labels]]:
-    """Yields each address with each of its names, and its labels in lower case."""
     for entry in entries:
         for name in entry.names:
-            yield entry.address, name, tuple(map(bytes.lower, labels_of(name)))
+            yield entry.address, name, lowered(labels_of(name))
 
 
 class Hosts(Plugin):

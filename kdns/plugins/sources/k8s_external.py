@@ -159,7 +159,6 @@ class ExternalZones(Zones):
         return any(self._names_of(address) for index in indexes for address in index.between(first, last))
 
     def name_servers(self, zone: str) -> dict[str, Node]:
-        """Returns the one name server, with its addresses."""
         return {self._below_apex("ns1", zone): self._own_node()}
 
     def _own_node(self) -> Node:
@@ -224,7 +223,6 @@ class External(Plugin):
         return answers
 
     async def check(self) -> None:
-        """Logs that the server block has no cluster to answer from."""
         if self._answers is None and self._attached() is None:
             self._world.log("error", "directive without effect", directive=NAME, reason="no `kubernetes` in its block")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from struct import pack
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
@@ -66,9 +67,7 @@ class Transferer(Protocol):
         """
         ...
 
-    def on_zone_change(self, changed: Callable[[str], None]) -> None:
-        """Calls a function with the name of each zone that gets a new serial."""
-        ...
+    def on_zone_change(self, changed: Callable[[str], None]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +164,12 @@ class Transfers(Plugin):
         return next(request) if transfer is None else response_of(transfer, serial, is_stream=request.is_stream)
 
     def config_of(self, labels: Labels) -> TransferConfig | None:
-        """Returns the stanza with the longest zone that the name is at or below."""
         configs = {zone: config for config in reversed(self._configs) for zone in config.zones}
         zone = ZoneSet(configs).closest(labels)
         return None if zone is None else configs[text_of(zone)]
 
     def _transfer(self, zone: str, serial: int | None) -> Transfer | None:
-        for plugin in self._transferers():
-            transfer = plugin.transfer(zone, serial)
-            if transfer:
-                return transfer
-        return None
+        return next(filter(None, (plugin.transfer(zone, serial) for plugin in self._transferers())), None)
 
     def _transferers(self) -> list[Transferer]:
         return [plugin for plugin in self._world.plugins() if isinstance(plugin, Transferer)]
@@ -261,15 +255,8 @@ def response_of(transfer: Transfer, serial: int | None, *, is_stream: bool) -> R
     if not is_stream or (serial is not None and not is_newer(current, serial)):
         return Response(flags=AA, answer=(soa,), plugin=NAME)
     content = transfer.records if transfer.changes is None else transfer.changes
-    messages = _messages(_enclosed(soa, content))
+    messages = _messages(chain((soa,), content, (soa,)))
     return evolve(next(messages), more_messages=messages)
-
-
-def _enclosed(soa: RRset, content: Iterable[RRset]) -> Iterator[RRset]:
-    """Returns the messages with the SOA first and last."""
-    yield soa
-    yield from content
-    yield soa
 
 
 def _messages(rrsets: Iterable[RRset]) -> Iterator[Response]:

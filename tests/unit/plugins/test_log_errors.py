@@ -142,7 +142,7 @@ def test_what_edns_and_addresses_look_like(setup: FakeWorld) -> None:
 )  # fmt: skip
 def test_classes(rcode: str, answers: int, kind: str, setup: FakeWorld) -> None:
     packet = query("a.", 1)
-    assert log.answer_class(Response(), answer(packet, rcode, answers=answers)) == kind
+    assert log.class_and_type(Response(), answer(packet, rcode, answers=answers))[0] == kind
     for wanted in ("success", "denial", "error", "all"):
         setup.lines.clear()
         seen = observer(f'. {{\nlog . "{{rcode}}" {{\nclass {wanted}\n}}\n}}', setup)

@@ -42,7 +42,6 @@ class Limits:
     min_ttl_s: int = MIN_TTL_S
 
     def clamped(self, ttl_s: int) -> int:
-        """Returns a TTL within the bounds; the upper one wins."""
         return min(max(ttl_s, self.min_ttl_s), self.max_ttl_s)
 
 

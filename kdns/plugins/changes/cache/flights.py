@@ -121,7 +121,6 @@ class Flights:
         return result(outcome, question)
 
     async def fetch_alone(self, question: Question) -> FetchResult:
-        """Returns the outcome for this client only."""
         return self._store(question, await awaited(question.later(_for_all(question.request))))
 
 
@@ -130,7 +129,6 @@ def itself(outcome: FetchResult, _question: Question) -> FetchResult:
 
 
 def give(future: Future[FetchResult | None], outcome: FetchResult | None) -> None:
-    """Gives a waiting client an outcome, if it still waits."""
     if not future.done():
         future.set_result(outcome)
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from kdns.answers.response import PRIVATE, Message, Response
 from kdns.dns.encode import QUESTION_POINTER
-from kdns.dns.names import Labels, labels_of
+from kdns.dns.names import Labels, labels_of, lowered
 from kdns.dns.query import TC, Query
 from kdns.dns.rdata import NamesAt
 from kdns.dns.rrset import RRset, Soa
@@ -180,14 +180,14 @@ def _of_records(response: Response) -> Iterator[Fact]:
     sections = (response.answer, (*response.authority, *negative), response.additional)
     for section, rrsets in enumerate(sections, ANSWER):
         for rrset in rrsets:
-            owner = _folded(labels_of(rrset.owner))
+            owner = lowered(labels_of(rrset.owner))
             for rdata in rrset.rdata:
                 yield Fact(section, owner, rrset.rtype, rrset.rclass, rrset.ttl, _fact_of(rrset, rdata))
 
 
 def _fact_of(rrset: RRset, rdata: object) -> Labels | tuple[int, int] | int | None:
     if rrset.rtype == CNAME and isinstance(rdata, str):
-        return _folded(labels_of(rdata))
+        return lowered(labels_of(rdata))
     if isinstance(rdata, Soa):
         return rdata.minimum
     if rrset.rtype == RRSIG and isinstance(rdata, bytes) and len(rdata) >= _TIMES_AT + _TIMES.size:
@@ -195,12 +195,7 @@ def _fact_of(rrset: RRset, rdata: object) -> Labels | tuple[int, int] | int | No
     return None
 
 
-def _folded(labels: Labels) -> Labels:
-    return tuple(map(bytes.lower, labels))
-
-
 def without_flags(response: Response, flags: int) -> Response:
-    """Returns the same response without these flags of its header."""
     body = response.body
     if not isinstance(body, Message):
         return evolve(response, flags=response.flags & ~flags) if response.flags & flags else response
@@ -225,10 +220,7 @@ def with_ttl(response: Response, ttl_s: int, places: Sequence[int] = ()) -> Resp
                 changed = changed or bytearray(wire)
                 changed[place : place + TTL_BYTES.size] = ttl
         return evolve(response, body=Message(bytes(changed), body.shape)) if changed else response
-    authority = response.authority if response.soa is None else (*response.authority, response.soa.rrset)
-    sections = (response.answer, authority, response.additional)
-    answer, authority, additional = (tuple(_with_ttl(rrset, ttl_s) for rrset in rrsets) for rrsets in sections)
-    return evolve(response, answer=answer, authority=authority, additional=additional, soa=None)
+    return _with_ttls(_with_soa_record(response), lambda _: ttl_s)
 
 
 def capped(response: Response, success_s: int, denial_s: int) -> Response:
@@ -237,22 +229,24 @@ def capped(response: Response, success_s: int, denial_s: int) -> Response:
     An upstream's bytes as they are. An SOA that answers share is written out, with the serial of now: such a response
     is not kept.
     """
-    soa, sections = response.soa, (response.answer, response.authority, response.additional)
     limit_s = success_s if response.answer else denial_s
-    is_above = soa is not None and soa.rrset.ttl > limit_s
-    for rrsets in sections:
-        for rrset in rrsets:
-            is_above = is_above or rrset.ttl > limit_s
-    if not is_above:
+    shared = (response.soa.rrset,) if response.soa else ()
+    rrsets = (*response.answer, *response.authority, *response.additional, *shared)
+    if all(rrset.ttl <= limit_s for rrset in rrsets):
         return response
-    if soa is not None:
-        response = evolve(response, authority=(*response.authority, soa.rrset), soa=None, reuse=PRIVATE)
+    capped = _with_ttls(_with_soa_record(response), lambda ttl_s: min(ttl_s, limit_s))
+    return evolve(capped, reuse=PRIVATE) if shared else capped
+
+
+def _with_soa_record(response: Response) -> Response:
+    if response.soa is None:
+        return response
+    return evolve(response, authority=(*response.authority, response.soa.rrset), soa=None)
+
+
+def _with_ttls(response: Response, ttl_s: Callable[[int], int]) -> Response:
     answer, authority, additional = (
-        tuple(_with_ttl(rrset, min(rrset.ttl, limit_s)) for rrset in rrsets)
+        tuple(RRset(rrset.owner, rrset.rtype, ttl_s(rrset.ttl), rrset.rdata, rrset.rclass) for rrset in rrsets)
         for rrsets in (response.answer, response.authority, response.additional)
     )
     return evolve(response, answer=answer, authority=authority, additional=additional)
-
-
-def _with_ttl(rrset: RRset, ttl_s: int) -> RRset:
-    return RRset(rrset.owner, rrset.rtype, ttl_s, rrset.rdata, rrset.rclass)

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, paddin
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from kdns.dns.names import labels_of
+from kdns.dns.names import labels_of, lowered
 from kdns.dns.types import DNSKEY
 from kdns.dns.zonefile import parse_record
 from kdns.plugins.changes.dnssec.signing import SigningKey
@@ -31,7 +31,6 @@ RSA_FIELDS: Final = ("prime1", "prime2", "privateexponent", "exponent1", "expone
 
 
 def read_key(public_text: str, private_text: str) -> SigningKey:
-    """Returns the key pair of a .key and a .private file; ValueError with a reason for any other file."""
     lines = [line for line in public_text.splitlines() if line.split(";")[0].strip()]
     record = parse_record(lines[0]) if len(lines) == 1 else None
     dnskey = record.rdata[0] if record and record.rtype == DNSKEY else None
@@ -54,7 +53,7 @@ def read_key(public_text: str, private_text: str) -> SigningKey:
         raise ValueError(f"the private key cannot be read: {error}") from error
     if public != dnskey[4:]:
         raise ValueError("the private and the public key do not belong together")
-    owner = tuple(label.lower() for label in labels_of(record.owner))
+    owner = lowered(labels_of(record.owner))
     return SigningKey(owner, dnskey, algorithm, key_tag(dnskey), sign)
 
 

@@ -26,7 +26,7 @@ from kdns.answers.outcome import soa_owner
 from kdns.answers.response import NEVER, Response, Reuse
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line
-from kdns.dns.names import MAX_LABEL_BYTES, Labels, ZoneSet, folded, is_below, labels_of, text_of
+from kdns.dns.names import MAX_LABEL_BYTES, Labels, ZoneSet, folded, is_below, labels_of, lowered, text_of
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, DNSKEY, DS, IN, NOERROR, NS, NSEC, NXDOMAIN, RRSIG, SOA, TRANSFERS
@@ -146,15 +146,15 @@ class Dnssec(Plugin):
             parent = self._zones.closest(labels[1:])
             is_cut = reply is not None and parent is not None and soa_owner(reply) != text_of(zone)
             zone = parent if is_cut and parent is not None else zone
-        elif reply is not None and reply.rcode == NOERROR and not _has(_taken_apart(reply).answer, DS):
+        elif reply is not None and reply.rcode == NOERROR and not _has(from_wire(reply).answer, DS):
             referral = await awaited(next(request.about(labels, NS)))
-            is_cut = referral is not None and _is_cut(_taken_apart(referral), request.query.name)
+            is_cut = referral is not None and _is_cut(from_wire(referral), request.query.name)
         return self._signed_reply(request, zone, reply, is_cut=is_cut)
 
     def _signed_reply(self, request: Request, zone: Labels, reply: Reply, *, is_cut: bool = False) -> Reply:
         if reply is None or reply.rcode not in {NOERROR, NXDOMAIN}:
             return reply
-        return self.signed(request, zone, _taken_apart(reply), is_cut=is_cut)
+        return self.signed(request, zone, from_wire(reply), is_cut=is_cut)
 
     def signed(self, request: Request, zone: Labels, response: Response, *, is_cut: bool = False) -> Response:
         """Returns the response with signatures, for a query in this zone.
@@ -169,18 +169,18 @@ class Dnssec(Plugin):
         additional = response.additional
         rcode = response.rcode
         denied = _last_name(request.query.labels, answer) if not _has(answer, request.query.qtype) else None
-        is_negative = rcode == NXDOMAIN or denied is not None
         cut_zone = self._zone_of_cut(zone, answer, authority, denied)
         if cut_zone is not None:
             answer = self._section(request, answer)
             authority = self._delegation(request, cut_zone, authority)
-        elif is_negative and denied is not None and _has(authority, SOA):
+        elif denied is not None and _has(authority, SOA):
             denied_zone = zone if denied == request.query.labels else self._zones.closest(denied)
             authority = self._section(request, authority)
             if denied_zone is None:
                 answer = self._section(request, answer)
             else:
-                nsec = self._nsec(request, denied_zone, denied, _ttl_of(authority, SOA), is_cut=is_cut)
+                ttl_s = next(rrset.ttl for rrset in authority if rrset.rtype == SOA)
+                nsec = self._nsec(request, denied_zone, denied, ttl_s, is_cut=is_cut)
                 if request.query.qtype == NSEC and not answer:
                     answer, authority = nsec, ()
                 else:
@@ -212,7 +212,7 @@ class Dnssec(Plugin):
             return None
         if not answer:
             return zone
-        labels = tuple(label.lower() for label in labels_of(cut.owner))
+        labels = lowered(labels_of(cut.owner))
         is_behind = last is not None and is_below(last, labels) and self._zones.closest(labels) != labels
         return self._zones.closest(labels) if is_behind else None
 
@@ -223,7 +223,7 @@ class Dnssec(Plugin):
         if delegations:
             return (*merged, *(one for rrset in delegations for one in self._signatures(request, zone, rrset)))
         cut = next(rrset for rrset in merged if rrset.rtype == NS)
-        labels = tuple(label.lower() for label in labels_of(cut.owner))
+        labels = lowered(labels_of(cut.owner))
         beside = (
             (labels[0] + b"\x00", *labels[1:]) if labels and len(labels[0]) < MAX_LABEL_BYTES else (b"\x00", *labels)
         )
@@ -252,7 +252,6 @@ class Dnssec(Plugin):
         return (rrset, *self._signatures(request, zone, rrset))
 
     def _section(self, request: Request, rrsets: tuple[RRset, ...]) -> tuple[RRset, ...]:
-        """Returns the RRsets, with signatures of unsigned ones that are in a zone."""
         merged = _merged(rrsets)
         covered = {
             (folded(rrset.owner), int.from_bytes(rdata[:2], "big"))
@@ -265,7 +264,7 @@ class Dnssec(Plugin):
         for rrset in merged:
             if rrset.rtype == RRSIG or (folded(rrset.owner), rrset.rtype) in covered:
                 continue
-            owner = tuple(label.lower() for label in labels_of(rrset.owner))
+            owner = lowered(labels_of(rrset.owner))
             zone = self._zones.closest(owner[1:] if rrset.rtype == DS else owner)  # DS is the parent's
             if zone is not None:
                 signatures += self._signatures(request, zone, rrset)
@@ -291,10 +290,6 @@ class Dnssec(Plugin):
         return made
 
 
-def _taken_apart(reply: Response) -> Response:
-    return from_wire(reply) if reply.wire else reply
-
-
 def _is_cut(referral: Response, name: str) -> bool:
     at_name = [rrset for rrset in referral.authority if rrset.rtype == NS and folded(rrset.owner) == name]
     return bool(at_name) and not referral.answer
@@ -316,15 +311,11 @@ def _has(rrsets: tuple[RRset, ...], rtype: int) -> bool:
     return any(rrset.rtype == rtype for rrset in rrsets)
 
 
-def _ttl_of(rrsets: tuple[RRset, ...], rtype: int) -> int:
-    return next(rrset.ttl for rrset in rrsets if rrset.rtype == rtype)
-
-
 def _last_name(labels: Labels, answer: tuple[RRset, ...]) -> Labels | None:
     """Returns the name that CNAMEs lead to; None where something else than CNAMEs is there."""
     for rrset in answer:
         if rrset.rtype == CNAME:
-            labels = tuple(label.lower() for label in labels_of(str(rrset.rdata[-1])))
+            labels = lowered(labels_of(str(rrset.rdata[-1])))
         elif rrset.rtype != RRSIG:
             return None
     return labels

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from struct import pack
 from typing import Final, NamedTuple
 
-from kdns.dns.names import Labels, encode_name, folded, labels_of
+from kdns.dns.names import Labels, encode_name, folded, labels_of, lowered
 from kdns.dns.rdata import LAYOUTS, renamed, wire_of
 from kdns.dns.rrset import RRset
 from kdns.dns.types import HTTPS, NSEC, RRSIG, SVCB
@@ -41,12 +41,8 @@ def canonical(rrset: RRset) -> bytes:
 def _wires(rrset: RRset) -> Iterable[bytes]:
     keeps_case = rrset.rtype not in LAYOUTS or rrset.rtype in NAMES_AS_THEY_ARE
     for rdata in rrset.rdata:
-        value = rdata if keeps_case else renamed(rrset.rtype, rdata, _folded)
+        value = rdata if keeps_case else renamed(rrset.rtype, rdata, lowered)
         yield wire_of(value)
-
-
-def _folded(labels: Labels) -> Labels:
-    return tuple(label.lower() for label in labels)
 
 
 def signature(

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 from kdns.answers.chain import Reply, Request, then
 from kdns.answers.decode import from_wire
 from kdns.answers.response import NEVER, PRIVATE, Response, counted_down
-from kdns.dns.names import Labels, encode_name, is_below, labels_of, text_of
+from kdns.dns.names import Labels, encode_name, is_below, labels_of, lowered, text_of
 from kdns.dns.query import AD, TC
 from kdns.dns.rdata import LAYOUTS, renamed
 from kdns.dns.rrset import Rdata, RRset, Soa
@@ -30,7 +30,7 @@ _SIGNED = frozenset((RRSIG, NSEC))
 class Change(Protocol):
     """Changes an answer; `request` is the client's."""
 
-    def __call__(self, request: Request, response: Response) -> Reply | Awaitable[Reply]: ...
+    def __call__(self, request: Request, response: Response, /) -> Reply | Awaitable[Reply]: ...
 
 
 def taken_apart(response: Response, labels: Labels) -> Response:
@@ -38,8 +38,7 @@ def taken_apart(response: Response, labels: Labels) -> Response:
 
     An SOA that changes under compiled answers stays only where the name lies below its zone.
     """
-    if response.wire:
-        response = from_wire(response)
+    response = from_wire(response)
     if response.soa is not None and not is_below(labels, labels_of(response.soa.rrset.owner)):
         response = _with_fixed_soa(response)
     if response.zone and not is_below(labels, labels_of(response.zone)):
@@ -56,10 +55,19 @@ def _with_fixed_soa(response: Response) -> Response:
     )
 
 
+def _mapped(response: Response, changed: Callable[[RRset], RRset]) -> Response:
+    """Returns the response with all records changed, also an SOA under compiled answers."""
+    if response.soa is not None and changed(response.soa.rrset) != response.soa.rrset:
+        response = _with_fixed_soa(response)
+    sections = (response.answer, response.authority, response.additional)
+    answer, authority, additional = (tuple(map(changed, rrsets)) for rrsets in sections)
+    return evolve(response, answer=answer, authority=authority, additional=additional)
+
+
 def by_pattern(pattern: NamePattern) -> Rename:
 
     def changed(labels: Labels) -> Labels:
-        name = pattern.replaced(text_of(_folded(labels)))
+        name = pattern.replaced(text_of(lowered(labels)))
         return labels if name is None else labels_of(name)
 
     return changed
@@ -71,13 +79,9 @@ def by_suffix(owner: Labels, to: Labels) -> Rename:
 
 
 def _moved(owner: Labels, to: Labels, labels: Labels) -> Labels:
-    if not is_below(_folded(labels), owner) or (labels and not owner):
+    if not is_below(lowered(labels), owner) or (labels and not owner):
         return labels
     return (*labels[: len(labels) - len(owner)], *to)
-
-
-def _folded(labels: Labels) -> Labels:
-    return tuple(label.lower() for label in labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +92,9 @@ class RenameRecords:
     owners: bool = True
     values: bool = True
 
-    def __call__(self, request: Request, response: Response) -> Response:
-        del request
-        if response.soa is not None and self._changed(response.soa.rrset) != response.soa.rrset:
-            response = _with_fixed_soa(response)
-        sections = [
-            tuple(map(self._changed, part)) for part in (response.answer, response.authority, response.additional)
-        ]
-        if sections == [response.answer, response.authority, response.additional]:
-            return response
-        answer, authority, additional = sections
-        return evolve(
-            response, answer=answer, authority=authority, additional=additional, flags=response.flags & ~AD, zone=""
-        )
+    def __call__(self, _request: Request, response: Response, /) -> Response:
+        renamed = _mapped(response, self._changed)
+        return response if renamed == response else evolve(renamed, flags=response.flags & ~AD, zone="")
 
     def _changed(self, rrset: RRset) -> RRset:
         owner, rdata = rrset.owner, rrset.rdata
@@ -134,14 +128,8 @@ class LimitTtls:
     least_s: int
     most_s: int
 
-    def __call__(self, request: Request, response: Response) -> Response:
-        response = counted_down(response, request.received_s)
-        if response.soa is not None and self._changed(response.soa.rrset) is not response.soa.rrset:
-            response = _with_fixed_soa(response)
-        answer, authority, additional = (
-            tuple(map(self._changed, part)) for part in (response.answer, response.authority, response.additional)
-        )
-        return evolve(response, answer=answer, authority=authority, additional=additional)
+    def __call__(self, request: Request, response: Response, /) -> Response:
+        return _mapped(counted_down(response, request.received_s), self._changed)
 
     def _changed(self, rrset: RRset) -> RRset:
         ttl = min(max(rrset.ttl, self.least_s), self.most_s)
@@ -155,8 +143,7 @@ class ReplaceRcode:
     rcode: int
     to: int
 
-    def __call__(self, request: Request, response: Response) -> Response:
-        del request
+    def __call__(self, _request: Request, response: Response, /) -> Response:
         return evolve(response, rcode=self.to) if response.rcode == self.rcode else response
 
 
@@ -166,7 +153,7 @@ class RestoreOption:
 
     code: int
 
-    def __call__(self, request: Request, response: Response) -> Response:
+    def __call__(self, request: Request, response: Response, /) -> Response:
         if not any(code == self.code for code, _ in response.options):
             return response
         edns = request.query.edns
@@ -192,10 +179,10 @@ class RetargetCname:
     pattern: NamePattern
     resolve: Callable[[Request], Reply | Awaitable[Reply]]
 
-    def __call__(self, request: Request, response: Response) -> Reply | Awaitable[Reply]:
+    def __call__(self, request: Request, response: Response, /) -> Reply | Awaitable[Reply]:
         for index, rrset in enumerate(response.answer):
             if rrset.rtype == CNAME:
-                target = self.pattern.replaced(text_of(_folded(labels_of(str(rrset.rdata[0])))))
+                target = self.pattern.replaced(text_of(lowered(labels_of(str(rrset.rdata[0])))))
                 if target is not None:
                     return self._retargeted(request, response, index, target)
         return response
@@ -217,9 +204,7 @@ class RetargetCname:
 def _joined(response: Response, start: tuple[RRset, ...], now_s: float, reply: Reply) -> Reply:
     if reply is None:
         return evolve(response, reuse=PRIVATE)
-    if reply.wire:
-        reply = from_wire(reply)
-    reply = counted_down(reply, now_s)
+    reply = counted_down(from_wire(reply), now_s)
     reuse = response.reuse.and_then(reply.reuse)
     if reply.rcode not in {NOERROR, NXDOMAIN}:
         return evolve(response, reuse=reuse, tallies=(*response.tallies, *reply.tallies))

@@ -34,16 +34,16 @@ from kdns.plugins.changes.rewrite.options import (
 from kdns.plugins.changes.rewrite.patterns import KINDS, NamePattern, pattern_of
 from kdns.plugins.changes.rewrite.rules import (
     AnswerRule,
-    ClassRule,
     ExactNameRule,
     NameRule,
+    NumberRule,
     Rule,
     Step,
-    TypeRule,
     restored_suffix,
 )
 from kdns.plugins.observers.metadata import is_label
 from kdns.serverblocks.directive import World
+from kdns.serverblocks.stanza import mnemonic
 from kdns.spelling import closest
 
 MAX_TTL_S: Final = 2**31 - 1
@@ -130,46 +130,34 @@ def _count(field: Token, words: Words, usage: str, least: int, most: int) -> Non
 
 def _type(field: Token, words: Words) -> Rule:
     _count(field, words, USAGES["type"], 2, 2)
-    return TypeRule(_type_number(words[0]), _type_number(words[1]))
+    return NumberRule("qtype", _type_number(words[0]), _type_number(words[1]))
 
 
 def _type_number(word: Token) -> int:
-    try:
-        number = type_number(word.text.upper())
-    except KeyError:
-        number = 0
+    wanted = "a record type, such as A, AAAA or TYPE65280"
+    number = mnemonic(word, type_number, wanted, folds=True)
     if not 0 < number < 65536:
-        raise word.expected("a record type, such as A, AAAA or TYPE65280")
+        raise word.expected(wanted)
     return number
 
 
 def _class(field: Token, words: Words) -> Rule:
     _count(field, words, USAGES["class"], 2, 2)
-    return ClassRule(_class_number(words[0]), _class_number(words[1]))
-
-
-def _class_number(word: Token) -> int:
-    try:
-        return class_number(word.text.upper())
-    except KeyError:
-        raise word.expected("a class: IN, CH, HS, NONE or ANY") from None
-
-
-def _kind(words: Words, least: int) -> tuple[str, Words]:
-    """Returns how names are matched, and the words behind that; `least` words are there without it."""
-    kind = words[0].text.lower()
-    return (kind, words[1:]) if kind in KINDS and len(words) > least else ("exact", words)
+    wanted = "a class: IN, CH, HS, NONE or ANY"
+    number, to = (mnemonic(word, class_number, wanted, folds=True) for word in words)
+    return NumberRule("qclass", number, to)
 
 
 def _name(field: Token, words: Words) -> Rule:
     _count(field, words, USAGES["name"], 2, len(words))
-    kind, rest = _kind(words, 2)
+    kind = words[0].text.lower()
+    kind, rest = (kind, words[1:]) if kind in KINDS and len(words) > 2 else ("exact", words)
     pattern = pattern_of(kind, rest[0], rest[1])
     auto, answers = _answers(rest[2:], words[0])
     if kind == "exact":
         return ExactNameRule(_labels(rest[0], pattern.text), _labels(rest[1], pattern.to), answers)
     if kind == "suffix" and auto:
-        return NameRule(pattern, False, (restored_suffix(pattern.text, pattern.to), *answers))
+        return NameRule(pattern, False, (restored_suffix(pattern), *answers))
     return NameRule(pattern, auto, answers)
 
 

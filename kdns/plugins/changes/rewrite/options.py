@@ -7,7 +7,7 @@ Differs: a client that sent no OPT gets none back, where CoreDNS answers with on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address, ip_network
 from struct import pack
 from typing import Final, Literal, TypeAlias
@@ -17,7 +17,7 @@ from kdns.answers.chain import Request
 from kdns.dns.query import Edns
 from kdns.net import packed, without_zone
 from kdns.plugins.changes.rewrite.answers import Change
-from kdns.plugins.changes.rewrite.rules import RuleResult
+from kdns.plugins.changes.rewrite.rules import Rule, RuleResult
 from kdns.values import evolve
 
 Action: TypeAlias = Literal["set", "append", "replace", "unset"]
@@ -65,7 +65,7 @@ def subnet_value(ipv4_bits: int, ipv6_bits: int) -> Value:
 
 
 @dataclass(frozen=True, slots=True)
-class OptionRule:
+class OptionRule(Rule):
     """Sets, appends, replaces or removes an option of a query; `reverts` are what it does to the answer.
 
     `needs_value`: the value is a variable, which may be missing.
@@ -76,19 +76,17 @@ class OptionRule:
     value: Value
     reads_client: bool = False
     needs_value: bool = False
-    reverts: tuple[Change, ...] = field(default=())
+    reverts: tuple[Change, ...] = ()
 
-    def apply(self, request: Request, name: str) -> RuleResult | None:
-        """See Rule. Options of other codes keep their places."""
-        del name
+    def apply(self, request: Request, _name: str, /) -> RuleResult | None:
+        """Options of other codes keep their places."""
         query = request.query
         edns = query.edns
         has_option = edns is not None and any(code == self.code for code, _ in edns.options)
         if self.action == "unset":
             if edns is None or not has_option:
                 return None
-            options = tuple(option for option in edns.options if option[0] != self.code)
-            return self._outcome(request, edns, options)
+            return self._outcome(request, edns, tuple(option for option in edns.options if option[0] != self.code))
         data = self.value(request)
         if self.needs_value and not data:
             return None

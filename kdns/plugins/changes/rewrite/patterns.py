@@ -16,7 +16,6 @@ from kdns.corefile.lexer import Token
 from kdns.dns.names import folded
 from kdns.serverblocks.patterns import Pattern, regex
 
-Matches: TypeAlias = Callable[[str], bool]
 Replaced: TypeAlias = Callable[[str], str | None]
 """Returns the new name for a name; None if it does not match."""
 
@@ -24,17 +23,14 @@ _PLACE: Final = re.compile(r"\{([0-9]+)\}")
 
 
 class NamePattern(NamedTuple):
-    """One pattern: the match of a name, and its replacement; `text` and `to` are its words, with a dot at the end."""
+    """The replacement of a name that matches; `text` and `to` are the words, with a dot at the end."""
 
-    kind: str
     text: str
     to: str
-    matches: Matches
     replaced: Replaced
 
 
 def pattern_of(kind: str, word: Token, to: Token | None = None) -> NamePattern:
-    """Returns the pattern of a word and its replacement, if any; raises CorefileError."""
     if not word.text:
         raise word.error("expected a name or a part of one, got an empty word")
     if to and not to.text and (kind == "exact" or to.written):
@@ -44,8 +40,11 @@ def pattern_of(kind: str, word: Token, to: Token | None = None) -> NamePattern:
     text, replacement = folded(_latin(word)), folded(_latin(to)) if to else ""
     if kind in {"exact", "suffix"} or (to and text.endswith(".") is not replacement.endswith(".")):
         text, replacement = dotted(text), dotted(replacement)
-    matches, replaced = _KINDS[kind]
-    return NamePattern(kind, text, replacement, partial(matches, text), partial(replaced, text, replacement))
+    return NamePattern(text, replacement, partial(_KINDS[kind], text, replacement))
+
+
+def suffix_pattern(text: str, to: str) -> NamePattern:
+    return NamePattern(text, to, partial(_ended, text, to))
 
 
 def dotted(name: str) -> str:
@@ -64,18 +63,12 @@ def _latin(word: Token) -> str:
 def _regex(word: Token, to: Token | None) -> NamePattern:
     pattern = regex(word)
     if to is None:
-        return NamePattern("regex", word.text, "", lambda name: pattern.search(name) is not None, lambda name: name)
+        return NamePattern(word.text, "", lambda name: name if pattern.search(name) else None)
     replacement = folded(_latin(to))
     numbers = [int(number) for number in _PLACE.findall(replacement)]
     if max(numbers, default=0) > pattern.groups:
         raise to.error(f"group {{{max(numbers)}}} does not exist: the expression has {pattern.groups}")
-    return NamePattern(
-        "regex",
-        word.text,
-        replacement,
-        lambda name: pattern.search(name) is not None,
-        partial(_with_groups, pattern, replacement),
-    )
+    return NamePattern(word.text, replacement, partial(_with_groups, pattern, replacement))
 
 
 def _with_groups(pattern: Pattern, replacement: str, name: str) -> str | None:
@@ -83,22 +76,6 @@ def _with_groups(pattern: Pattern, replacement: str, name: str) -> str | None:
     if match is None:
         return None
     return dotted(_PLACE.sub(lambda place: match.group(int(place[1])) or "", replacement))
-
-
-def _is(text: str, name: str) -> bool:
-    return name == text
-
-
-def _begins(text: str, name: str) -> bool:
-    return name.startswith(text)
-
-
-def _ends(text: str, name: str) -> bool:
-    return name.endswith(text)
-
-
-def _holds(text: str, name: str) -> bool:
-    return text in name
 
 
 def _whole(text: str, to: str, name: str) -> str | None:
@@ -117,10 +94,10 @@ def _held(text: str, to: str, name: str) -> str | None:
     return dotted(name.replace(text, to)) if text in name else None
 
 
-_KINDS: Final[dict[str, tuple[Callable[[str, str], bool], Callable[[str, str, str], str | None]]]] = {
-    "exact": (_is, _whole),
-    "prefix": (_begins, _begun),
-    "suffix": (_ends, _ended),
-    "substring": (_holds, _held),
+_KINDS: Final[dict[str, Callable[[str, str, str], str | None]]] = {
+    "exact": _whole,
+    "prefix": _begun,
+    "suffix": _ended,
+    "substring": _held,
 }
 KINDS: Final = (*_KINDS, "regex")

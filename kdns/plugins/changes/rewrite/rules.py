@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from kdns.answers.chain import Request
 from kdns.dns.names import Labels, labels_of
 from kdns.plugins.changes.rewrite.answers import Change, RenameRecords, by_pattern, by_suffix
-from kdns.plugins.changes.rewrite.patterns import NamePattern
+from kdns.plugins.changes.rewrite.patterns import NamePattern, suffix_pattern
 from kdns.values import evolve
 
 
@@ -23,18 +24,17 @@ class RuleResult(NamedTuple):
     is_of_packet: bool = True
 
 
-class Rule(Protocol):
+class Rule(ABC):
     """One rule. `reads_client`: it uses more than the packet, also when it does not apply."""
 
-    @property
-    def reads_client(self) -> bool: ...
+    reads_client: bool = False
 
-    def apply(self, request: Request, name: str) -> RuleResult | None:
+    @abstractmethod
+    def apply(self, request: Request, name: str, /) -> RuleResult | None:
         """Returns the result for a query about this name, None where the rule does not concern it.
 
         ValueError if the name is not a domain name.
         """
-        ...
 
 
 class Step(NamedTuple):
@@ -45,55 +45,37 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TypeRule:
-    """Replaces one type by another."""
+class NumberRule(Rule):
+    """Replaces one type or class by another."""
 
-    qtype: int
+    field: Literal["qtype", "qclass"]
+    number: int
     to: int
-    reads_client: bool = False
 
-    def apply(self, request: Request, name: str) -> RuleResult | None:
-        del name
+    def apply(self, request: Request, _name: str, /) -> RuleResult | None:
         query = request.query
-        if query.qtype != self.qtype:
+        if getattr(query, self.field) != self.number:
             return None
-        return RuleResult(evolve(request, query=query.changed(qtype=self.to)))
+        changed = query.changed(qtype=self.to) if self.field == "qtype" else query.changed(qclass=self.to)
+        return RuleResult(evolve(request, query=changed))
 
 
 @dataclass(frozen=True, slots=True)
-class ClassRule:
-    """Replaces one class by another."""
-
-    qclass: int
-    to: int
-    reads_client: bool = False
-
-    def apply(self, request: Request, name: str) -> RuleResult | None:
-        del name
-        query = request.query
-        if query.qclass != self.qclass:
-            return None
-        return RuleResult(evolve(request, query=query.changed(qclass=self.to)))
-
-
-@dataclass(frozen=True, slots=True)
-class ExactNameRule:
+class ExactNameRule(Rule):
     """Replaces one name by another, and restores it in the answer."""
 
     labels: Labels
     to: Labels
     answers: tuple[Change, ...] = ()
-    reads_client: bool = False
 
-    def apply(self, request: Request, name: str) -> RuleResult | None:
-        del name
+    def apply(self, request: Request, _name: str, /) -> RuleResult | None:
         if request.query.labels != self.labels:
             return None
         return RuleResult(request.about(self.to), (RenameRecords(by_suffix(self.to, self.labels)), *self.answers))
 
 
 @dataclass(frozen=True, slots=True)
-class NameRule:
+class NameRule(Rule):
     """Replaces names that match.
 
     With `auto` the answer gets the first name again, and so do names below it; for a suffix, all names with the new
@@ -103,41 +85,31 @@ class NameRule:
     pattern: NamePattern
     auto: bool = False
     answers: tuple[Change, ...] = ()
-    reads_client: bool = False
 
-    def apply(self, request: Request, name: str) -> RuleResult | None:
+    def apply(self, request: Request, name: str, /) -> RuleResult | None:
         replaced = self.pattern.replaced(name)
         if replaced is None:
             return None
-        labels = labels_of(replaced)
-        changed = request.about(labels)
+        changed = request.about(labels_of(replaced))
         if not self.auto:
             return RuleResult(changed, self.answers)
-        return RuleResult(
-            changed, (RenameRecords(by_suffix(changed.query.labels, request.query.labels)), *self.answers)
-        )
+        restored = RenameRecords(by_suffix(changed.query.labels, request.query.labels))
+        return RuleResult(changed, (restored, *self.answers))
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerRule:
-    """Changes the answers to queries for names that match."""
+class AnswerRule(Rule):
+    """Changes the answers to queries for names that match, without a pattern for all names."""
 
     pattern: NamePattern | None
     change: Change
-    reads_client: bool = False
 
-    def apply(self, request: Request, name: str) -> RuleResult | None:
-        """See Rule. Without a pattern it concerns all names."""
-        if self.pattern is None or self.pattern.matches(name):
+    def apply(self, request: Request, name: str, /) -> RuleResult | None:
+        if self.pattern is None or self.pattern.replaced(name) is not None:
             return RuleResult(request, (self.change,))
         return None
 
 
-def restored_suffix(suffix: str, to: str) -> Change:
-    """Returns a rewrite of names that end in `to`, which end in `suffix` again."""
-    back = NamePattern("suffix", to, suffix, lambda name: name.endswith(to), lambda name: _resuffixed(name, to, suffix))
-    return RenameRecords(by_pattern(back))
-
-
-def _resuffixed(name: str, suffix: str, to: str) -> str | None:
-    return name[: -len(suffix)] + to if name.endswith(suffix) else None
+def restored_suffix(pattern: NamePattern) -> Change:
+    """Returns the change of names with the new suffix, which get the first one again."""
+    return RenameRecords(by_pattern(suffix_pattern(pattern.to, pattern.text)))

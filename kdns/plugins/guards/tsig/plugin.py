@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -22,7 +22,7 @@ from kdns.dns.query import NOTIFY, OPCODE
 from kdns.dns.types import FORMERR, NOTAUTH, REFUSED, type_number
 from kdns.errors import CorefileError
 from kdns.serverblocks.directive import Directive, World
-from kdns.serverblocks.stanza import Option, adds, path_of, sets_all
+from kdns.serverblocks.stanza import Option, adds, mnemonic, path_of, sets_all
 from kdns.values import evolve
 
 NAME: Final = "tsig"
@@ -69,7 +69,7 @@ def _secret(config: TsigConfig, line: Line) -> TsigConfig:
     return replace(config, secrets={**config.secrets, key_name(name): _secret_bytes(secret)})
 
 
-def _numbers(args: Sequence[Token], numbers: Mapping[str, int] | None, what: str) -> frozenset[int] | None:
+def _numbers(number: Callable[[str], int], wanted: str, args: Sequence[Token]) -> frozenset[int] | None:
     """Returns the types or opcodes of some words; None for `all`."""
     found = set()
     for token in args:
@@ -77,20 +77,12 @@ def _numbers(args: Sequence[Token], numbers: Mapping[str, int] | None, what: str
             if len(args) > 1:
                 raise token.error(f"`{token.text}` cannot be combined with other arguments")
             return None if token.text.lower() == ALL else frozenset()
-        try:
-            found.add(type_number(token.text.upper()) if numbers is None else numbers[token.text.upper()])
-        except KeyError:
-            raise token.expected(f"{what}, all or none") from None
+        found.add(mnemonic(token, number, f"{wanted}, all or none", folds=True))
     return frozenset(found)
 
 
-def _qtypes(args: Sequence[Token]) -> frozenset[int] | None:
-    return _numbers(args, None, "a record type, such as AXFR")
-
-
-def _opcodes(args: Sequence[Token]) -> frozenset[int] | None:
-    return _numbers(args, OPCODES, f"one of {', '.join(OPCODES)}")
-
+_qtypes = partial(_numbers, type_number, "a record type, such as AXFR")
+_opcodes = partial(_numbers, OPCODES.__getitem__, f"one of {', '.join(OPCODES)}")
 
 OPTIONS = {
     "secret": Option("secret NAME KEY", _secret),
@@ -145,8 +137,9 @@ class Tsigs(Plugin):
             world.prepare(self._read)
 
     async def _read(self) -> None:
-        for path in self._config.secret_files:
-            self.secrets |= await self._world.in_thread(partial(_secrets_of, self._world.path(path), self._world))
+        world = self._world
+        for path in map(world.path, self._config.secret_files):
+            self.secrets |= await world.in_thread(lambda path=path: parse_secrets(world.read_text(path), path))
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         query = request.query
@@ -177,10 +170,6 @@ class Tsigs(Plugin):
 
 def _signed(reply: Reply, signer: MessageSigner) -> Reply:
     return reply and evolve(reply, signer=signer)
-
-
-def _secrets_of(path: str, world: World) -> dict[str, bytes]:
-    return parse_secrets(world.read_text(path), path)
 
 
 DIRECTIVE: Final = Directive("tsig [ZONES...]", TsigConfig, Tsigs, OPTIONS)

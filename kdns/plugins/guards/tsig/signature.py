@@ -15,7 +15,7 @@ import dns.rdatatype
 import dns.rdtypes.ANY.TSIG
 import dns.tsig
 
-from kdns.dns.names import Labels, encode_name, labels_of, text_of
+from kdns.dns.names import Labels, encode_name, labels_of, lowered, text_of
 from kdns.dns.rdata import name_at
 from kdns.dns.types import ANY_CLASS, TSIG
 from kdns.dns.wire import ADDITIONAL, records
@@ -70,7 +70,7 @@ def tsig_of(packet: bytes) -> Tsig | None:
         rdata = dns.rdata.from_wire(dns.rdataclass.ANY, dns.rdatatype.TSIG, packet, record.rdata_at, size)
     except dns.exception.DNSException as error:
         raise ValueError(f"TSIG without its fields: {error}") from error
-    key = tuple(label.lower() for label in name_at(packet, record.owner_at)[0])
+    key = lowered(name_at(packet, record.owner_at)[0])
     return Tsig(record.owner_at, key, rdata)
 
 
@@ -108,7 +108,6 @@ class Signer:
         self.size_bytes = len(self._owner) + len(encode_name(labels_of(algorithm))) + _FIXED_BYTES + MAX_MAC_BYTES
 
     def __call__(self, wire: bytes) -> bytes:
-        """Returns the message with its signature."""
         now_s = int(self._unix_s()) if self._signed_s is None else self._signed_s
         rdata = _rdata(self._key.algorithm, now_s, int.from_bytes(wire[:2], "big"), self._error, self._other)
         signed, self._context = dns.tsig.sign(
@@ -127,7 +126,6 @@ class Unsigned:
         self.size_bytes = len(encode_name(tsig.key)) + len(tsig.algorithm) + 2 + _FIXED_BYTES
 
     def __call__(self, wire: bytes) -> bytes:
-        """Returns the message with the record."""
         message_id = int.from_bytes(wire[:2], "big")
         rdata = _rdata(self._tsig.rdata.algorithm, 0, message_id, self._error, b"")
         return _with_record(wire, encode_name(self._tsig.key), rdata)

@@ -27,7 +27,9 @@ from kdns.serverblocks.stanza import (
     flag,
     integer,
     ip,
+    mnemonic,
     path_of,
+    positive_s,
     sets,
     sets_all,
 )
@@ -99,13 +101,6 @@ class ForwardConfig:
         )
 
 
-def _read_timeout_s(token: Token) -> float:
-    timeout_s = duration_s(token)
-    if not timeout_s:
-        raise token.expected("a duration longer than 0")
-    return timeout_s
-
-
 def _doh_method(token: Token) -> str:
     return choice(replace(token, text=token.text.upper()), ("GET", "POST"))
 
@@ -140,10 +135,7 @@ def _health_check(args: Sequence[Token]) -> HealthCheck:
 
 
 def _rcode(token: Token) -> int:
-    try:
-        return rcode_number(token.text.upper())
-    except KeyError:
-        raise token.expected("the name of a response code, such as NXDOMAIN or SERVFAIL") from None
+    return mnemonic(token, rcode_number, "the name of a response code, such as NXDOMAIN or SERVFAIL", folds=True)
 
 
 def _failure(token: Token) -> int:
@@ -167,7 +159,7 @@ OPTIONS: Final = {
     "expire": Option("expire DURATION", sets("expire_s", duration_s)),
     "max_age": Option("max_age DURATION", sets("max_age_s", lambda word: duration_s(word) or None)),
     "max_idle_conns": Option("max_idle_conns N", sets("max_idle", lambda word: integer(word, 0, MAX_COUNT) or None)),
-    "read_timeout": Option("read_timeout DURATION", sets("read_timeout_s", _read_timeout_s)),
+    "read_timeout": Option("read_timeout DURATION", sets("read_timeout_s", positive_s)),
     "max_fails": Option("max_fails N", sets("max_fails", integer, 0, MAX_COUNT)),
     "max_connect_attempts": Option("max_connect_attempts N", sets("max_connect_attempts", integer, 0, MAX_COUNT)),
     "doh_method": Option("doh_method GET|POST", sets("doh_method", _doh_method)),
@@ -186,14 +178,14 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ForwardConfig:
-    """Returns the configuration of a `forward` stanza; raises CorefileError."""
     count(stanza, USAGE)
     source, *words = stanza.args
     if len(words) > MAX_UPSTREAMS:
         raise words[MAX_UPSTREAMS].error(f"expected at most {MAX_UPSTREAMS} upstreams")
     config = configured(ForwardConfig(zones(source), tuple(map(target_of, words))), stanza, OPTIONS)
     if config.max_age_s is not None and config.max_age_s < config.expire_s:
-        raise _option(stanza, "max_age").error(f"expected a max_age of at least expire, which is {config.expire_s:g} s")
+        wrong = next(line.args[0] for line in reversed(stanza.block) if line.name == "max_age")
+        raise wrong.error(f"expected a max_age of at least expire, which is {config.expire_s:g} s")
     server_name = config.tls.server_name
     for target in config.targets:
         if server_name and isinstance(target, Target) and target.scheme != "dns" and target.zone and target.token:
@@ -201,7 +193,3 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ForwardConfig:
                 f"the name in the certificate is also set by tls_servername, to {server_name}; remove one"
             )
     return config
-
-
-def _option(stanza: Stanza, name: str) -> Token:
-    return next(line.args[0] for line in reversed(stanza.block) if line.name == name)

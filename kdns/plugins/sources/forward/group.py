@@ -101,11 +101,10 @@ Order: TypeAlias = Callable[[Members], Iterable[Member]]
 
 
 def order(policy: Policy, random: RandomNumbers) -> Order:
-    """Returns the function that orders the upstreams for each question."""
     policies: dict[Policy, Order] = {
         "random": partial(_random, random),
         "round_robin": _RoundRobin(),
-        "sequential": _sequential,
+        "sequential": lambda members: members,
     }
     return policies[policy]
 
@@ -127,10 +126,6 @@ class _RoundRobin:
     def __call__(self, members: Members) -> Members:
         self._turn = (self._turn + 1) % max(len(members), 1)
         return members[self._turn :] + members[: self._turn]
-
-
-def _sequential(members: Members) -> Members:
-    return members
 
 
 class Group:
@@ -171,7 +166,6 @@ class Group:
             raise self._error("no upstream; expected a line `nameserver ADDRESS` in one of the files")
 
     def disable(self, members: AbstractSet[Member]) -> None:
-        """Sets the upstreams that are not queried."""
         self._disabled = members
         self.usable = tuple(member for member in self.members if member not in members)
 

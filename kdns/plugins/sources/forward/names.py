@@ -103,10 +103,5 @@ class Name:
             except (UpstreamError, ValueError):
                 continue
             if response.rcode in {NOERROR, NXDOMAIN}:
-                return [rrset for rrset in response.answer if rrset.rtype == qtype and _is_sound(rrset)]
+                return [rrset for rrset in response.answer if rrset.rtype == qtype]
         return None
-
-
-def _is_sound(rrset: RRset) -> bool:
-    size_bytes = 4 if rrset.rtype == A else 16
-    return all(isinstance(rdata, bytes) and len(rdata) == size_bytes for rdata in rrset.rdata)

@@ -33,7 +33,6 @@ class Forward(Plugin):
         self.forwarders: Final = tuple(Forwarder(config, world) for config in configs)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the answer of the upstreams of the matching stanza; `next` for other names and zone transfers."""
         query = request.query
         if query.qtype in TRANSFERS:
             return next(request)

@@ -15,8 +15,7 @@ from kdns.corefile.lexer import Token
 from kdns.net import HostPort, bracketed, parse_port, split_optional_port
 from kdns.upstream.upstream import Scheme
 
-PORTS: Final[dict[str, int]] = {"dns": 53, "tls": 853, "https": 443}
-SCHEMES: Final[dict[str, Scheme]] = {"dns": "dns", "tls": "tls", "https": "https"}
+SCHEMES: Final[dict[str, tuple[Scheme, int]]] = {"dns": ("dns", 53), "tls": ("tls", 853), "https": ("https", 443)}
 
 _SCHEME: Final = re.compile(r"([^:/]*)://(.*)", re.DOTALL)
 _ZONE: Final = re.compile(r"%([^:\]]*)")
@@ -43,7 +42,6 @@ class Target:
 
     @property
     def address(self) -> HostPort:
-        """The address, with the zone of an IPv6 address."""
         zone = f"%{self.zone}" if self.zone and self.scheme == "dns" else ""
         return HostPort(self.host + zone, self.port)
 
@@ -57,7 +55,6 @@ class Target:
         return replace(self, host=address, zone=self.server_name, is_name=False, may_be_file=False)
 
     def __str__(self) -> str:
-        """Returns the upstream as it may be written in a Corefile, with its port."""
         zone = f"%{self.zone}" if self.zone else ""
         prefix = "" if self.scheme == "dns" else f"{self.scheme}://"
         host = bracketed(self.host + zone) if ":" in self.host else self.host + zone
@@ -82,13 +79,13 @@ def split_zone(text: str) -> tuple[str, str]:
 
 
 def target_of(token: Token) -> Target | File:
-    """Returns the upstreams that a word names; raises CorefileError for any other word."""
     if "," in token.text:
         raise token.expected("upstreams with blanks between them, without commas")
     found = _SCHEME.fullmatch(token.text)
-    scheme, rest = SCHEMES.get(found[1] if found else "dns"), found[2] if found else token.text
-    if scheme is None:
+    name, rest = (found[1], found[2]) if found else ("dns", token.text)
+    if name not in SCHEMES:
         raise token.expected("one of the schemes dns://, tls:// and https://")
+    scheme, default_port = SCHEMES[name]
     if "/" in rest:
         if found:
             path = " (the path of DNS over HTTPS is /dns-query)" if scheme == "https" else ""
@@ -96,7 +93,7 @@ def target_of(token: Token) -> Target | File:
         return File(rest, token)
     bare, zone = split_zone(rest)
     host, port_text = split_optional_port(bare)
-    port = PORTS[scheme] if port_text is None else parse_port(port_text)
+    port = default_port if port_text is None else parse_port(port_text)
     if not port:
         raise token.expected("a port from 1 to 65535")
     return _target(token, Target(host, port, scheme, zone, token=token), plain=not found and port_text is None)
@@ -154,7 +151,7 @@ def resolv_conf(text: str) -> ResolvConf:
 def resolver(token: Token) -> HostPort:
     """Returns a server that knows host names: IP, IP:PORT or [IPV6]:PORT; raises CorefileError."""
     host, port_text = split_optional_port(token.text)
-    port = PORTS["dns"] if port_text is None else parse_port(port_text)
+    port = 53 if port_text is None else parse_port(port_text)
     try:
         address = str(ip_address(host))
     except ValueError:

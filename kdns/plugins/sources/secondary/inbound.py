@@ -10,7 +10,7 @@ from enum import Enum
 from struct import pack
 from typing import Final
 
-from kdns.dns.names import encode_name, folded, labels_of, text_of
+from kdns.dns.names import encode_name, folded, labels_of, lowered, text_of
 from kdns.dns.query import QR
 from kdns.dns.rdata import expanded, rdata_of, wire_of
 from kdns.dns.rrset import Rdata, RRset
@@ -90,7 +90,7 @@ class Inbound:
         return self._is_complete
 
     def _soa_serial(self, packet: bytes, record: Record) -> int:
-        owner = tuple(label.lower() for label in owner_of(packet, record))
+        owner = lowered(owner_of(packet, record))
         if owner != self._labels or record.end - record.rdata_at < LEAST_SOA_BYTES:
             raise ValueError("an SOA record that is not the zone's")
         return _serial(packet, record.end)

@@ -127,8 +127,6 @@ class SecondaryZones(Authority):
 
     takes_notify = True
 
-    _world: World
-
     def __init__(self, configs: tuple[SecondaryConfig, ...], world: World) -> None:
         super().__init__(NAME, world)
         self.followed: dict[str, Followed] = {}
@@ -233,7 +231,9 @@ class SecondaryZones(Authority):
             packet = signer(packet)
         verifier = self._verifier(followed, signer) if signer else None
         inbound = Inbound(served.name, zone.serial if zone else None)
-        until_s = self._until_s(followed)
+        # no later than the zone that is held expires
+        expires_s = followed.checked_s + served.zone.soa_rdata.expire if served.zone else math.inf
+        until_s = min(self._world.now_s() + MAX_TRANSFER_S, expires_s)
         async with aclosing(self._world.messages(primary, packet, TRANSFER_TIMEOUT_S)) as messages:
             async for message in messages:
                 if verifier:
@@ -250,18 +250,12 @@ class SecondaryZones(Authority):
             return
         if served.zone and not is_newer(inbound.serial, served.zone.serial):
             raise ValueError(f"the zone has serial {inbound.serial}, which is not newer than {served.zone.serial}")
-        is_catalog = _is_catalog(followed)
+        is_catalog = followed.config.catalog is not None
         version, members = await self._world.in_thread(lambda: _version(inbound, served, is_catalog=is_catalog))
         if is_catalog:
             self._use_catalog(followed, members)
         self.renew(served, version.zone, version.differences)
         self._world.log("info", "zone transferred", zone=served.name, primary=str(primary), serial=version.zone.serial)
-
-    def _until_s(self, followed: Followed) -> float:
-        """Returns when a transfer that begins now has to be complete: no later than the zone that is held expires."""
-        zone = followed.served.zone
-        expires_s = followed.checked_s + zone.soa_rdata.expire if zone else math.inf
-        return min(self._world.now_s() + MAX_TRANSFER_S, expires_s)
 
     def _signer(self, followed: Followed) -> Signer | None:
         """Returns the signer of a request, with the key of the block's `tsig`; None where no key is configured."""
@@ -281,11 +275,10 @@ class SecondaryZones(Authority):
 
         return Verifier(labels_of(followed.config.key), signer.secret, DEFAULT_ALGORITHM, signer.mac)
 
-    def _follow(self, zone: str, config: SecondaryConfig, catalog: str = "", member: Member | None = None) -> Followed:
+    def _follow(self, zone: str, config: SecondaryConfig, catalog: str = "", member: Member | None = None) -> None:
         followed = Followed(ServedZone(zone, ZoneSet(config.fallthrough)), config, catalog, member)
         self.followed[zone] = followed
         self._world.spawn(partial(self._keep, followed))
-        return followed
 
     async def _keep(self, followed: Followed) -> None:
         """Refreshes a zone whenever it is due, until it is dropped; what was not refreshed in time expires."""
@@ -306,11 +299,11 @@ class SecondaryZones(Authority):
         A zone of another catalog is taken over only where that one says so (§4.3.1), and keeps its content only under
         the same label (§5.5).
         """
-        name = catalog.served.name
+        name, config = catalog.served.name, replace(catalog.config, catalog=None)  # members are no catalogs
         allowed = ZoneSet(catalog.config.catalog or (".",))
         followed = {zone: member for zone, member in members.items() if labels_of(zone) in allowed}
         for zone in [zone for zone, each in self.followed.items() if each.catalog == name and zone not in followed]:
-            self._drop(zone)
+            self.followed.pop(zone).is_dropped = True
         for zone, member in followed.items():
             known = self.followed.get(zone)
             is_known = known is not None and known.catalog == name
@@ -321,28 +314,15 @@ class SecondaryZones(Authority):
                 )
                 continue
             if known and known.member and known.member.id == member.id:
-                known.catalog, known.member, known.config = name, member, _of_members(catalog.config)
+                known.catalog, known.member, known.config = name, member, config
                 continue
             if known:
-                self._drop(zone)
-            self._follow(zone, _of_members(catalog.config), name, member)
+                known.is_dropped = True
+            self._follow(zone, config, name, member)
         self._hold_all()
-
-    def _drop(self, zone: str) -> None:
-        followed = self.followed.pop(zone)
-        followed.is_dropped = True
 
     def _hold_all(self) -> None:
         self.serve_zones(followed.served for followed in self.followed.values())
-
-
-def _is_catalog(followed: Followed) -> bool:
-    return followed.config.catalog is not None
-
-
-def _of_members(config: SecondaryConfig) -> SecondaryConfig:
-    """Returns the configuration of a catalog's members: they are not catalogs."""
-    return replace(config, catalog=None)
 
 
 def _version(inbound: Inbound, served: ServedZone, *, is_catalog: bool) -> tuple[Version, dict[str, Member]]:

@@ -26,6 +26,7 @@ from kdns.serverblocks.stanza import (
     configured,
     count,
     integer,
+    mnemonic,
     sets,
     sets_all,
 )
@@ -36,6 +37,7 @@ SECTIONS: Final[dict[str, Section]] = {"answer": "answer", "additional": "additi
 FUNCTIONS: Final = {**QUERY_FUNCTIONS, **GROUP}
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 USAGE: Final = "template CLASS TYPE [ZONES...]"
+RCODE: Final = "a response code, such as NXDOMAIN or REFUSED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,6 @@ def _template(token: Token) -> Template:
         raise token.error(f"invalid Go template: {error}") from error
 
 
-def _rcode(token: Token) -> int:
-    try:
-        return rcode_number(token.text)
-    except KeyError:
-        raise token.expected("a response code, such as NXDOMAIN or REFUSED") from None
-
-
 def _extended_error(args: Sequence[Token]) -> tuple[int, bytes]:
     code = integer(args[0], 0, 65535)
     return extended_error(code, args[1].text if len(args) > 1 else "")
@@ -104,7 +99,6 @@ def _expr(config: TemplateConfig, line: Line) -> TemplateConfig:
 
 
 def _kinds(config: TemplateConfig) -> dict[str, ValueKind]:
-    """Returns the kinds of the variables so far."""
     return {name: value.kind for name, value in config.variables}
 
 
@@ -113,7 +107,9 @@ OPTIONS: Final = {
     "answer": Option("answer RECORD...", _record),
     "additional": Option("additional RECORD...", _record),
     "authority": Option("authority RECORD...", _record),
-    "rcode": Option("rcode RCODE", sets("rcode", _rcode)),
+    "rcode": Option(
+        "rcode RCODE", sets("rcode", mnemonic, rcode_number, "a response code, such as NXDOMAIN or REFUSED")
+    ),
     "ederror": Option("ederror CODE [REASON]", sets_all("extended_error", _extended_error)),
     "var": Option("var NAME EXPRESSION", _variable, (2, UNLIMITED)),
     "expr": Option("expr EXPRESSION", _expr, (1, UNLIMITED)),
@@ -125,13 +121,7 @@ OPTIONS: Final = {
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> TemplateConfig:
     count(stanza, USAGE)
     class_word, type_word, *zone_words = stanza.args
-    try:
-        qclass = class_number(class_word.text)
-    except KeyError:
-        raise class_word.expected("a class: IN, CH, HS, NONE or ANY, as in `template IN A`") from None
-    try:
-        qtype = type_number(type_word.text)
-    except KeyError:
-        raise type_word.expected("a record type, such as A, AAAA or ANY") from None
+    qclass = mnemonic(class_word, class_number, "a class: IN, CH, HS, NONE or ANY, as in `template IN A`")
+    qtype = mnemonic(type_word, type_number, "a record type, such as A, AAAA or ANY")
     config = TemplateConfig(qclass, qtype, all_zones(zone_words) or zones)
     return configured(config, stanza, OPTIONS)

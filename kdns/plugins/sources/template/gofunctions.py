@@ -43,13 +43,7 @@ def text(value: GoValue) -> str:
     return text_of(value)
 
 
-def is_true(value: GoValue) -> bool:
-    """Returns whether a value is true: all values except false, 0, nil and empty ones."""
-    return bool(value)
-
-
 def field(value: GoValue, name: str) -> GoValue:
-    """Returns a field of a value, or what a map has under that key."""
     if isinstance(value, Map):
         return value.get(name, value.absent)
     if isinstance(value, dict) and name in value:
@@ -117,10 +111,6 @@ def _eq(first: GoValue, *others: GoValue) -> bool:
     return any(left == right for left, right in (_comparable(first, other) for other in others))
 
 
-def _ne(left: GoValue, right: GoValue) -> bool:
-    return not _eq(left, right)
-
-
 def _lt(left: GoValue, right: GoValue) -> bool:
     one, other = _comparable(left, right)
     if isinstance(one, bool):
@@ -139,10 +129,6 @@ def _print(*values: GoValue) -> str:
             pieces.append(" ")
         pieces.append(text(value))
     return "".join(pieces)
-
-
-def _println(*values: GoValue) -> str:
-    return " ".join(map(text, values)) + "\n"
 
 
 def _printf(layout: GoValue = None, *values: GoValue) -> str:
@@ -229,12 +215,12 @@ FUNCTIONS: Final[dict[str, Callable[..., GoValue]]] = {
     "le": _le,
     "len": _length,
     "lt": _lt,
-    "ne": _ne,
-    "not": lambda value: not is_true(value),
+    "ne": lambda left, right: not _eq(left, right),
+    "not": lambda value: not value,
     "parseInt": parse_int,
     "print": _print,
     "printf": _printf,
-    "println": _println,
+    "println": lambda *values: " ".join(map(text, values)) + "\n",
     "slice": _slice,
 }
 """Functions whose arguments are all evaluated; `and` and `or` are the parser's."""

@@ -21,7 +21,6 @@ from kdns.plugins.sources.template.gofunctions import (
     Struct,
     called,
     field,
-    is_true,
     text,
 )
 from kdns.serverblocks.expressions.literals import unquoted
@@ -109,7 +108,6 @@ class Template:
         self.has_branches = parser.has_branches
 
     def run(self, data: Struct) -> str:
-        """Returns the text of the template for its data; EvaluationError where that fails."""
         run = _Run(data)
         try:
             self._execute(run, data)
@@ -147,7 +145,7 @@ class _Parser:
         while True:
             plain = self._text()
             if plain:
-                steps.append(partial(_write_text, plain))
+                steps.append(partial(_write, _constant(plain)))
             if self._at >= len(self._source):
                 return _sequence(steps), ""
             self._lexemes = self._action()
@@ -160,7 +158,6 @@ class _Parser:
             steps.append(self._step(first))
 
     def _text(self) -> str:
-        """Returns the text before the next action."""
         start = self._at
         opening = self._source.find("{{", start)
         self._at = opening + 2 if opening >= 0 else len(self._source)
@@ -201,7 +198,7 @@ class _Parser:
             self._finish()
             if not self._loops:
                 raise TemplateSyntaxError(f"`{word}` outside of a `range`")
-            return _leave_loop if word == "break" else _leave_turn
+            return partial(_leave, _Break if word == "break" else _Continue)
         if word in _KEYWORDS:
             self._lexemes.pop(0)
             return self._control(word)
@@ -209,7 +206,7 @@ class _Parser:
         value = self._pipeline()
         self._finish()
         if not name:
-            return partial(_write_value, value)
+            return partial(_write, value)
         return partial(_assign, self._new_slot(name) if is_new else self._slot(name), value)
 
     def _assigned(self) -> tuple[str, bool]:
@@ -249,7 +246,7 @@ class _Parser:
         body, keyword = self._body()
         self._loops -= word == "range"
         self._dots -= word in {"range", "with"}
-        otherwise: _Execute = _nothing
+        otherwise = _sequence([])
         if keyword == "else":
             otherwise = self._otherwise(word)
         elif not keyword:
@@ -263,7 +260,6 @@ class _Parser:
         return partial(_choose, value, slot, body, otherwise, has_dot=word == "with")
 
     def _otherwise(self, word: str) -> _Execute:
-        """Parses the actions after `else`, with its `end`."""
         if self._lexemes:
             nested = self._lexemes.pop(0).text
             if nested != word or word == "range":
@@ -325,17 +321,17 @@ class _Parser:
         lexeme = self._lexemes.pop(0)
         match lexeme.kind:
             case "number":
-                return partial(_constant, _number(lexeme.text))
+                return _constant(_number(lexeme.text))
             case "string":
-                return partial(_constant, _unquoted(lexeme.text))
+                return _constant(_unquoted(lexeme.text))
             case "char":
-                return partial(_constant, ord(_unquoted(lexeme.text)))
+                return _constant(ord(_unquoted(lexeme.text)))
             case "field":
                 return self._fields(_dot, lexeme.text, of_data=not self._dots)
             case "variable":
                 return self._variable(lexeme.text)
             case "word" if lexeme.text in _CONSTANTS:
-                return partial(_constant, _CONSTANTS[lexeme.text])
+                return _constant(_CONSTANTS[lexeme.text])
             case "word" if lexeme.text in FUNCTIONS:
                 return partial(_call, lexeme.text, ())
         if lexeme.text == ".":
@@ -346,11 +342,10 @@ class _Parser:
         raise TemplateSyntaxError(f"expected a value, got {lexeme.text!r}")
 
     def _variable(self, chained: str) -> _Evaluate:
-        """Returns a variable with the fields behind it."""
         name, _, chain = chained.partition(".")
         if name == "$" and not chain:
             self.fields.add(".")
-        return self._fields(partial(_variable, self._slot(name)), f".{chain}" if chain else "", of_data=name == "$")
+        return self._fields(_variable(self._slot(name)), f".{chain}" if chain else "", of_data=name == "$")
 
     def _parenthesized(self) -> _Evaluate:
         self._depth += 1
@@ -387,16 +382,16 @@ def _unquoted(quoted: str) -> str:
         raise TemplateSyntaxError(str(error)) from error
 
 
-def _constant(value: GoValue, _run: _Run, _dot_value: GoValue) -> GoValue:
-    return value
+def _constant(value: GoValue) -> _Evaluate:
+    return lambda _run, _dot: value
+
+
+def _variable(slot: int) -> _Evaluate:
+    return lambda run, _dot: run.variables.get(slot)
 
 
 def _dot(_run: _Run, dot: GoValue) -> GoValue:
     return dot
-
-
-def _variable(slot: int, run: _Run, _dot_value: GoValue) -> GoValue:
-    return run.variables.get(slot)
 
 
 def _field(value: _Evaluate, name: str, run: _Run, dot: GoValue) -> GoValue:
@@ -426,20 +421,12 @@ def _junction(arguments: tuple[_Evaluate, ...], run: _Run, dot: GoValue, *, unti
     value: GoValue = None
     for argument in arguments:
         value = argument(run, dot)
-        if is_true(value) is until:
+        if bool(value) is until:
             break
     return value
 
 
-def _nothing(_run: _Run, _dot_value: GoValue) -> None:
-    """Executes an absent `else`: does nothing."""
-
-
-def _write_text(plain: str, run: _Run, _dot_value: GoValue) -> None:
-    run.write(plain)
-
-
-def _write_value(value: _Evaluate, run: _Run, dot: GoValue) -> None:
+def _write(value: _Evaluate, run: _Run, dot: GoValue) -> None:
     run.write(text(value(run, dot)))
 
 
@@ -447,12 +434,8 @@ def _assign(slot: int, value: _Evaluate, run: _Run, dot: GoValue) -> None:
     run.variables[slot] = value(run, dot)
 
 
-def _leave_loop(_run: _Run, _dot_value: GoValue) -> None:
-    raise _Break
-
-
-def _leave_turn(_run: _Run, _dot_value: GoValue) -> None:
-    raise _Continue
+def _leave(end: type[Exception], _run: _Run, _dot_value: GoValue) -> None:
+    raise end
 
 
 def _sequence(steps: list[_Execute]) -> _Execute:
@@ -472,7 +455,7 @@ def _choose(
     decisive = value(run, dot)
     if slot is not None:
         run.variables[slot] = decisive
-    if is_true(decisive):
+    if decisive:
         body(run, decisive if has_dot else dot)
     else:
         otherwise(run, dot)

@@ -20,7 +20,6 @@ from kdns.dns.query import AA, TC
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, class_name, type_label
 from kdns.plugins.sources.template.config import OPTIONS, USAGE, Section, TemplateConfig, parse
-from kdns.plugins.sources.template.gotemplate import Template
 from kdns.plugins.sources.template.stencil import Stencil, Subject, stencil_of
 from kdns.plugins.sources.template.warnings import warnings
 from kdns.serverblocks.directive import Counters, Directive, Repeat, World
@@ -32,16 +31,6 @@ DEFAULT_TTL_S: Final = 3600
 MAX_CACHED: Final = 1024
 MAX_CACHED_CHARS: Final = 512
 PLACE: Final = ("server", "zone", "view", "class", "type")
-
-
-class RecordError(ValueError):
-    """A template of a section that failed, or that did not give a record."""
-
-    def __init__(self, reason: str, section: Section, template: Template, *, is_record: bool) -> None:
-        super().__init__(reason)
-        self.section = section
-        self.template = template
-        self.is_record = is_record
 
 
 class TemplatePlugin(Plugin):
@@ -94,14 +83,19 @@ class TemplatePlugin(Plugin):
         if config.rcode == SERVFAIL:
             return Response(SERVFAIL, plugin="template", reuse=reuse, options=options, tallies=(matches,))
         sections: dict[Section, list[RRset]] = {"answer": [], "authority": [], "additional": []}
-        try:
-            for section, rrset in _records(stencil, subject):
-                sections[section].append(rrset)
-        except RecordError as error:
-            family = self._rr_failures if error.is_record else self._template_failures
-            failures = self._tally(family, subject, error.section, error.template.source)
-            tallies = (matches, failures)
-            return Response(SERVFAIL, plugin="template", reuse=reuse, tallies=tallies, error=str(error))
+        data = stencil.data(subject)
+        for section, template in config.records:
+            family = self._template_failures
+            try:
+                text = template.run(data).strip()
+                family = self._rr_failures
+                if text:
+                    record = _record if len(text) <= MAX_CACHED_CHARS else _record.__wrapped__
+                    sections[section].append(record(text))
+            except (EvaluationError, ValueError) as error:
+                tallies = (matches, self._tally(family, subject, section, template.source))
+                error_text = f"{section}: {error}"
+                return Response(SERVFAIL, plugin="template", reuse=reuse, tallies=tallies, error=error_text)
         response = Response(
             config.rcode,
             AA,
@@ -140,23 +134,6 @@ class TemplatePlugin(Plugin):
         return then(self._world.resolve(asked), partial(_joined, response, request.received_s))
 
 
-def _records(stencil: Stencil, subject: Subject) -> list[tuple[Section, RRset]]:
-    """Returns the records of all sections; raises RecordError for an invalid one."""
-    data = stencil.data(subject)
-    records: list[tuple[Section, RRset]] = []
-    for section, template in stencil.config.records:
-        try:
-            text = template.run(data).strip()
-        except EvaluationError as error:
-            raise RecordError(f"{section}: {error}", section, template, is_record=False) from error
-        if text:
-            try:
-                records.append((section, _record(text) if len(text) <= MAX_CACHED_CHARS else _record.__wrapped__(text)))
-            except ValueError as error:
-                raise RecordError(f"{section}: {error}", section, template, is_record=True) from error
-    return records
-
-
 @lru_cache(MAX_CACHED)
 def _record(text: str) -> RRset:
     """Returns the record of a text. What depends on the client is made again and again, of few texts as a rule."""
@@ -168,9 +145,7 @@ def _record(text: str) -> RRset:
 def _joined(response: Response, now_s: float, reply: Reply) -> Response:
     if reply is None:
         return evolve(response, reuse=PRIVATE)
-    if reply.wire:
-        reply = from_wire(reply)
-    reply = counted_down(reply, now_s)
+    reply = counted_down(from_wire(reply), now_s)
     is_absent = reply.rcode == NXDOMAIN and response.rcode == NOERROR
     return evolve(
         response,

@@ -14,7 +14,6 @@ from kdns.net import without_zone
 from kdns.plugins.sources.template.config import TemplateConfig
 from kdns.plugins.sources.template.gofunctions import GoValue, Map, Struct
 from kdns.serverblocks.expressions.functions import Environment
-from kdns.serverblocks.patterns import Match
 
 CLASS_ANY: Final = 255
 
@@ -102,38 +101,29 @@ class Stencil:
 
         EvaluationError where an expression fails.
         """
-        texts: tuple[str, ...] = ()
-        groups: dict[str, str] = {}
+        name = request.query.name
+        texts: tuple[str, ...] = (name,)
+        named: dict[str, str] = {}
         if self.config.patterns:
-            name = request.query.name
             match = next((found for pattern in self.config.patterns if (found := pattern.search(name))), None)
             if match is None:
                 return None
             texts = (match.group(0), *(text or "" for text in match.groups()))
-            groups = _groups(match, texts)
-        else:
-            texts = (request.query.name,)
-            groups = {"0": texts[0]}
+            named = {group: text or "" for group, text in match.groupdict().items()}
+        groups = {str(number): text for number, text in enumerate(texts)} | named
         variables: dict[str, GoValue] = {}
         environment = Environment(request, groups, variables)
-        for name, value in self.config.variables:
-            variables[name] = value.value(environment)
+        for variable, value in self.config.variables:
+            variables[variable] = value.value(environment)
         if not all(condition.value(environment) is True for condition in self.config.conditions):
             return None
         return Subject(request, zone, texts, groups, variables)
 
     def data(self, subject: Subject) -> Struct:
-        """Returns the data of its templates: the fields that they read."""
         return Struct({name: FIELDS[name](subject) for name in self.fields})
 
 
-def _groups(match: Match, texts: tuple[str, ...]) -> dict[str, str]:
-    by_number = {str(index): text for index, text in enumerate(texts)}
-    return by_number | {name: text or "" for name, text in match.groupdict().items()}
-
-
 def stencil_of(config: TemplateConfig) -> Stencil:
-    """Returns a stanza, ready for questions."""
     named = frozenset[str]().union(*(template.fields for _, template in config.records))
     fields = tuple(FIELDS) if "." in named else tuple(name for name in FIELDS if name in named)
     expressions = (*(value for _, value in config.variables), *config.conditions)

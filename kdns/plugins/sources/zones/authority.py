@@ -21,7 +21,7 @@ from kdns.answers.chain import (
     unhandled,
 )
 from kdns.answers.response import NEVER, PRIVATE, Response, Reuse, Subject
-from kdns.dns.names import Labels, ZoneSet, labels_of
+from kdns.dns.names import Labels, ZoneSet, labels_of, lowered
 from kdns.dns.query import AA, RA, TC
 from kdns.dns.types import CNAME, DS, IN, NOERROR, NS, REFUSED, SERVFAIL, TRANSFERS
 from kdns.dns.zone.difference import Difference, difference
@@ -98,7 +98,6 @@ class Authority(Plugin):
 
     @property
     def zones(self) -> tuple[ServedZone, ...]:
-        """The zones, those with the longest names first."""
         return self._zones
 
     def serve_zones(self, zones: Iterable[ServedZone]) -> None:
@@ -181,7 +180,7 @@ class Authority(Plugin):
         for count, rrset in enumerate(found.answer, start=1):
             if rrset.rtype == CNAME:
                 target = labels_of(str(rrset.rdata[0]))
-                closer = self.zone_of(tuple(label.lower() for label in target))
+                closer = self.zone_of(lowered(target))
                 if closer is not None and len(closer.labels) > len(served.labels):
                     ns = served.zone.apex.rrsets.get(NS) if served.zone else None
                     return found._replace(
