@@ -19,6 +19,7 @@ neither kept nor given to those who wait; CoreDNS gives it to all clients.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -48,14 +49,13 @@ class Cache(Plugin):
     plugin = NAME
 
     def __init__(self, config: CacheConfig, world: World) -> None:
-        self.config = config
+        if config.stale and not config.stale.max_age_s:
+            config = replace(config, stale=None)
+        self.config, self._stale = config, config.stale
         self._zones = ZoneSet(config.zones)
-        self._stale = config.stale if config.stale and config.stale.max_age_s else None
         self.items = Items(config, world)
         self.flights = Flights(self.items.store, world.future)
-        self.refreshes = Refreshes(
-            self._stale, self.items, self.flights, world, prefers_positive=config.prefer_positive
-        )
+        self.refreshes = Refreshes(config, self.items, self.flights, world)
         self._counts = CountsByServer(world, ",".join(config.zones))
         self._counts.expose_entries(world, self.items.success, self.items.denial)
 

@@ -7,7 +7,7 @@ from math import ceil
 from typing import Final
 
 from kdns.answers.response import NEVER
-from kdns.plugins.changes.cache.config import PrefetchConfig, StaleConfig
+from kdns.plugins.changes.cache.config import CacheConfig, PrefetchConfig
 from kdns.plugins.changes.cache.flights import FetchResult, Flight, Flights, Question, give, itself
 from kdns.plugins.changes.cache.items import Items
 from kdns.plugins.changes.cache.kinds import AnswerKind
@@ -24,11 +24,8 @@ REFRESH_GAP_S: Final = 1.0
 class Refreshes:
     """The refreshes under way, by the key of their item."""
 
-    def __init__(
-        self, stale: StaleConfig | None, items: Items, flights: Flights, world: World, *, prefers_positive: bool
-    ) -> None:
-        self._stale = stale
-        self._prefers_positive = prefers_positive
+    def __init__(self, config: CacheConfig, items: Items, flights: Flights, world: World) -> None:
+        self._config = config
         self._items = items
         self._flights = flights
         self._world = world
@@ -79,8 +76,9 @@ class Refreshes:
             if is_replaced and outcome.reply and outcome.reply.reuse is not NEVER:
                 self._items.remove(item)  # a later directive answers for the name now, and nothing replaces the item
         finally:
-            if self._stale and not is_replaced:
-                item.next_refresh_s = self._next_attempt_s(item, self._stale)
+            stale = self._config.stale
+            if stale and not is_replaced and (stale.recheck_s or stale.verify):
+                item.next_refresh_s = self._world.now_s() + stale.recheck_s if stale.recheck_s else 0.0
             if flight := self._by_key.pop(item.key, None):
                 flight.finish(outcome)
 
@@ -91,14 +89,9 @@ class Refreshes:
             _, flight = self._by_key.popitem()
             flight.finish(None)
 
-    def _next_attempt_s(self, item: Item, stale: StaleConfig) -> float:
-        if stale.recheck_s:
-            return self._world.now_s() + stale.recheck_s
-        return 0.0 if stale.verify else item.next_refresh_s
-
     def _replaces(self, item: Item, outcome: FetchResult) -> bool:
         """Returns whether a reply replaces an item. With `prefer_positive` only records replace records."""
-        if self._prefers_positive and item.kind is AnswerKind.SUCCESS:
+        if self._config.prefer_positive and item.kind is AnswerKind.SUCCESS:
             return outcome.contents.kind is AnswerKind.SUCCESS
         return outcome.contents.is_valid
 
