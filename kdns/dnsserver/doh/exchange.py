@@ -25,7 +25,6 @@ MAX_AGE_S: Final = 3600
 _BASE64URL: Final = re.compile(rb"[A-Za-z0-9_-]+")
 _QUESTIONS_AT: Final = 4
 _ONE: Final = b"\0\1"
-# positions in a record whose owner is a pointer
 
 
 class HttpRequest(NamedTuple):

@@ -59,10 +59,10 @@ class TcpClients:
     few queries do not wait for clients with many.
     """
 
-    def __init__(self, memory: ClientMemory | None = None) -> None:
+    def __init__(self, memory: ClientMemory) -> None:
         self.connections = Connections(ConnectionKind.DNS)
         self.quic_connections = PartOfConnections(self.connections, MAX_QUIC_CONNECTIONS, "DNS over QUIC")
-        self.memory = memory or ClientMemory()
+        self.memory = memory
         self._turns = FairScheduler[StreamClient](2 * self.connections.maximum, lambda connection: connection.answer())
         """The number of turns has no limit: connections are limited already."""
 

@@ -73,6 +73,7 @@ def answer(server: Server, name: str, qtype: str) -> tuple[str, list[str]]:
         ("hosts", "x.apps.example.org.", "A", "NOERROR", ["x.apps.example.org. 3600 IN A 10.0.0.2"]),
         ("hosts", "v6.apps.example.org.", "A", "NOERROR", []),
         ("hosts", "y.x.apps.example.org.", "A", "SERVFAIL", []),
+        ("hosts {\n10.1.1.1 a.b.apps.example.org\n}", "b.apps.example.org.", "A", "NOERROR", []),
         ("hosts", "apps.example.org.", "A", "NOERROR", []),
         ("hosts", "fine.example.org.", "A", "NOERROR", ["fine.example.org. 3600 IN A 10.0.0.3"]),
         ("hosts", "wrong.example.org.", "A", "SERVFAIL", []),

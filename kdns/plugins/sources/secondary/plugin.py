@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -119,7 +119,6 @@ class Followed:
     is_noting: bool = False
     is_dropped: bool = False
     reason: str = ""
-    members: dict[str, Member] = field(default_factory=dict)
 
 
 class SecondaryZones(Authority):

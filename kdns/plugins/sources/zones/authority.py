@@ -92,19 +92,16 @@ class Authority(Plugin):
     def __init__(self, name: str, world: World) -> None:
         self.name = name
         self._world = world
-        self._zones: tuple[ServedZone, ...] = ()
+        self.zones: tuple[ServedZone, ...] = ()
+        """Those with the longest names first."""
         self._by_labels: dict[Labels, ServedZone] = {}
         self._listeners: list[Callable[[str], None]] = []
 
-    @property
-    def zones(self) -> tuple[ServedZone, ...]:
-        return self._zones
-
     def serve_zones(self, zones: Iterable[ServedZone]) -> None:
-        before = {id(served) for served in self._zones}
-        self._zones = tuple(sorted(zones, key=lambda served: -len(served.labels)))
-        self._by_labels = {served.labels: served for served in reversed(self._zones)}
-        changed = before ^ {id(served) for served in self._zones}
+        before = {id(served) for served in self.zones}
+        self.zones = tuple(sorted(zones, key=lambda served: -len(served.labels)))
+        self._by_labels = {served.labels: served for served in reversed(self.zones)}
+        changed = before ^ {id(served) for served in self.zones}
         if changed:
             self._world.forget((self._subject(None),))
 
@@ -175,7 +172,7 @@ class Authority(Plugin):
 
     def _up_to_closer(self, served: ServedZone, found: Lookup) -> Lookup:
         """Returns the answer up to a CNAME whose target is in a zone below this one (RFC 1034 §4.3.2)."""
-        if len(self._zones) < 2:
+        if len(self.zones) < 2:
             return found
         for count, rrset in enumerate(found.answer, start=1):
             if rrset.rtype == CNAME:
@@ -195,10 +192,10 @@ class Authority(Plugin):
         return found
 
     def transfer_zones(self) -> tuple[str, ...]:
-        return tuple(served.name for served in self._zones if served.zone)
+        return tuple(served.name for served in self.zones if served.zone)
 
     def transfer(self, zone: str, serial: int | None) -> Transfer | None:
-        served = next((served for served in self._zones if served.name == zone), None)
+        served = next((served for served in self.zones if served.name == zone), None)
         if served is None or served.zone is None:
             return None
         steps = served.since(serial) if serial is not None else ()
