@@ -83,6 +83,7 @@ def gauges(
     def add(name: str, text: str, labels: tuple[str, ...], read: Read, kind: Kind = GAUGE) -> None:
         rows.add(Metric(name, text, labels, read, kind))
 
+    labels: tuple[str, ...]
     by_kind, by_server, rest = ("server", "kind"), ("server",), "coredns_kubernetes_rest_client"
     build = Sample((kdns.__version__, "", f"python{platform.python_version()}"), 1)
     text = "The version of kdns; the value is 1."

@@ -137,9 +137,11 @@ class Tsigs(Plugin):
             world.prepare(self._read)
 
     async def _read(self) -> None:
-        world = self._world
-        for path in map(world.path, self._config.secret_files):
-            self.secrets |= await world.in_thread(lambda path=path: parse_secrets(world.read_text(path), path))
+        for path in map(self._world.path, self._config.secret_files):
+            self.secrets |= await self._world.in_thread(partial(self._secrets_of, path))
+
+    def _secrets_of(self, path: str) -> dict[str, bytes]:
+        return parse_secrets(self._world.read_text(path), path)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         query = request.query

@@ -43,7 +43,14 @@ def scraped(*collectors: Collector) -> dict[str, float]:
 
 def count(server: Server, times: int, transport: str = "udp", family: int = 4, **other: Any) -> None:
     """Counts responses of one kind as sent."""
-    kind = {"zone": ".", "qtype": A, "rcode": NOERROR, "do": False, "request_bytes": 50, "response_bytes": 100} | other
+    kind: dict[str, Any] = {
+        "zone": ".",
+        "qtype": A,
+        "rcode": NOERROR,
+        "do": False,
+        "request_bytes": 50,
+        "response_bytes": 100,
+    } | other
     server.table.partition(transport, family).counts.add(ResponseKind(**kind, plugin="kubernetes"), times)
 
 
