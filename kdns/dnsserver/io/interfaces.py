@@ -6,6 +6,7 @@ import errno
 import socket
 import sys
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -124,29 +125,22 @@ def dns_sockets(
 
 
 def with_closer(sockets: DnsSockets, known: Iterable[InterfaceAddress], sharing: Sharing) -> DnsSockets:
-    """Returns the sockets of a wildcard with those for its single addresses."""
-    udp = tuple(_addressed(wildcard, known, sharing) for wildcard in sockets.udp)
-    return replace(sockets, udp=tuple(chain.from_iterable(udp)))
-
-
-def _addressed(wildcard: socket.socket, known: Iterable[InterfaceAddress], sharing: Sharing) -> list[socket.socket]:
-    """Returns the wildcard's socket and one for each address, so that answers are sent from the queried address.
+    """Returns the sockets of a wildcard with one for each address, so that answers are sent from the queried address.
 
     The kernel passes a packet to the most specific socket, and otherwise chooses the source by route. The port is
     shared only while they are bound, so another process cannot bind it later. Addresses that appear later, and those
     that cannot be bound, are the wildcard's.
     """
-    port, of_ipv6 = wildcard.getsockname()[1], wildcard.family == socket.AF_INET6
-    sockets = [wildcard]
-    wildcard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    for address in dict.fromkeys(one.address for one in known if is_ipv6(one.address) == of_ipv6):
-        try:
-            sockets.append(_bound(wildcard.family, socket.SOCK_DGRAM, address, port, is_shared=True, sharing=sharing))
-        except OSError:
-            continue
-    for sock in sockets:
+    udp = [*sockets.udp]
+    for wildcard in sockets.udp:
+        port, of_ipv6 = wildcard.getsockname()[1], wildcard.family == socket.AF_INET6
+        wildcard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for address in dict.fromkeys(one.address for one in known if is_ipv6(one.address) == of_ipv6):
+            with suppress(OSError):
+                udp.append(_bound(wildcard.family, socket.SOCK_DGRAM, address, port, is_shared=True, sharing=sharing))
+    for sock in udp:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-    return sockets
+    return replace(sockets, udp=tuple(udp))
 
 
 def close_all(sockets: Iterable[DnsSockets]) -> None:
