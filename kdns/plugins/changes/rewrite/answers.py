@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from kdns.answers.chain import Reply, Request, then
+from kdns.answers.chain import Reply, Request, joined, then
 from kdns.answers.decode import from_wire
 from kdns.answers.response import NEVER, PRIVATE, Response, counted_down
 from kdns.dns.names import Labels, encode_name, is_below, labels_of, lowered, text_of
@@ -205,18 +205,8 @@ def _joined(response: Response, start: tuple[RRset, ...], now_s: float, reply: R
     if reply is None:
         return evolve(response, reuse=PRIVATE)
     reply = counted_down(from_wire(reply), now_s)
-    reuse = response.reuse.and_then(reply.reuse)
     if reply.rcode not in {NOERROR, NXDOMAIN}:
+        reuse = response.reuse.and_then(reply.reuse)
         return evolve(response, reuse=reuse, tallies=(*response.tallies, *reply.tallies))
-    denial = () if reply.answer else (*reply.authority, *((reply.soa.rrset,) if reply.soa else ()))
-    return evolve(
-        response,
-        rcode=reply.rcode,
-        answer=(*start, *reply.answer),
-        authority=response.authority if reply.answer else denial,
-        soa=response.soa if reply.answer else None,
-        flags=(response.flags & ~(AD | TC)) | (reply.flags & TC),
-        reuse=NEVER.and_then(reuse) if reply.soa else reuse,
-        tallies=(*response.tallies, *reply.tallies),
-        zone="",
-    )
+    led = evolve(response, answer=start, flags=response.flags & ~(AD | TC), soa=None, zone="")
+    return joined(led, reply, TC, now_s)

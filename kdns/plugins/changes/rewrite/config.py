@@ -204,12 +204,12 @@ def _answers(words: Words, first: Token) -> tuple[bool, tuple[Change, ...]]:
 
 
 def _ttl(field: Token, words: Words) -> Rule:
-    _count(field, words, USAGES["ttl"], 2, 3)
-    kind, rest = _matched(words, 2, USAGES["ttl"])
+    kind, rest = _matched(field, words, 2, USAGES["ttl"])
     return AnswerRule(pattern_of(kind, rest[0]), _limits(rest[1]))
 
 
-def _matched(words: Words, count: int, usage: str) -> tuple[str, Words]:
+def _matched(field: Token, words: Words, count: int, usage: str) -> tuple[str, Words]:
+    _count(field, words, usage, count, count + 1)
     if len(words) == count:
         return "exact", words
     kind = words[0].text.lower()
@@ -232,8 +232,7 @@ def _limits(word: Token) -> LimitTtls:
 
 
 def _cname(field: Token, words: Words) -> CnameTarget:
-    _count(field, words, USAGES["cname"], 2, 3)
-    kind, rest = _matched(words, 2, USAGES["cname"])
+    kind, rest = _matched(field, words, 2, USAGES["cname"])
     pattern = pattern_of(kind, rest[0], rest[1])
     if kind == "exact":
         _labels(rest[1], pattern.to)
@@ -241,8 +240,7 @@ def _cname(field: Token, words: Words) -> CnameTarget:
 
 
 def _rcode(field: Token, words: Words) -> Rule:
-    _count(field, words, USAGES["rcode"], 3, 4)
-    kind, rest = _matched(words, 3, USAGES["rcode"])
+    kind, rest = _matched(field, words, 3, USAGES["rcode"])
     return AnswerRule(pattern_of(kind, rest[0]), ReplaceRcode(_rcode_number(rest[1]), _rcode_number(rest[2])))
 
 
