@@ -20,8 +20,8 @@ from kdns.dns.message import query
 from kdns.dns.names import labels_of
 from kdns.dns.query import NOTIFY, QR
 from kdns.dns.rdata import wire_of
-from kdns.dns.rrset import RRset
-from kdns.dns.types import SERVFAIL, A, type_number
+from kdns.dns.rrset import RRset, Soa
+from kdns.dns.types import SERVFAIL, SOA, A, type_number
 from kdns.dns.zone.zone import Zone, ZoneNode
 from kdns.dns.zonefile import parse_zone
 from kdns.dnsserver.blocks import Exchange, Server
@@ -33,7 +33,7 @@ from kdns.plugins.sources.file import FileConfig, ZoneFiles
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.plugins.sources.secondary import plugin as secondary
 from kdns.plugins.sources.secondary.plugin import SecondaryConfig
-from kdns.plugins.sources.transfer import TransferConfig, Transfers, notify_packet
+from kdns.plugins.sources.transfer import MESSAGE_BYTES, Transfer, TransferConfig, Transfers, notify_packet, response_of
 from kdns.plugins.sources.zones.authority import FREED_AT_ONCE
 from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError
 
@@ -472,3 +472,12 @@ async def blocks_of(corefile: str, files: dict[str, str]) -> Server:
     for world in worlds:
         await world.prepared()
     return server
+
+
+def test_a_zone_is_transferred_in_messages_of_some_kibibytes() -> None:
+    soa = RRset("a.", SOA, 60, (Soa("ns.a.", "h.a.", 1, 2, 3, 4, 5),))
+    addresses = [RRset(f"{number}.a.", A, 60, (bytes(4),)) for number in range(1000)]
+    response = response_of(Transfer(soa, addresses), None, is_stream=True)
+    records = [message.answer for message in (response, *response.more_messages)]
+    assert [rrset for answer in records for rrset in answer] == [soa, *addresses, soa]
+    assert all(len(answer) < MESSAGE_BYTES / 16 for answer in records)

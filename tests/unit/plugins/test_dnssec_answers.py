@@ -21,6 +21,7 @@ from kdns.dnsserver.blocks import Exchange, Server
 from kdns.errors import CorefileError
 from kdns.plugins.changes.dnssec.keys import read_key
 from kdns.plugins.changes.dnssec.plugin import HOUR_S, Dnssec, DnssecConfig, build
+from kdns.values import evolve
 
 DAY_S = 24 * HOUR_S
 APEX = RRset("a.", SOA, 60, (Soa("ns.a.", "h.a.", 1, 2, 3, 4, 5),))
@@ -151,6 +152,13 @@ async def test_what_is_signed_behind_a_cname(reply: Response, types: list[int]) 
     assert [rtype for rtype, _ in covered(wire)] == types
     assert decode(wire).rcode == ("NXDOMAIN" if reply.rcode else "NOERROR")
     assert [rrset.rtype for rrset in decode(wire).additional if rrset.rtype == RRSIG] == []
+
+
+async def test_what_is_signed_already_is_not_signed_again() -> None:
+    signed = RRset("b.a.", RRSIG, 60, (A.to_bytes(2, "big") + bytes(20),))
+    reply = evolve(FOUND, answer=(*FOUND.answer, signed))
+    wire = await asked(served(FakeWorld(), lambda _qtype: reply, (257, 13)), "b.a.", A)
+    assert covered(wire) == [(A, 0)]
 
 
 @pytest.mark.parametrize("name", ["b.a.", "a."])
