@@ -266,18 +266,16 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
     def _note_held(self) -> None:
         """Records the connection's memory, and the time at which its state changed."""
         self._account.hold(self._received_bytes + unread_bytes(self._transport) + unsent_bytes(self._transport))
-        state = self._current_state()
+        if self._answering.waiting or self._is_waiting:
+            state = _ANSWERING
+        elif self._has_unread_answer:
+            state = _UNREAD
+        else:
+            state = _READING if self._is_incomplete else _IDLE
         if state != self._state:
             self._state, self._since_s = state, self._loop.time()
             if state != _ANSWERING:
                 self._pool.touch(self)
-
-    def _current_state(self) -> str:
-        if self._answering.waiting or self._is_waiting:
-            return _ANSWERING
-        if self._has_unread_answer:
-            return _UNREAD
-        return _READING if self._is_incomplete else _IDLE
 
     def _watch(self) -> None:
         """Aborts the connection when it has been idle, incomplete or unread for too long."""
