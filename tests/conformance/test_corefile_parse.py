@@ -65,7 +65,7 @@ def servers(case: dict[str, Any]) -> tuple[ServerConfig, ...]:
     stanza = case["input"]
     if case.get("plugin") == "cache" and not stanza.startswith("cache"):  # options alone
         stanza = f"cache {{\n{stanza}\n}}"
-    text = f'"{stanza}" {{\n}}\n' if "plugin" not in case else f". {{\n{stanza}\n}}\n"
+    text = f'"{stanza}" {{\n}}\n' if "plugin" not in case else f".:1053 {{\n{stanza}\n}}\n"  # pages may be at port 53
     return configure(parse(text))
 
 
