@@ -23,7 +23,7 @@ def service_records(
     Service without a ready endpoint has no records. The rdata of A and AAAA records is the packed address.
     """
     zone = f"{domain.rstrip('.').lower()}."
-    return tuple(transfer.service_records(service, slices, zone, Options(zones=(zone,), ttl_s=ttl_s)))
+    return tuple(transfer.service_records(service, tuple(slices), zone, Options(zones=(zone,), ttl_s=ttl_s)))
 
 
 def as_zone_file(records: Iterable[RRset]) -> str:

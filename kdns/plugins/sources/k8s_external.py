@@ -97,19 +97,19 @@ class ExternalZones(Zones):
                 node = {}
             case (self._apex, label) if label == NAME_SERVER:
                 node = self._own_node()
-        return NameRecords(node, APEX) if node is not None else None
+        return NameRecords(node, (APEX,)) if node is not None else None
 
     def _of_cluster(self, relative: Labels, zone: KubernetesZone, qtype: int) -> NameRecords:
         namespace = relative[0].decode("latin-1")
         if len(relative) == 1:
-            return NameRecords(self._namespace(namespace), None)
+            return NameRecords(self._namespace(namespace))
         if relative[0] == self._apex:
             return NO_SUCH_NAME
         name, below = relative[1].decode("latin-1"), relative[2:]
         service = self.state.services.get((namespace, name))
         hostname = load_balancer_name(service) if service else ""
         if service and hostname and self._is_shown(namespace):
-            return NameRecords(hostname_node(service, hostname, below, qtype), of_service(service.key))
+            return NameRecords(hostname_node(service, hostname, below, qtype), (of_service(service.key),))
         return self._service(namespace, name, below, zone.name, qtype)
 
     def _base(self, key: Key, zone: str) -> str:

@@ -157,7 +157,7 @@ async def test_an_unexpected_failure_is_one_query_and_one_line(
 
     async with served(block(directives)) as server:
         with monkeypatch.context() as patched:
-            patched.setattr(ClusterNames, "_find", broken)
+            patched.setattr(ClusterNames, "_response", broken)
             (answer,) = await ask(server, tcp=tcp)
         assert answer.rcode == "SERVFAIL"
         (line,) = [line for line in logs if line["event"] == "query failed unexpectedly"]

@@ -98,6 +98,6 @@ def test_no_reverse_names(name: str) -> None:
 
 def test_labels_of_ipv4_addresses_are_those_of_each() -> None:
     addresses = [ip_address(text).packed for text, _ in ADDRESSES if "." in text and ":" not in text]
-    assert dashed_ipv4(addresses) == [dashed(address).encode() for address in addresses]
+    assert dashed_ipv4(addresses) == [*map(dashed, addresses)]
     assert len(addresses) == 3
     assert dashed_ipv4([]) == []

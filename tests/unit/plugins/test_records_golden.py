@@ -11,8 +11,9 @@ from records_table import OWN, SERIAL, Case, Row, cases, folded
 
 from kdns.dns.message import query
 from kdns.dns.names import labels_of
+from kdns.dns.types import ANY, A
 from kdns.dnsserver.blocks import Server
-from kdns.plugins.sources.kubernetes.service import own_addresses, service_tree
+from kdns.plugins.sources.kubernetes.service import ServiceNames
 from kdns.plugins.sources.kubernetes.zone import Status, Zones
 
 CASES = cases()
@@ -101,12 +102,9 @@ def test_a_wrong_row_is_seen() -> None:
 
 
 @by_case
-def test_addresses_of_a_service_need_no_tree(case: Case) -> None:
+def test_addresses_of_a_service_are_the_same_without_its_ports(case: Case) -> None:
     state = case.state()
     for service in state.services.values():
-        slices = state.slices_of(service.key)
-        node = own_addresses(service, slices, case.options)
-        if node is not None:
-            tree = service_tree(service, slices, "a.b.svc.cluster.local.", case.options)
-            assert tree is not None
-            assert node == {rtype: rdata for rtype, rdata in (tree.get(()) or {}).items() if rtype in {1, 28}}
+        names = ServiceNames(service, state.slices_of(service.key), case.options)
+        alone, whole = names.get((), A), names.get((), ANY)
+        assert (alone and alone[0]) == (whole and whole[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -29,7 +28,8 @@ from kdns.dns.names import labels_of
 from kdns.plugins.sources.kubernetes.options import Options
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.plugins.sources.kubernetes.reverse import is_above_an_address
-from kdns.plugins.sources.kubernetes.service import ready_targets, service_tree, weighted
+from kdns.plugins.sources.kubernetes.service import ServiceNames, hosts_of, weighted
+from kdns.plugins.sources.kubernetes.zone import MAX_READ_ENDPOINTS
 
 REVERSE = labels_of("96.10.in-addr.arpa.")
 
@@ -44,35 +44,43 @@ def endpoint_slice(name: str, *addresses: str) -> EndpointSlice:
 
 
 @pytest.mark.parametrize(
-    ("change", "trees", "ranges"),
+    ("change", "services", "ranges"),
     [
         (service("a", "10.96.0.9"), ["a"], 1),
         (endpoint_slice("a", "10.1.0.1"), ["a"], 1),
         (service("b", "None"), ["b"], 1),
         (endpoint_slice("c", "10.1.0.1"), [], 1),
-        (Namespace(Meta("other")), ["a", "b"], 1),
+        (Namespace(Meta("other")), [], 1),
         (Node(NodeMeta("n")), [], 0),
     ],
 )
 def test_a_change_makes_anew_what_it_touches(
-    change: Object, trees: list[str], ranges: int, monkeypatch: pytest.MonkeyPatch
+    change: Object, services: list[str], ranges: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The names of Services with many endpoints are kept."""
     made: list[str] = []
     looked: list[object] = []
 
-    def tree(of: Service, *more: Any) -> Any:
+    def names(of: Service, *more: Any) -> Any:
         made.append(of.metadata.name)
-        return service_tree(of, *more)
+        return ServiceNames(of, *more)
 
     def look(*given: Any) -> bool:
         looked.append(given)
         return is_above_an_address(*given)
 
-    monkeypatch.setattr("kdns.plugins.sources.kubernetes.zone.service_tree", tree)
+    monkeypatch.setattr("kdns.plugins.sources.kubernetes.zone.ServiceNames", names)
     monkeypatch.setattr("kdns.plugins.sources.kubernetes.zone.is_above_an_address", look)
     state = State()
-    for each in (Namespace(Meta("shop")), service("a", "10.96.0.1"), service("b", "10.96.0.2")):
-        state.upsert(each)
+    many = [f"10.1.1.{number}" for number in range(MAX_READ_ENDPOINTS + 1)]
+    objects = (
+        service("a", "10.96.0.1"),
+        service("b", "10.96.0.2"),
+        endpoint_slice("a", *many),
+        endpoint_slice("b", *many),
+    )
+    for obj in (Namespace(Meta("shop")), *objects):
+        state.upsert(obj)
     state.synced |= {Namespace, Service, EndpointSlice}
     zones = Kubernetes(state, Options(zones=("cluster.local.", "in-addr.arpa.")), FakeWorld())
 
@@ -89,25 +97,24 @@ def test_a_change_makes_anew_what_it_touches(
     changed = state.upsert(change)
     assert changed
     zones.changed([changed], 1.0)
-    assert ask() == (trees, ranges)
+    assert ask() == (services, ranges)
 
 
-@pytest.mark.parametrize("slices", [2, 50])
+@pytest.mark.parametrize("slices", [7, 50])
 def test_a_change_reads_the_slice_that_changed(slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many endpoints the Service has; but for the addresses of a Service of few, which need no tree."""
+    """The names of a Service of few endpoints are read for each question."""
     read: list[str] = []
 
-    def targets(given: Iterable[EndpointSlice], *more: Any) -> Any:
-        given = tuple(given)
-        read.extend(each.metadata.name for each in given)
-        return ready_targets(given, *more)
+    def hosts(endpoint_slice: EndpointSlice, *more: Any) -> Any:
+        read.append(endpoint_slice.metadata.name)
+        return hosts_of(endpoint_slice, *more)
 
     def part(number: int, last: int) -> EndpointSlice:
         endpoints = tuple(Endpoint((f"10.1.{number}.{host}",), hostname=f"a-{number}-{host}") for host in range(last))
         meta = SliceMeta(f"a-{number}", "shop", SliceLabels("a"))
         return EndpointSlice(meta, "IPv4", endpoints, (EndpointPort("p", 80),))
 
-    monkeypatch.setattr("kdns.plugins.sources.kubernetes.service.ready_targets", targets)
+    monkeypatch.setattr("kdns.plugins.sources.kubernetes.service.hosts_of", hosts)
     state = State(synced={Namespace, Service, EndpointSlice})
     parts = [part(number, 10) for number in range(slices)]
     objects: list[Object] = [Namespace(Meta("shop")), service("a", "None"), *parts]

@@ -23,9 +23,9 @@ def dashed(address: bytes) -> str:
     return f"{'0' if label.startswith('-') else ''}{label}{'0' if label.endswith('-') else ''}"
 
 
-def dashed_ipv4(addresses: Sequence[bytes]) -> list[bytes]:
-    """Returns the labels of IPv4 addresses, in less time than one by one."""
-    return (b"%d-%d-%d-%d " * len(addresses) % tuple(b"".join(addresses))).split()
+def dashed_ipv4(addresses: Sequence[bytes]) -> list[str]:
+    """Bulk version of `dashed`."""
+    return ("%d-%d-%d-%d " * len(addresses) % tuple(b"".join(addresses))).split()
 
 
 def undashed(label: str) -> bytes:

@@ -1,55 +1,33 @@
-"""The zone's answers in bytes, straight from Services and EndpointSlices.
+"""Answers to plain questions about one zone, in bytes: the records that `Zones.find` has, and denials.
 
-A and AAAA of a Service's own name and of Pod names, SRV of a named port, PTR of an address with one name, and denials.
-The whole chain answers everything else, from the trees of zone.py, which have records for transfers too.
+The whole chain answers what directives may change, and names that lead elsewhere.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Sequence
 from struct import pack
 from typing import Final
 
 from kdns.answers.chain import Reply, Request, Serve
-from kdns.answers.response import Encoded, Response, Reuse, Subject, ZoneSoa
-from kdns.cluster.objects import EndpointPort, EndpointSlice, Service, ServicePort
-from kdns.cluster.packed import PackedEndpoints, ready_addresses
+from kdns.answers.response import Encoded, Response, Reuse, ZoneSoa
 from kdns.dns.encode import MAX_OFFSET, QUESTION_POINTER
-from kdns.dns.names import (
-    MAX_LABEL_BYTES,
-    MAX_NAME_BYTES,
-    POINTER,
-    Labels,
-    encode_name,
-    is_below,
-    labels_of,
-    reversed_address,
-)
+from kdns.dns.names import MAX_LABEL_BYTES, MAX_NAME_BYTES, POINTER, encode_name, is_below, labels_of
 from kdns.dns.query import AA, HEADER_BYTES, Query
-from kdns.dns.types import AAAA, IN, NOERROR, NXDOMAIN, PTR, SRV, A
-from kdns.net import IPV4_BYTES, packed
-from kdns.plugins.sources.kubernetes import subjects
-from kdns.plugins.sources.kubernetes.dashed import dashed_ipv4
-from kdns.plugins.sources.kubernetes.options import Options
-from kdns.plugins.sources.kubernetes.reverse import is_shown, ptr_targets
-from kdns.plugins.sources.kubernetes.service import Node, endpoint_label, own_addresses, port_labels, weight_of
-from kdns.plugins.sources.kubernetes.zone import FIXED, MAX_FIXED_LABELS, KubernetesZone, Zones
+from kdns.dns.types import AAAA, CNAME, IN, NOERROR, NXDOMAIN, PTR, SRV, A
+from kdns.plugins.sources.kubernetes.service import PORT_LABELS, weight_of
+from kdns.plugins.sources.kubernetes.subjects import REVERSE
+from kdns.plugins.sources.kubernetes.zone import KubernetesZone, NameRecords, Zones
 from kdns.tally import Tally
 
 PLUGIN: Final = "kubernetes"
-MAX_ENDPOINTS: Final = 64
-"""The most endpoints that are read for an answer; the names of more are kept in a tree."""
 _SERVICE_LABELS: Final = 3
-"""The labels of a Service or Pod below its zone: its name, its namespace, and `svc` or `pod`."""
-_PORT_LABELS: Final = 5
-_PLAIN_LABEL: Final = re.compile(r"[a-z0-9_-]{1,63}")
-"""A label whose text is its bytes."""
-_LENGTHS: Final = [bytes((size,)) for size in range(64)]
+"""The labels of a Service below its zone: its name, its namespace, and `svc`."""
+_TARGET_LABELS: Final = frozenset((_SERVICE_LABELS, _SERVICE_LABELS + PORT_LABELS))
+_LENGTHS: Final = [b"", *(bytes((size,)) for size in range(1, MAX_LABEL_BYTES + 1))]
+"""The first byte of a label of each size; none for the Service's own name among those of its endpoints."""
 _POINTER_BYTES: Final = 2
 _TYPE_AND_CLASS_BYTES: Final = 4
-_OWN: Final = b""
-"""The label of the Service's own name, among those of its endpoints."""
 
 
 class ClusterNames:
@@ -68,11 +46,11 @@ class ClusterNames:
         *,
         falls_through: bool,
     ) -> None:
-        self._zones = zones
+        self._find = zones.find
         self._zone = zone
         self._depth = zone.depth
         self._state = zones.state
-        self._options = zones.options
+        self._explains = zones.options.explain
         self._soa = soa
         self._tallies = tallies
         self._whole = whole
@@ -90,176 +68,101 @@ class ClusterNames:
 
     def serve(self, request: Request) -> Reply | Awaitable[Reply]:
         """Answers from a snapshot need a mark, so the whole chain gives them."""
-        if self._zones.is_synced and not self._state.stale:
-            response = self._find(request.query)
+        if not self._state.stale:
+            query = request.query
+            records = self._find(query.labels, self._zone, query.qtype)
+            response = self._response(records, query) if records is not None else None
             if response is not None:
                 return response
         return self._whole(request)
 
-    def _find(self, query: Query) -> Response | None:
-        labels = query.labels[: len(query.labels) - self._depth]
-        if not labels:
+    def _response(self, records: NameRecords, query: Query) -> Response | None:
+        node, qtype = records.node, query.qtype
+        if node is None:
+            return None if self._falls_through else self._denial(NXDOMAIN, records)
+        if rdata := node.get(qtype):
+            if qtype in self._starts:
+                start = self._starts[qtype]
+                addresses: tuple[bytes, ...] = rdata  # type: ignore[assignment] # A and AAAA hold packed addresses
+                return self._reply(records, Encoded(tuple([start + address for address in addresses]), (), True))
+            return self._pointer(records, str(rdata[0])) if qtype == PTR and len(rdata) == 1 else None
+        if qtype == SRV and records.targets:
+            return self._targets(records, query)
+        if CNAME in node or (self._falls_through and REVERSE in records.subjects):
             return None
-        qtype = query.qtype
-        if self._zone.is_reverse:
-            return self._pointer(query.labels) if qtype == PTR else None
-        branch = labels[-1]
-        if len(labels) <= MAX_FIXED_LABELS:
-            return None if branch in FIXED else self._absent()
-        if branch == b"svc":
-            return self._service(labels, qtype, query)
-        if branch == b"pod" and len(labels) == _SERVICE_LABELS:
-            pod = self._zones.pod(labels[1].decode("latin-1"), labels[0].decode("latin-1"))
-            subject = pod.subject
-            return self._absent(subject) if pod.node is None else self._addresses(pod.node, qtype, subject)
-        return self._absent()
+        return self._denial(NOERROR, records)
 
-    def _records(self, subject: Subject, body: Encoded) -> Response:
-        return Response(NOERROR, AA, reuse=Reuse((subject,)), plugin=PLUGIN, body=body, tallies=self._tallies)
+    def _reply(self, records: NameRecords, body: Encoded) -> Response:
+        return Response(NOERROR, AA, reuse=Reuse(records.subjects), plugin=PLUGIN, body=body, tallies=self._tallies)
 
-    def _denial(self, rcode: int, subjects: tuple[Subject, ...]) -> Response:
-        return Response(rcode, AA, soa=self._soa, reuse=Reuse(subjects), plugin=PLUGIN, tallies=self._tallies)
-
-    def _absent(self, *depends_on: Subject) -> Response | None:
-        return None if self._falls_through or self._options.explain else self._denial(NXDOMAIN, depends_on)
-
-    def _addresses(self, node: Node, qtype: int, subject: Subject) -> Response | None:
-        addresses: tuple[bytes, ...] = node.get(qtype, ())  # type: ignore[assignment] # A and AAAA hold packed addresses
-        if not addresses:
-            return None if self._options.explain else self._denial(NOERROR, (subject,))
-        start = self._starts[qtype]
-        return self._records(subject, Encoded(tuple([start + address for address in addresses]), (), True))
-
-    def _service(self, labels: Sequence[bytes], qtype: int, query: Query) -> Response | None:
-        key = labels[-2].decode("latin-1"), labels[-3].decode("latin-1")
-        subject = subjects.of_service(key)
-        service = self._state.services.get(key)
-        if service is None or not is_shown(key[0], self._state, self._options):
-            return self._absent(subject)
-        slices = self._state.slices_by_service.get(key, {}).values()
-        if sum([len(endpoint_slice.endpoints or ()) for endpoint_slice in slices]) > MAX_ENDPOINTS:
+    def _denial(self, rcode: int, records: NameRecords) -> Response | None:
+        if self._explains:
             return None
-        if qtype == SRV:
-            return self._ports(service, slices, labels, query, subject) if len(labels) == _PORT_LABELS else None
-        node = own_addresses(service, slices, self._options) if len(labels) == _SERVICE_LABELS else None
-        return None if node is None else self._addresses(node, qtype, subject)
+        return Response(rcode, AA, soa=self._soa, reuse=Reuse(records.subjects), plugin=PLUGIN, tallies=self._tallies)
 
-    def _ports(
-        self, service: Service, slices: Iterable[EndpointSlice], labels: Sequence[bytes], query: Query, subject: Subject
-    ) -> Response | None:
-        """Returns the SRV records of a named port, and the addresses of their targets."""
-        if service.is_external_name or self._options.ignore_empty_service:
-            return None
-        asked = labels[0].decode("latin-1"), labels[1].decode("latin-1")
-        hosts: list[tuple[bytes, bytes]] = []
-        pairs: list[tuple[bytes, int]] = []
-        if not service.is_headless:
-            hosts = [(_OWN, address) for address in map(packed, service.virtual_ips) if address]
-            numbers = _numbers(service.ports, asked)
-            pairs = [(host, number) for host, _ in hosts for number in numbers]
-        for endpoint_slice in slices if service.is_headless and self._options.endpoints else ():
-            found = None if endpoint_slice.address_type == "FQDN" else _hosts(endpoint_slice, self._options)
-            if found is None:
-                return None
-            hosts += found
-            numbers = _numbers(endpoint_slice.ports or (), asked)
-            pairs += [(host, number) for host, _ in found for number in numbers]
-        if not pairs:
-            return None
-        name = query.packet[HEADER_BYTES : query.question_end - _TYPE_AND_CLASS_BYTES].lower()
-        return self._targets(pairs, hosts, name, 2 + len(labels[0]) + len(labels[1]), subject)
-
-    def _targets(
-        self,
-        pairs: Sequence[tuple[bytes, int]],
-        hosts: Sequence[tuple[bytes, bytes]],
-        name: bytes,
-        service_at: int,
-        subject: Subject,
-    ) -> Response | None:
-        """Returns the records of these (host, port) pairs; `service_at` is where the Service's name is in `name`.
-
-        A host is the encoded label of an endpoint, or _OWN; `hosts` has it with each of its addresses.
-        """
-        service_name = name[service_at:]
-        if len(service_name) + 1 + MAX_LABEL_BYTES > MAX_NAME_BYTES:
-            return None
-        weight, rdata_bytes, start = weight_of(pairs), 6 + len(service_name), self._srv_start
-        used = dict.fromkeys(pairs)
-        starts = {
-            (size, port): start + pack("!HHHH", rdata_bytes + size, 0, weight, port)
-            for size, port in {(len(host), port) for host, port in used}
-        }
-        records = [starts[len(host), port] + host + service_name for host, port in used]
-        at = HEADER_BYTES + len(name) + 4 + sum(map(len, records))
-        zone_at = HEADER_BYTES + len(name) - self._zone_bytes
-        base = service_name[: -self._zone_bytes] + pack("!H", POINTER | zone_at)
-        additional = self._additional(dict.fromkeys([host for host, _ in used]), hosts, at, base)
-        is_near = at + sum(map(len, additional)) <= MAX_OFFSET
-        return self._records(subject, Encoded(tuple(records), tuple(additional))) if is_near else None
-
-    def _additional(
-        self, targets: Collection[bytes], hosts: Sequence[tuple[bytes, bytes]], at: int, base: bytes
-    ) -> list[bytes]:
-        """Returns the addresses of targets, in records that begin at `at`; `base` is what is behind the first label."""
-        fixed = self._fixed
-        if len(dict(hosts)) == len(hosts):
-            near = [(host, address) for host, address in hosts if host in targets]
-            host, address = near[0]
-            pointer = pack("!H", POINTER | at + len(host))
-            middle = {size: pointer + one for size, one in fixed.items()}
-            others = [host + middle[len(address)] + address for host, address in near[1:]]
-            return [host + base + fixed[len(address)] + address, *others]
-        additional: list[bytes] = []
-        for host in targets:
-            owner, host_at = host + base, at
-            if len(base) > _POINTER_BYTES:
-                base = pack("!H", POINTER | at + len(host))
-            own = dict.fromkeys([address for label, address in hosts if label == host])
-            for address in sorted(own, key=len):  # A before AAAA
-                additional.append(owner + fixed[len(address)] + address)
-                at += len(additional[-1])
-                owner = pack("!H", POINTER | host_at)
-        return additional
-
-    def _pointer(self, labels: Labels) -> Response | None:
-        """Returns the PTR record of an address, if it has one name."""
-        address = reversed_address(labels)
-        if address is None:
-            return None
-        subject = subjects.of_address(address)
-        names = ptr_targets(address, self._state, self._options)
-        if not names:
-            return self._absent(subject)
+    def _pointer(self, records: NameRecords, name: str) -> Response | None:
+        """Returns the PTR record of an address with one name, if nothing in it can be compressed."""
         try:
-            target = labels_of(names[0])
-            name = encode_name(target)
+            target = labels_of(name)
+            rdata = encode_name(target)
         except ValueError:
             return None
-        if len(names) > 1 or is_below(target, self._zone.labels):
+        if is_below(target, self._zone.labels):
             return None
-        record = b"".join((self._ptr_start, len(name).to_bytes(2), name))
-        return self._records(subject, Encoded((record,)))
+        return self._reply(records, Encoded((b"".join((self._ptr_start, len(rdata).to_bytes(2), rdata)),)))
 
+    def _targets(self, records: NameRecords, query: Query) -> Response | None:
+        """Returns the SRV records of a Service or of its named port, and the addresses of their targets.
 
-def _hosts(endpoint_slice: EndpointSlice, options: Options) -> list[tuple[bytes, bytes]] | None:
-    """Returns the encoded label and the address of each ready endpoint; None if a label's bytes are not its text."""
-    endpoints = endpoint_slice.endpoints
-    if (
-        isinstance(endpoints, PackedEndpoints)
-        and endpoints.width == IPV4_BYTES
-        and not (endpoints.hostnames or options.endpoint_pod_names)
-    ):
-        addresses = endpoints.bare_addresses()
-        labels = dashed_ipv4(addresses)
-    else:
-        ready = [*ready_addresses(endpoint_slice)]
-        texts = [endpoint_label(endpoint, options) for endpoint in ready]
-        if not all(map(_PLAIN_LABEL.fullmatch, texts)):
+        None if not all targets have the same one port, or if a name is more than a label of plain text.
+        """
+        labels, groups = query.labels[: len(query.labels) - self._depth], records.targets
+        numbers = groups[0][1]
+        hosts = groups[0][0] if len(groups) == 1 else [host for hosts, _ in groups for host in hosts]
+        is_one = len(numbers) == 1 and (len(groups) == 1 or all(other == numbers for _, other in groups))
+        names, addresses = zip(*hosts, strict=True)
+        text = ".".join(names)
+        if not is_one or len(labels) not in _TARGET_LABELS or not text.isascii() or "\\" in text:
             return None
-        addresses, labels = [endpoint.address for endpoint in ready], [text.encode("ascii") for text in texts]
-    return [(_LENGTHS[len(label)] + label, address) for label, address in zip(labels, addresses, strict=True)]
+        plain = text.encode().split(b".")
+        if len(plain) != len(names) or max(map(len, plain)) > MAX_LABEL_BYTES:
+            return None
+        targets = [_LENGTHS[len(label)] + label for label in plain]
+        name = query.packet[HEADER_BYTES : query.question_end - _TYPE_AND_CLASS_BYTES].lower()
+        above = labels[:-_SERVICE_LABELS]
+        service_name = name[len(b"".join(above)) + len(above) :]
+        if len(service_name) + 1 + MAX_LABEL_BYTES > MAX_NAME_BYTES:
+            return None
+        weight, rdata_bytes, start = weight_of(targets), 6 + len(service_name), self._srv_start
+        used = dict.fromkeys(targets)
+        starts = {size: start + pack("!HHHH", rdata_bytes + size, 0, weight, numbers[0]) for size in {*map(len, used)}}
+        answer = [starts[len(label)] + label + service_name for label in used]
+        at = HEADER_BYTES + len(name) + _TYPE_AND_CLASS_BYTES + sum(map(len, answer))
+        zone_at = HEADER_BYTES + len(name) - self._zone_bytes
+        base = service_name[: -self._zone_bytes] + pack("!H", POINTER | zone_at) if above else QUESTION_POINTER
+        owners = [*zip(targets, addresses, strict=True)]
+        additional = self._of_one(owners, at, base) if len(used) == len(owners) else self._of_many(owners, at, base)
+        is_near = at + sum(map(len, additional)) <= MAX_OFFSET
+        return self._reply(records, Encoded(tuple(answer), tuple(additional))) if is_near else None
 
+    def _of_one(self, owners: Sequence[tuple[bytes, bytes]], at: int, above: bytes) -> list[bytes]:
+        """Returns the address of each host, in records from `at` on; `above` is what is behind its first label."""
+        label, address = owners[0]
+        pointer = pack("!H", POINTER | at + len(label)) if len(above) > _POINTER_BYTES else above
+        middle = {size: pointer + one for size, one in self._fixed.items()}
+        others = [label + middle[len(address)] + address for label, address in owners[1:]]
+        return [label + above + self._fixed[len(address)] + address, *others]
 
-def _numbers(ports: Iterable[ServicePort | EndpointPort], asked: tuple[str, str]) -> list[int]:
-    return [port.port for port in ports if port.port and port_labels(port) == asked]
+    def _of_many(self, owners: Sequence[tuple[bytes, bytes]], at: int, above: bytes) -> list[bytes]:
+        """Returns the same where a host has several addresses: A before AAAA, and its name once."""
+        additional: list[bytes] = []
+        for label in dict(owners):
+            owner, owner_at = label + above, at
+            if len(above) > _POINTER_BYTES:
+                above = pack("!H", POINTER | at + len(label))
+            own = dict.fromkeys([address for other, address in owners if other == label])
+            for address in sorted(own, key=len):
+                additional.append(owner + self._fixed[len(address)] + address)
+                at += len(additional[-1])
+                owner = pack("!H", POINTER | owner_at)
+        return additional

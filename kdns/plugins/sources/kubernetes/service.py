@@ -1,43 +1,41 @@
-"""The names of one Service: a small tree, from labels to the records they own.
+"""The names of one Service, and the records they own.
 
-Kubernetes DNS specification 1.1.0 §2.3 (cluster IP), §2.4 (headless) and §2.5 (ExternalName). Keys of a tree are the
-labels left of the Service's own name: () for the Service, ("_http", "_tcp"), ("web-0",), and ("_tcp",) for the empty
-non-terminal between them. A node is made at the first query for its name, from parts by EndpointSlice: after a change
-only the part of that slice is made again.
+Kubernetes DNS specification 1.1.0 §2.3 (cluster IP), §2.4 (headless) and §2.5 (ExternalName). A name is its labels left
+of the Service's own: () for the Service, ("_http", "_tcp"), ("web-0",), and ("_tcp",) for the empty non-terminal
+between them. Parts by EndpointSlice are read when a name needs them: after a change only the part of that slice is read
+again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from kdns.cluster.objects import EndpointPort, EndpointSlice, Service, ServicePort
-from kdns.cluster.packed import EndpointAddress, bare_addresses, ready_addresses
+from kdns.cluster.packed import EndpointAddress, PackedEndpoints, bare_addresses, ready_addresses
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.rrset import Rdata, Srv
-from kdns.dns.types import CNAME, SRV, address_type
-from kdns.net import packed
-from kdns.plugins.sources.kubernetes.dashed import dashed
+from kdns.dns.types import AAAA, ANY, CNAME, SRV, A, address_type
+from kdns.net import IPV4_BYTES, packed
+from kdns.plugins.sources.kubernetes.dashed import dashed, dashed_ipv4
 from kdns.plugins.sources.kubernetes.options import Options
 
 Node: TypeAlias = dict[int, tuple[Rdata, ...]]
-Pairs: TypeAlias = list[tuple[str, int]]
-"""(host, port) of SRV records."""
+Host: TypeAlias = tuple[str, bytes]
+"""The name of an endpoint below the Service's, "" for the Service itself, and one of its addresses."""
+Port: TypeAlias = ServicePort | EndpointPort
+Group: TypeAlias = tuple[Sequence[Host], Sequence[Port]]
+Target: TypeAlias = tuple[Sequence[Host], Sequence[int]]
+"""Hosts, and the ports of their SRV records; there may be none in a group, as hosts can have addresses in others."""
+Records: TypeAlias = tuple[Node, Sequence[Target]]
+Names: TypeAlias = tuple[str, ...]
 
 UNNAMED: Final = "_"
 """The label that an unnamed port answers to, as in CoreDNS."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The target of a record: a host name with one of its addresses, its open ports, its topology zone."""
-
-    host: str
-    address: bytes
-    ports: tuple[EndpointPort, ...]
-    zone: str = ""
+ZONAL: Final = "_zone"
+"""The label above names by topology zone."""
+PORT_LABELS: Final = 2
+ADDRESSES: Final = frozenset((A, AAAA))
 
 
 def endpoint_label(endpoint: EndpointAddress, options: Options) -> str:
@@ -50,171 +48,193 @@ def endpoint_label(endpoint: EndpointAddress, options: Options) -> str:
     return dashed(address)
 
 
-def ready_targets(slices: Iterable[EndpointSlice], base: str, options: Options) -> Iterator[Target]:
-    """Yields every address of every ready endpoint, under the name it has below `base`.
+def hosts_of(endpoint_slice: EndpointSlice, options: Options) -> list[Host]:
+    """Returns every address of every ready endpoint, with the name that it has below the Service's.
 
     The label of an endpoint of another cluster is below that cluster's (KEP-1645).
     """
-    for endpoint_slice in slices:
-        cluster = endpoint_slice.source_cluster.lower() if endpoint_slice.import_key else ""
-        below = f"{cluster}.{base}" if cluster else base
-        for endpoint in ready_addresses(endpoint_slice):
-            host = f"{endpoint_label(endpoint, options)}.{below}"
-            yield Target(host, endpoint.address, endpoint_slice.ports or (), endpoint.zone.lower())
+    cluster = endpoint_slice.source_cluster.lower() if endpoint_slice.import_key else ""
+    endpoints = endpoint_slice.endpoints
+    if (
+        isinstance(endpoints, PackedEndpoints)
+        and endpoints.width == IPV4_BYTES
+        and not (endpoints.hostnames or options.endpoint_pod_names or cluster)
+    ):
+        addresses = bare_addresses(endpoint_slice)
+        return [*zip(dashed_ipv4(addresses), addresses, strict=True)]
+    below = f".{cluster}" if cluster else ""
+    ready = ready_addresses(endpoint_slice)
+    return [(endpoint_label(endpoint, options) + below, endpoint.address) for endpoint in ready]
 
 
 class SliceNames:
-    """The records that the ready endpoints of one EndpointSlice add to the names below a Service."""
+    """What the ready endpoints of one EndpointSlice add to the names below a Service."""
 
-    __slots__ = ("addresses", "aliases", "by_labels", "by_zone", "clusters", "endpoint_slice", "named", "pairs")
+    _hosts: list[Host] | None = None
+    _by_host: dict[str, list[Host]] | None = None
+    _by_zone: dict[str, list[Host]] | None = None
 
-    def __init__(self, endpoint_slice: EndpointSlice, base: str, options: Options) -> None:
+    def __init__(self, endpoint_slice: EndpointSlice, options: Options) -> None:
         self.endpoint_slice = endpoint_slice
-        targets = tuple(ready_targets((endpoint_slice,), base, options))
-        self.aliases = tuple(fqdn_aliases((endpoint_slice,)))
-        self.addresses = address_node(target.address for target in targets)
-        self.pairs = pairs(targets)
-        self.named = pairs_by_name(targets)
-        self.by_labels: dict[tuple[str, ...], list[Target]] = {}
-        self.by_zone: dict[str, list[Target]] = {}
-        for target in targets:
-            self.by_labels.setdefault(labels_below(target.host, base), []).append(target)
-            if options.zonal and target.zone:
-                self.by_zone.setdefault(target.zone, []).append(target)
-        self.clusters = {labels[1:] for labels in self.by_labels if len(labels) > 1}
+        self._options = options
+
+    @property
+    def ports(self) -> Sequence[EndpointPort]:
+        return self.endpoint_slice.ports or ()
+
+    @property
+    def hosts(self) -> list[Host]:
+        if self._hosts is None:
+            self._hosts = hosts_of(self.endpoint_slice, self._options)
+        return self._hosts
+
+    @property
+    def by_host(self) -> dict[str, list[Host]]:
+        """The hosts by their names; none for an empty non-terminal, the name of a cluster."""
+        if self._by_host is None:
+            by_host: dict[str, list[Host]] = {}
+            for host in self.hosts:
+                by_host.setdefault(host[0], []).append(host)
+            for above in [name.partition(".")[2] for name in by_host if "." in name]:
+                by_host.setdefault(above, [])
+            self._by_host = by_host
+        return self._by_host
+
+    @property
+    def by_zone(self) -> dict[str, list[Host]]:
+        """The hosts by the topology zone of their endpoints, without those of unknown zones."""
+        if self._by_zone is None:
+            by_zone: dict[str, list[Host]] = {}
+            for endpoint, host in zip(ready_addresses(self.endpoint_slice), self.hosts, strict=True):
+                if endpoint.zone:
+                    by_zone.setdefault(endpoint.zone.lower(), []).append(host)
+            self._by_zone = by_zone
+        return self._by_zone
 
 
-ZONAL = "_zone"
-"""The label above names by topology zone."""
+class ServiceNames:
+    """All names at and below one Service, from its EndpointSlices.
 
+    `old` are its names before a change; it gives the slices that it has read and that did not change.
+    """
 
-class ServiceTree:
-    """All names at and below one Service."""
+    is_kept: bool = False
+    _parts: list[SliceNames] | None = None
 
-    def __init__(self, service: Service, parts: tuple[SliceNames, ...], base: str, *, zonal: bool = False) -> None:
-        self.parts = parts
-        self._base = base
-        self._is_zonal = zonal and service.is_headless
-        self._service = service
-        self._aliases = tuple(chain.from_iterable(part.aliases for part in parts))
-        self._nodes: dict[tuple[str, ...], Node] = {}
-        ports = tuple(EndpointPort(port.name, port.port, port.protocol) for port in service.ports)
-        self._own = [Target(base, packed(ip), ports) for ip in service.virtual_ips if packed(ip)]
-        named = [part.named for part in parts] if service.is_headless else [pairs_by_name(self._own)]
-        self._named = [] if service.is_external_name else named
+    def __init__(
+        self, service: Service, slices: Collection[EndpointSlice], options: Options, old: ServiceNames | None = None
+    ) -> None:
+        self.service = service
+        self._slices = () if service.is_external_name else slices
+        self._options = options
+        self._known: dict[tuple[Names, bool], Records] = {}
+        if old:
+            read = {id(part.endpoint_slice): part for part in old.parts}
+            self._parts = [read.get(id(one)) or SliceNames(one, options) for one in self._slices]
 
-    def get(self, labels: tuple[str, ...]) -> Node | None:
-        """Returns the records of a name, empty for an empty non-terminal; None for a name that does not exist."""
-        if self._is_zonal and labels[-1:] == (ZONAL,):
-            return self._zonal_node(labels)  # clients choose the names of zones, so these are not kept
-        node = self._nodes.get(labels)
-        if node is None:
-            node = self._node(labels)
-            if node is not None:
-                self._nodes[labels] = node
-        return node
+    @property
+    def parts(self) -> list[SliceNames]:
+        if self._parts is None:
+            self._parts = [SliceNames(one, self._options) for one in self._slices]
+        return self._parts
 
-    def all_nodes(self) -> Iterator[tuple[tuple[str, ...], Node]]:
-        """Yields every name with records, by its labels below the Service's, also those of topology zones."""
-        names: dict[tuple[str, ...], None] = {(): None}
+    def get(self, labels: Names, qtype: int) -> Records | None:
+        """Returns the records of a name, empty for an empty non-terminal; None for a name that does not exist.
+
+        Its SRV records are targets, which may be left out for A and AAAA.
+        """
+        if labels[-1:] == (ZONAL,) and self._is_zonal:
+            return self._in_zone(labels)  # clients choose the names of zones, so these are not kept
+        has_targets = qtype not in ADDRESSES
+        if not self.is_kept:
+            return self._records(labels, has_targets=has_targets)
+        key = labels, has_targets
+        records = self._known.get(key)
+        if records is None:
+            records = self._records(labels, has_targets=has_targets)
+            if records is not None:
+                self._known[key] = records
+        return records
+
+    def all_records(self) -> Iterator[tuple[Names, Node, Sequence[Target]]]:
+        """Yields every name with records, also those of topology zones."""
+        names: dict[Names, None] = {(): None}
         for part in self.parts:
-            names |= dict.fromkeys(part.by_labels)
+            names |= dict.fromkeys(tuple(host.split(".")) for host in part.by_host)
             if self._is_zonal:
-                zones = ((zone, policy, ZONAL) for zone in part.by_zone for policy in ("pin", "prefer"))
-                names |= dict.fromkeys(zones)
-        names |= dict.fromkeys((label,) for label, _ in self._aliases)
-        for named in self._named:
-            names |= dict.fromkeys(named)
+                names |= dict.fromkeys((zone, policy, ZONAL) for zone in part.by_zone for policy in ("pin", "prefer"))
+        names |= dict.fromkeys((label,) for label, _ in fqdn_aliases(self._slices))
+        names |= dict.fromkeys(self._port_names())
         for labels in names:
-            node = self._zonal_node(labels) if labels[-1:] == (ZONAL,) else self._node(labels)
-            if node:
-                yield labels, node
+            is_in_zone = self._is_zonal and labels[-1:] == (ZONAL,)
+            records = self._in_zone(labels) if is_in_zone else self._records(labels, has_targets=True)
+            if records and any(records):
+                yield labels, *records
 
-    def addresses(self, host: str) -> Node:
-        """Returns the A and AAAA records of a host of the Service, or of its own name."""
-        labels = labels_below(host, self._base)
-        return address_node(host.address for host in self._hosts(labels)) if labels else self.get(()) or {}
+    @property
+    def _is_zonal(self) -> bool:
+        return self._options.zonal and self.service.is_headless
 
-    def _node(self, labels: tuple[str, ...]) -> Node | None:
-        if not labels:
-            return self._own_node()
-        if hosts := self._hosts(labels):
-            return {**address_node(host.address for host in hosts), **srv_node(pairs(hosts))}
-        if aliases := [alias for label, alias in self._aliases if (label,) == labels]:
-            return {CNAME: (aliases[-1],)}
-        if found := list(chain.from_iterable(named.get(labels, ()) for named in self._named)):
-            return srv_node(found)
-        is_above = any(name[1:] == labels for named in self._named for name in named)
-        return {} if is_above or any(labels in part.clusters for part in self.parts) else None
+    def _records(self, labels: Names, *, has_targets: bool) -> Records | None:
+        if not labels or self._options.ignore_empty_service:
+            own = own_node(self.service, self._slices, self._options)
+            if own is None:
+                return None
+            if not labels:
+                return own, targets_of(self._groups()) if has_targets else []
+        if len(labels) == PORT_LABELS and (targets := targets_of(self._groups(), labels)):
+            return {}, targets
+        host = ".".join(labels)
+        parts = self.parts if host.count(".") == len(labels) - 1 else ()
+        if groups := [(hosts, part.ports) for part in parts if (hosts := part.by_host.get(host))]:
+            return _records_of(groups)
+        if aliases := [alias for label, alias in fqdn_aliases(self._slices) if (label,) == labels]:
+            return {CNAME: (aliases[-1],)}, []
+        is_above = labels in [name[1:] for name in self._port_names()] or any(host in part.by_host for part in parts)
+        return ({}, []) if is_above else None
 
-    def _zonal_node(self, labels: tuple[str, ...]) -> Node | None:
-        """Returns the node of `zone.pin._zone`; that of `zone.prefer._zone` has all endpoints if the zone has none."""
+    def _groups(self) -> list[Group]:
+        """Returns the hosts that the Service's own ports lead to."""
+        if self.service.is_headless:
+            return [(part.hosts, part.ports) for part in self.parts]
+        return [([("", address) for address in own_addresses(self.service)], self.service.ports)]
+
+    def _port_names(self) -> list[Names]:
+        return [port_labels(port) for hosts, ports in self._groups() for port in ports if port.port and hosts]
+
+    def _in_zone(self, labels: Names) -> Records | None:
+        """Returns the records of `zone.pin._zone`; those of `zone.prefer._zone` have all endpoints if it has none."""
+        if own_node(self.service, self._slices, self._options) is None:
+            return None
         match labels:
             case (_,) | (("pin" | "prefer"), _):
-                return {}
+                return {}, []
             case (zone, ("pin" | "prefer") as policy, _):
-                targets = [target for part in self.parts for target in part.by_zone.get(zone, ())]
-                if policy == "prefer" and not targets:
-                    return self.get(())
-                return {**address_node(target.address for target in targets), **srv_node(pairs(targets))}
+                groups = [(hosts, part.ports) for part in self.parts if (hosts := part.by_zone.get(zone))]
+                return self.get((), ANY) if policy == "prefer" and not groups else _records_of(groups)
         return None
 
-    def _own_node(self) -> Node:
-        service = self._service
-        if service.is_external_name:
-            return external_node(service.spec.external_name)
-        if not service.is_headless:
-            return {**address_node(target.address for target in self._own), **srv_node(pairs(self._own))}
-        node: dict[int, dict[Rdata, None]] = {}
-        for part in self.parts:
-            for rtype, rdata in part.addresses.items():
-                node.setdefault(rtype, {}).update(dict.fromkeys(rdata))
-        if not node:
-            return alias_node(self._aliases)
-        found = list(chain.from_iterable(part.pairs for part in self.parts))
-        return {**{rtype: tuple(rdata) for rtype, rdata in node.items()}, **srv_node(found)}
 
-    def _hosts(self, labels: tuple[str, ...]) -> list[Target]:
-        return [target for part in self.parts for target in part.by_labels.get(labels, ())]
+def own_node(service: Service, slices: Iterable[EndpointSlice], options: Options) -> Node | None:
+    """Returns the records of the Service's own name, but for SRV; None where the Service has no name at all.
 
-
-def labels_below(host: str, base: str) -> tuple[str, ...]:
-    """Returns the labels of a host before the Service's name; () for the name itself."""
-    front = host.removesuffix(base)
-    return tuple(front[:-1].split(".")) if front else ()
-
-
-def service_tree(
-    service: Service, slices: Iterable[EndpointSlice], base: str, options: Options, old: ServiceTree | None = None
-) -> ServiceTree | None:
-    """Returns all names at and below the Service, whose own is `base`; None where the Service has no name at all.
-
-    A headless Service without a ready endpoint does not exist (§2.4.1), and neither does an empty
-    Service under `ignore empty_service`. `old` is an earlier tree of the same names, with parts to reuse.
+    A headless Service without a ready endpoint does not exist (§2.4.1), and neither does an empty Service under
+    `ignore empty_service`.
     """
-    made = {id(part.endpoint_slice): part for part in old.parts} if old else {}
-    is_empty = service.is_external_name or not options.endpoints
-    parts = tuple(
-        made.get(id(endpoint_slice)) or SliceNames(endpoint_slice, base, options)
-        for endpoint_slice in (() if is_empty else slices)
-    )
-    has_names = any(part.addresses or part.aliases for part in parts)
-    if not (has_names or service.is_external_name) and (service.is_headless or options.ignore_empty_service):
-        return None
-    return ServiceTree(service, parts, base, zonal=options.zonal)
+    if service.is_external_name:
+        return external_node(service.spec.external_name)
+    if service.is_headless or options.ignore_empty_service:
+        addresses = [address for one in slices for address in bare_addresses(one)]
+        aliases = () if addresses else tuple(fqdn_aliases(slices))
+        if not (addresses or aliases):
+            return None
+        if service.is_headless:
+            return address_node(addresses) if addresses else alias_node(aliases)
+    return address_node(own_addresses(service))
 
 
-def own_addresses(service: Service, slices: Iterable[EndpointSlice], options: Options) -> Node | None:
-    """Returns the A and AAAA records of the Service's own name, without making its tree.
-
-    None where more than addresses decides.
-    """
-    if service.is_external_name or options.ignore_empty_service:
-        return None
-    if service.is_headless:
-        found = [address for one in slices for address in bare_addresses(one)] if options.endpoints else []
-        return address_node(found) if found else None
-    return address_node(filter(None, map(packed, service.virtual_ips)))
+def own_addresses(service: Service) -> list[bytes]:
+    return [address for address in map(packed, service.virtual_ips) if address]
 
 
 def external_node(external_name: str) -> Node:
@@ -247,7 +267,7 @@ def fqdn_aliases(slices: Iterable[EndpointSlice]) -> Iterator[tuple[str, str]]:
                             yield (endpoint.hostname or name.replace(".", "-")).lower(), target
 
 
-def alias_node(aliases: tuple[tuple[str, str], ...]) -> Node:
+def alias_node(aliases: Iterable[tuple[str, str]]) -> Node:
     """Returns the Service's own CNAME, where its endpoints are one name.
 
     Differs: with several names CoreDNS sends several CNAMEs, which RFC 2181 §10.1 forbids; here only the
@@ -265,39 +285,53 @@ def address_node(addresses: Iterable[bytes]) -> Node:
     return {rtype: tuple(rdata) for rtype, rdata in node.items()}
 
 
-def pairs(targets: Iterable[Target]) -> Pairs:
-    """Returns (host, port) of every open port of every target."""
-    return [(target.host, port.port) for target in targets for port in target.ports if port.port]
+def _records_of(groups: Sequence[Group]) -> Records:
+    return address_node(address for hosts, _ in groups for _, address in hosts), targets_of(groups)
 
 
-def pairs_by_name(targets: Iterable[Target]) -> dict[tuple[str, ...], Pairs]:
-    """Returns the same below `_port._proto` (§2.3.2, §2.4.2); an unnamed port answers to `_`, as in CoreDNS."""
-    by_name: dict[tuple[str, ...], Pairs] = {}
-    for target in targets:
-        for port in target.ports:
-            if port.port:
-                by_name.setdefault(port_labels(port), []).append((target.host, port.port))
-    return by_name
+def targets_of(groups: Iterable[Group], labels: Names = ()) -> list[Target]:
+    """Returns hosts with their open ports, all or those at `_port._proto` (§2.3.2, §2.4.2); nothing without a port."""
+    targets: list[Target] = [
+        (hosts, [port.port for port in ports if port.port and (not labels or port_labels(port) == labels)])
+        for hosts, ports in groups
+        if hosts
+    ]
+    return targets if any(numbers for _, numbers in targets) else []
 
 
-def port_labels(port: ServicePort | EndpointPort) -> tuple[str, str]:
+def port_labels(port: Port) -> tuple[str, str]:
     return f"_{port.name.lower()}" if port.name else UNNAMED, f"_{(port.protocol or 'TCP').lower()}"
 
 
-def srv_node(found: Pairs) -> Node:
-    """Returns the SRV RRset of these (host, port) pairs, nothing for none."""
-    return {SRV: weighted(found)} if found else {}
+def with_srv(node: Node, targets: Sequence[Target], base: str) -> Node:
+    """Returns the node with the SRV records of these targets, below the Service's own name `base`."""
+    ports = [(host_name(host, base), number) for hosts, numbers in targets for host, _ in hosts for number in numbers]
+    return {**node, SRV: weighted(ports)} if ports else node
 
 
-def weighted(found: Pairs) -> tuple[Srv, ...]:
+def addresses_of(targets: Sequence[Target]) -> dict[str, Node]:
+    """Returns the A and AAAA records of each host with a port."""
+    by_host: dict[str, list[bytes]] = {host: [] for hosts, numbers in targets if numbers for host, _ in hosts}
+    for hosts, _ in targets:
+        for host, address in hosts:
+            if host in by_host:
+                by_host[host].append(address)
+    return {host: address_node(addresses) for host, addresses in by_host.items()}
+
+
+def host_name(host: str, base: str) -> str:
+    return f"{host}.{base}" if host else base
+
+
+def weighted(ports: Collection[tuple[str, int]]) -> tuple[Srv, ...]:
     """Returns one SRV record for each different (target, port); equal weights that add up to 100 over all pairs.
 
     Pairs are counted before duplicates go, so a dual-stack target weighs half, as in CoreDNS.
     """
-    weight = weight_of(found)
-    return tuple(Srv(0, weight, port, host) for host, port in dict.fromkeys(found))
+    weight = weight_of(ports)
+    return tuple(Srv(0, weight, port, target) for target, port in dict.fromkeys(ports))
 
 
-def weight_of(found: Collection[object]) -> int:
-    """Returns the weight of each of these SRV records."""
-    return max(1, 100 // len(found))
+def weight_of(ports: Collection[object]) -> int:
+    """Returns the weight of each of these SRV records, which is never 0."""
+    return max(1, 100 // len(ports))

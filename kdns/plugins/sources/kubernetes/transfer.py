@@ -8,7 +8,7 @@ not transfer them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from kdns.cluster.objects import EndpointSlice, Pod, Service
@@ -20,7 +20,7 @@ from kdns.net import packed
 from kdns.plugins.sources.kubernetes.dashed import dashed
 from kdns.plugins.sources.kubernetes.options import Options, PodMode
 from kdns.plugins.sources.kubernetes.reverse import is_shown
-from kdns.plugins.sources.kubernetes.service import UNNAMED, endpoint_label, service_tree
+from kdns.plugins.sources.kubernetes.service import UNNAMED, ServiceNames, endpoint_label, with_srv
 from kdns.plugins.sources.kubernetes.zone import SCHEMA_TTL_S, SCHEMA_VERSION, KubernetesZone, Zones
 from kdns.plugins.sources.transfer import Transfer
 
@@ -97,15 +97,17 @@ def _forward(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator
             yield RRset(owner, address_type(address), ttl_s, (address,))
 
 
-def service_records(service: Service, slices: Iterable[EndpointSlice], zone: str, options: Options) -> Iterator[RRset]:
+def service_records(
+    service: Service, slices: Collection[EndpointSlice], zone: str, options: Options
+) -> Iterator[RRset]:
     """Yields the records of a Service and its endpoints in a zone, whose name has a trailing dot."""
     base = _below(f"{service.key[1]}.{service.key[0]}.svc", zone)
-    tree = service_tree(service, slices, base, options)
-    for labels, node in tree.all_nodes() if tree else ():
+    for labels, node, targets in ServiceNames(service, slices, options).all_records():
         if labels and labels[0] == UNNAMED:
             continue
         owner = ".".join((*labels, base))
-        yield from (RRset(owner, rtype, options.ttl_s, rdata) for rtype, rdata in node.items() if rdata)
+        rdata_by_type = with_srv(node, targets, base)
+        yield from (RRset(owner, rtype, options.ttl_s, rdata) for rtype, rdata in rdata_by_type.items() if rdata)
 
 
 def _reverse(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator[RRset]:

@@ -6,7 +6,7 @@ other name is NXDOMAIN.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -18,27 +18,39 @@ from kdns.corefile.address import is_reverse
 from kdns.dns.names import Labels, labels_of, reverse_range, reversed_address, text_of
 from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dns.rdata import text_rdata
-from kdns.dns.rrset import RRset, Soa, Srv
+from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, ANY, CNAME, NS, PTR, SOA, SRV, TXT, A, address_type
 from kdns.plugins.sources.kubernetes import subjects
 from kdns.plugins.sources.kubernetes.dashed import undashed
 from kdns.plugins.sources.kubernetes.options import Options, PodMode
 from kdns.plugins.sources.kubernetes.reverse import is_above_an_address, is_shown, ptr_targets
-from kdns.plugins.sources.kubernetes.service import Node, ServiceTree, own_addresses, ready_targets, service_tree
+from kdns.plugins.sources.kubernetes.service import (
+    ADDRESSES,
+    Node,
+    ServiceNames,
+    SliceNames,
+    Target,
+    address_node,
+    addresses_of,
+    host_name,
+    own_addresses,
+    own_node,
+    with_srv,
+)
+from kdns.values import Value
 
 SCHEMA_VERSION: Final = text_rdata(b"1.1.0")
 SCHEMA_TTL_S: Final = 28800
 DNS_PORT: Final = 53
-MAX_TREES: Final = 256
+MAX_KEPT: Final = 256
 MAX_READ_SLICES: Final = 3
-"""The most EndpointSlices that are read for each query for a Service's addresses; with more, the tree is used."""
+"""The most EndpointSlices that are read for each query for a Service's addresses."""
+MAX_READ_ENDPOINTS: Final = 64
+"""The most endpoints of a Service that are read for each query; what is read of more is kept."""
 MIN_SRV_BYTES: Final = 2 + 10 + 6 + 1
 """The size of the shortest SRV record: a pointer to its owner, type to length, the numbers, and the root as target."""
 MAX_FIXED_LABELS: Final = 2
 """A name with more labels below its zone exists only if the cluster makes it so; `svc` or `pod` and a namespace."""
-FIXED: Final = frozenset((b"dns", b"dns-version", b"svc", b"pod"))
-"""The last labels in front of a zone below which names of so few labels may exist."""
-_ADDRESSES: Final = frozenset((A, AAAA))
 
 
 class Status(Enum):
@@ -66,15 +78,17 @@ class Result(NamedTuple):
     leaves_zones: bool = False
 
 
-class NameRecords(NamedTuple):
-    """A name's own records and the tree they came from; `node` is None for a name that does not exist.
+class NameRecords(Value, frozen=True):
+    """A name's own records; `node` is None for a name that does not exist.
 
-    `subject` is what the name depends on beside the namespaces, None for nothing.
+    `subjects` are what the name depends on beside the namespaces. `targets` are its SRV records, below the name of the
+    Service `key`.
     """
 
     node: Node | None
-    subject: Subject | None
-    tree: ServiceTree | None = None
+    subjects: tuple[Subject, ...] = ()
+    targets: Sequence[Target] = ()
+    key: Key = ("", "")
     ttl_s: int | None = None
 
 
@@ -87,14 +101,14 @@ class KubernetesZone(NamedTuple):
     is_reverse: bool
 
 
-NO_SUCH_NAME: Final = NameRecords(None, None)
+NO_SUCH_NAME: Final = NameRecords(None)
 
 
 class Zones:
     """The zones of one `kubernetes` directive over one cluster state.
 
-    Trees of recently asked Services are kept until they change, see `forget`; at most MAX_TREES. Of those that changed
-    as many are kept, for the parts that did not.
+    Names of Services with many endpoints are kept until they change, see `forget`; those of at most MAX_KEPT Services.
+    Of those that changed as many are kept, for the slices that did not.
     """
 
     def __init__(self, state: State, options: Options) -> None:
@@ -106,8 +120,8 @@ class Zones:
             (KubernetesZone(labels, len(labels), zone, is_reverse(zone)) for labels, zone in zones),
             key=lambda zone: -zone.depth,
         )
-        self._trees: dict[tuple[Subject, str], ServiceTree | None] = {}
-        self._old_trees: dict[tuple[Subject, str], ServiceTree | None] = {}
+        self._names: dict[tuple[Subject, str], ServiceNames] = {}
+        self._old_names: dict[tuple[Subject, str], ServiceNames] = {}
         self._above: dict[tuple[bytes, bytes], bool] = {}
         self._needs: set[type[Object]] = {Service, Namespace}
         if options.endpoints:
@@ -137,18 +151,16 @@ class Zones:
         return RRset(zone, SOA, min(self.options.ttl_s, 300), (soa,))
 
     def forget(self, touched: Collection[Subject]) -> None:
-        """Drops the trees of these subjects; called with every change."""
-        if subjects.NAMESPACES in touched:
-            self._trees.clear()
+        """Drops the names of these subjects; called with every change."""
         if subjects.NAMESPACES in touched or subjects.REVERSE in touched:
             self._above.clear()
-        if len(self._old_trees) >= MAX_TREES:
-            self._old_trees.clear()
+        if len(self._old_names) >= MAX_KEPT:
+            self._old_names.clear()
         for zone in self._zones:
             for subject in touched:
                 key = (subject, zone.name)
-                if key in self._trees:
-                    self._old_trees[key] = self._trees.pop(key)
+                if key in self._names:
+                    self._old_names[key] = self._names.pop(key)
 
     def lookup(self, labels: Labels, qtype: int) -> Result | None:
         """Returns the answer for a folded name and a type, with CNAMEs followed in these zones.
@@ -158,16 +170,15 @@ class Zones:
         zone = self.zone_of(labels)
         if zone is None:
             return None
-        records = self._find(labels, zone, qtype)
+        records = self.find(labels, zone, qtype)
         if records is None:
             return Result(Status.SERVFAIL, zone.name)
-        node, subject, _, _ = records
-        touched = () if subject is None else (subject,)
+        node, touched = records.node, records.subjects
         if node is None:
             return Result(Status.NXDOMAIN, zone.name, (), (), touched)
         if CNAME in node and qtype not in {CNAME, ANY}:
             return self._chased(labels, qtype, records, zone)
-        rrset = self._rrset(labels, qtype, records)
+        rrset = self._rrset(labels, qtype, records, zone)
         if rrset is None:
             return Result(Status.NODATA, zone.name, (), (), touched)
         return Result(Status.SUCCESS, zone.name, (rrset,), self._additional(rrset, records, zone), touched)
@@ -183,12 +194,11 @@ class Zones:
         seen = {labels}
         owner = text_of(labels)
         while True:
-            if records.subject is not None:
-                touched.append(records.subject)
+            touched += records.subjects
             node = records.node or {}
             if CNAME not in node:
                 status = Status.NODATA if records.node is not None else Status.NXDOMAIN
-                rrset = self._rrset(labels, qtype, records, owner)
+                rrset = self._rrset(labels, qtype, records, zone, owner)
                 if rrset is None:
                     return Result(status, zone.name, tuple(answer), (), tuple(touched))
                 additional = self._additional(rrset, records, zone)
@@ -206,14 +216,18 @@ class Zones:
             if inside is None:
                 return Result(Status.SUCCESS, zone.name, tuple(answer), (), tuple(touched), leaves_zones=True)
             zone = inside
-            following = self._find(labels, zone, qtype)
+            following = self.find(labels, zone, qtype)
             if following is None:
                 return Result(Status.SERVFAIL, zone.name)
             records = following
 
-    def _rrset(self, labels: Labels, qtype: int, records: NameRecords, owner: str = "") -> RRset | None:
+    def _rrset(
+        self, labels: Labels, qtype: int, records: NameRecords, zone: KubernetesZone, owner: str = ""
+    ) -> RRset | None:
         """Returns the node's records of this type; for ANY those of one type, any (RFC 8482 §4.1)."""
         node = records.node or {}
+        if records.targets:
+            node = with_srv(node, records.targets, self._base(records.key, zone.name))
         rtype = next((held for held, rdata in node.items() if rdata), qtype) if qtype == ANY else qtype
         rdata = node.get(rtype)
         if not rdata:
@@ -221,17 +235,17 @@ class Zones:
         ttl_s = self.options.ttl_s if records.ttl_s is None else records.ttl_s
         return RRset(owner or text_of(labels), rtype, ttl_s, rdata)
 
-    def _find(self, labels: Labels, zone: KubernetesZone, qtype: int) -> NameRecords | None:
+    def find(self, labels: Labels, zone: KubernetesZone, qtype: int) -> NameRecords | None:
         """Returns the records of one name in its zone, None while they cannot be known yet.
 
-        For A and AAAA the node need not hold more than addresses.
+        For A and AAAA they need not be more than addresses.
         """
-        relative = labels[: len(labels) - zone.depth][::-1]
-        if len(relative) <= MAX_FIXED_LABELS and (fixed := self._fixed(relative, zone)):
+        count = len(labels) - zone.depth
+        if count <= MAX_FIXED_LABELS and (fixed := self._fixed(labels[:count][::-1], zone)):
             return fixed
-        if not self.is_synced:
+        if not self._needs <= self.state.synced:
             return None
-        return self._reverse(labels) if zone.is_reverse else self._of_cluster(relative, zone, qtype)
+        return self._reverse(labels) if zone.is_reverse else self._of_cluster(labels[:count][::-1], zone, qtype)
 
     def _fixed(self, relative: Labels, zone: KubernetesZone) -> NameRecords | None:
         """Returns the names that exist independently of the cluster's objects."""
@@ -248,47 +262,56 @@ class Zones:
                 node, ttl_s = {TXT: (SCHEMA_VERSION,)}, SCHEMA_TTL_S
             case (b"svc" | b"pod",) if not zone.is_reverse:
                 node = {}
-        return NameRecords(node, subjects.APEX, ttl_s=ttl_s) if node is not None else None
+        return NameRecords(node, (subjects.APEX,), ttl_s=ttl_s) if node is not None else None
 
     def _of_cluster(self, relative: Labels, zone: KubernetesZone, qtype: int) -> NameRecords:
         """Returns the names of the cluster's objects, in a forward zone."""
-        if len(relative) > 1:
-            branch, namespace = relative[0], relative[1].decode("latin-1")
+        if len(relative) > MAX_FIXED_LABELS:
+            branch, namespace, name = relative[:3]
             if branch == b"svc":
-                if len(relative) == MAX_FIXED_LABELS:
-                    return NameRecords(self._namespace(namespace), None)
-                return self._service(namespace, relative[2].decode("latin-1"), relative[3:], zone.name, qtype)
-            if branch == b"pod":
-                if len(relative) == MAX_FIXED_LABELS and self.options.pods is not PodMode.DISABLED:
-                    return NameRecords(self._namespace(namespace), None)
-                if len(relative) == MAX_FIXED_LABELS + 1:
-                    return self.pod(namespace, relative[2].decode("latin-1"))
+                return self._service(
+                    namespace.decode("latin-1"), name.decode("latin-1"), relative[3:], zone.name, qtype
+                )
+            if branch == b"pod" and len(relative) == MAX_FIXED_LABELS + 1:
+                return self.pod(namespace.decode("latin-1"), name.decode("latin-1"))
+        elif len(relative) == MAX_FIXED_LABELS:
+            has_namespaces = relative[0] == b"svc" or (
+                relative[0] == b"pod" and self.options.pods is not PodMode.DISABLED
+            )
+            if has_namespaces:
+                return NameRecords(self._namespace(relative[1].decode("latin-1")))
         return NO_SUCH_NAME
 
     def _namespace(self, namespace: str) -> Node | None:
         return {} if is_shown(namespace, self.state, self.options) else None
 
     def _service(self, namespace: str, name: str, below: Labels, zone: str, qtype: int) -> NameRecords:
-        subject = subjects.of_service((namespace, name))
-        service, of_service = self._service_of((namespace, name), zone)
+        key = namespace, name
+        depends_on = (subjects.of_service(key),)
+        service, of_service = self._service_of(key, zone)
         if service is None or not is_shown(namespace, self.state, self.options):
-            return NameRecords(None, subject)
-        key = (subject, zone)
-        slices = of_service.get(service.key, {}).values()
-        if not below and qtype in _ADDRESSES and key not in self._trees and len(slices) <= MAX_READ_SLICES:
-            node = own_addresses(service, slices, self.options)
-            if node is not None:
-                return NameRecords(node, subject)
-        if key not in self._trees:
-            if len(self._trees) >= MAX_TREES:
-                self._trees.clear()
-                self._old_trees.clear()
-            self._trees[key] = service_tree(
-                service, slices, self._base(service.key, zone), self.options, self._old_trees.pop(key, None)
-            )
-        tree = self._trees[key]
-        node = tree.get(tuple(label.decode("latin-1") for label in below[::-1])) if tree else None
-        return NameRecords(node, subject, tree)
+            return NameRecords(None, depends_on)
+        slices = of_service.get(key, {}).values() if self.options.endpoints else ()
+        place = depends_on[0], zone
+        names = self._names.get(place)
+        if names is None:
+            if not below and qtype in ADDRESSES and len(slices) <= MAX_READ_SLICES:
+                return NameRecords(own_node(service, slices, self.options), depends_on)
+            names = ServiceNames(service, slices, self.options, self._old_names.pop(place, None))
+            if sum([len(endpoint_slice.endpoints or ()) for endpoint_slice in slices]) > MAX_READ_ENDPOINTS:
+                self._keep(place, names)
+        records = names.get(tuple([label.decode("latin-1") for label in below[::-1]]), qtype)
+        if records is None:
+            return NameRecords(None, depends_on)
+        node, targets = records
+        return NameRecords(node, depends_on, targets, key)
+
+    def _keep(self, place: tuple[Subject, str], names: ServiceNames) -> None:
+        if len(self._names) >= MAX_KEPT:
+            self._names.clear()
+            self._old_names.clear()
+        self._names[place] = names
+        names.is_kept = True
 
     def _base(self, key: Key, zone: str) -> str:
         namespace, name = key
@@ -309,15 +332,15 @@ class Zones:
             exists = False
         elif self.options.pods is PodMode.VERIFIED:
             exists = exists and any(key[0] == namespace for key in self.state.pods_by_ip[address])
-        return NameRecords({address_type(address): (address,)} if exists else None, subjects.of_pod(address))
+        return NameRecords({address_type(address): (address,)} if exists else None, (subjects.of_pod(address),))
 
     def _reverse(self, labels: Labels) -> NameRecords:
         address = reversed_address(labels)
         if address is not None:
             names = self._names_of(address)
-            return NameRecords({PTR: names} if names else None, subjects.of_address(address))
+            return NameRecords({PTR: names} if names else None, (subjects.of_address(address),))
         bounds = reverse_range(labels)
-        return NameRecords({} if bounds and self._is_above(bounds) else None, subjects.REVERSE)
+        return NameRecords({} if bounds and self._is_above(bounds) else None, (subjects.REVERSE,))
 
     def _names_of(self, address: bytes) -> tuple[str, ...]:
         return ptr_targets(address, self.state, self.options)
@@ -331,7 +354,7 @@ class Zones:
         The result is kept: each hidden address below the name is looked at.
         """
         if bounds not in self._above:
-            if len(self._above) >= MAX_TREES:
+            if len(self._above) >= MAX_KEPT:
                 self._above.clear()
             self._above[bounds] = self._has_names_between(*bounds)
         return self._above[bounds]
@@ -355,18 +378,17 @@ class Zones:
         found: dict[str, Node] = {}
         for service, endpoint_slice, address in self.own_services():
             base = self._base(service.key, self.options.primary_zone)
-            tree = service_tree(service, (endpoint_slice,), base, self.options)
-            if tree is None:
+            if own_node(service, (endpoint_slice,), self.options) is None:
                 continue
             if service.is_headless:
-                hosts = {
-                    target.host
-                    for target in ready_targets((endpoint_slice,), base, self.options)
-                    if target.address == address
+                by_host = SliceNames(endpoint_slice, self.options).by_host
+                found |= {
+                    host_name(host, base): address_node(address for _, address in hosts)
+                    for host, hosts in by_host.items()
+                    if (host, address) in hosts
                 }
-                found |= {host: tree.addresses(host) for host in hosts}
             else:
-                found[base] = tree.addresses(base)
+                found[base] = address_node(own_addresses(service))
         return found or {_below("ns.dns", zone): self._own_node()}
 
     def _name_server_node(self, zone: str) -> Node:
@@ -384,12 +406,19 @@ class Zones:
             return ()
         if len(rrset.rdata) > MAX_MESSAGE_BYTES // MIN_SRV_BYTES:
             return ()  # the answer is truncated: later records are not sent
-        servers = self.name_servers(zone.name) if rrset.rtype == NS else {}
-        extra: list[RRset] = []
-        for host in dict.fromkeys(r.target if isinstance(r, Srv) else str(r) for r in rrset.rdata):
-            node = servers[host] if servers else records.tree.addresses(host) if records.tree else {}
-            extra += [RRset(host, rtype, self.options.ttl_s, node[rtype]) for rtype in (A, AAAA) if node.get(rtype)]
-        return tuple(extra)
+        nodes: dict[str, Node] = {}
+        if rrset.rtype == NS:
+            nodes = self.name_servers(zone.name)
+        elif records.targets:
+            base = self._base(records.key, zone.name)
+            nodes = {host_name(host, base): node for host, node in addresses_of(records.targets).items()}
+        ttl_s = self.options.ttl_s
+        return tuple(
+            RRset(host, rtype, ttl_s, node[rtype])
+            for host, node in nodes.items()
+            for rtype in (A, AAAA)
+            if node.get(rtype)
+        )
 
 
 def may_serve_dns(service: Service) -> bool:
