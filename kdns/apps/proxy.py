@@ -16,7 +16,7 @@ from kdns.cluster.io.informer import FollowStats, follow
 from kdns.cluster.io.kubeconfig import server_url
 from kdns.cluster.objects import Node
 from kdns.cluster.source import NodeScope, Source
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.cluster.watch import Timing
 from kdns.errors import InputError, KdnsError
 from kdns.net import Address, parse_port, split_host_port
@@ -153,7 +153,7 @@ class NodeProxy:
             self._api_servers = servers
             sync_runner.inputs_changed()
 
-        def changed(changes: list[AnyChange]) -> None:
+        def changed(changes: list[Change]) -> None:
             self.log_missing()
             sync_runner.changed(changes)
 

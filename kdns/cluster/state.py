@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -29,35 +29,24 @@ from kdns.cluster.objects import (
 from kdns.cluster.packed import Same, packed_slice, slice_addresses
 from kdns.net import packed
 
-T = TypeVar("T", bound=Object)
-
 MAX_DELETED: Final = 1000
 """The most deleted Services that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class Change:
     """One object before and after; old is None for a new object, new is None for a deleted one."""
 
     key: Key
-    old: T | None
-    new: T | None
+    old: Object | None
+    new: Object | None
 
 
-AnyChange: TypeAlias = (
-    Change[Service]
-    | Change[EndpointSlice]
-    | Change[Pod]
-    | Change[Namespace]
-    | Change[Node]
-    | Change[ServiceCIDR]
-    | Change[ServiceImport]
-)
-OnChange: TypeAlias = Callable[[Sequence[AnyChange], float], None]
+OnChange: TypeAlias = Callable[[Sequence[Change], float], None]
 """Receives changes, and their time in Unix seconds, which never goes back."""
 
 
-def has_grown(change: AnyChange) -> bool:
+def has_grown(change: Change) -> bool:
     """Returns whether the new object takes more memory than the old one."""
     old, new = change.old, change.new
     return new is not None and (old is None or object_bytes(new) > object_bytes(old))
@@ -158,7 +147,7 @@ class State:
     _objects_bytes: int = 0
     _shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """The first of all equal values, by value. Beyond `MAX_SHARED`, all are forgotten."""
-    _by_kind: Mapping[type[Object], Mapping[Key, Object]] = field(init=False, repr=False, compare=False)
+    _by_kind: Mapping[type[Object], dict[Key, Any]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._by_kind = {
@@ -177,50 +166,47 @@ class State:
         indexes = self.services_by_ip, self.services_by_external_ip, self.slices_by_ip, self.pods_by_ip
         return self._objects_bytes + INDEXED_BYTES * sum(map(len, indexes))
 
-    def upsert(self, obj: Object) -> AnyChange | None:
+    def upsert(self, obj: Object) -> Change | None:
         """Stores a new or changed object; returns None if it equals the stored one."""
-        change: AnyChange | None
         match obj:
             case Service():
-                change = self._service(obj.key, self._with_shared_fields(obj))
+                return self._replace(Service, obj.key, self._with_shared_fields(obj))
             case EndpointSlice():
-                change = self._slice(obj.key, packed_slice(obj, self._same))
+                return self._replace(EndpointSlice, obj.key, packed_slice(obj, self._same))
             case Pod():
-                change = self._pod(obj.key, obj)
-            case Namespace():
-                change = _change(self.namespaces, obj.key, obj)
-            case Node():
-                change = _change(self.nodes, obj.key, obj)
-            case ServiceCIDR():
-                change = _change(self.service_cidrs, obj.key, obj)
-            case ServiceImport():
-                change = _change(self.service_imports, obj.key, obj)
-        return self._measured(change)
+                return self._replace(Pod, obj.key, obj)
+        return self._replace(type(obj), obj.key, obj)
 
-    def delete(self, kind: type[Object], key: Key) -> AnyChange | None:
+    def delete(self, kind: type[Object], key: Key) -> Change | None:
         """Deletes an object; None if it is not stored."""
-        return self._measured(self._delete(kind, key))
+        return self._replace(kind, key, None)
 
-    def _delete(self, kind: type[Object], key: Key) -> AnyChange | None:
-        if kind is Service:
-            return self._service(key, None)
-        if kind is EndpointSlice:
-            return self._slice(key, None)
-        if kind is Pod:
-            return self._pod(key, None)
-        if kind is ServiceCIDR:
-            return _change(self.service_cidrs, key, None)
-        if kind is ServiceImport:
-            return _change(self.service_imports, key, None)
-        return _change(self.namespaces, key, None) if kind is Namespace else _change(self.nodes, key, None)
+    def _replace(self, kind: type[Object], key: Key, new: Object | None) -> Change | None:
+        objects = self._by_kind[kind]
+        old = objects.get(key)
+        if old == new:  # an equal object is not replaced, so that a relist frees its decoded objects
+            return None
+        if new is None:
+            del objects[key]
+        else:
+            objects[key] = new
+        self._objects_bytes += (object_bytes(new) if new else 0) - (object_bytes(old) if old else 0)
+        self._index(key, old, new)
+        return Change(key, old, new)
 
-    def _measured(self, change: AnyChange | None) -> AnyChange | None:
-        if change:
-            self._objects_bytes += object_bytes(change.new) if change.new else 0
-            self._objects_bytes -= object_bytes(change.old) if change.old else 0
-        return change
+    def _index(self, key: Key, old: Any, new: Any) -> None:
+        match new or old:
+            case Service():
+                self.services_by_ip.move(key, *_addresses("virtual_ips", old, new))
+                self.services_by_external_ip.move(key, *_addresses("external_ips", old, new))
+            case Pod():
+                self.pods_by_ip.move(key, *_addresses("addresses", old, new))
+            case EndpointSlice():
+                _regroup(self.slices_by_service, "service_key", key, old, new)
+                _regroup(self.slices_by_import, "import_key", key, old, new)
+                self.slices_by_ip.move(key, slice_addresses(old), slice_addresses(new))
 
-    def retain(self, kind: type[Object], keys: Collection[Key]) -> list[AnyChange]:
+    def retain(self, kind: type[Object], keys: Collection[Key]) -> list[Change]:
         """Finishes a complete list of `kind`: delete every object whose key is not in the list."""
         gone = [key for key in self.objects(kind) if key not in keys]
         self.synced.add(kind)
@@ -256,60 +242,15 @@ class State:
         shared = dict(zip(SHARED_FIELDS, map(same, values, values), strict=True))
         return replace(service, spec=replace(service.spec, **shared))
 
-    def _service(self, key: Key, new: Service | None) -> Change[Service] | None:
-        old = _swap(self.services, key, new)
-        if old == new:
-            return None
-        versions = old, new
-        self.services_by_ip.move(key, *(map(packed, each.virtual_ips if each else ()) for each in versions))
-        self.services_by_external_ip.move(key, *(map(packed, each.external_ips if each else ()) for each in versions))
-        return Change(key, old, new)
 
-    def _slice(self, key: Key, new: EndpointSlice | None) -> Change[EndpointSlice] | None:
-        old = _swap(self.slices, key, new)
-        if old == new:
-            return None
-        for endpoint_slice, is_new in ((old, False), (new, True)):
-            if endpoint_slice:
-                _regroup(self.slices_by_service, endpoint_slice.service_key, key, endpoint_slice, is_new=is_new)
-                _regroup(self.slices_by_import, endpoint_slice.import_key, key, endpoint_slice, is_new=is_new)
-        self.slices_by_ip.move(key, slice_addresses(old), slice_addresses(new))
-        return Change(key, old, new)
-
-    def _pod(self, key: Key, new: Pod | None) -> Change[Pod] | None:
-        old = _swap(self.pods, key, new)
-        if old == new:
-            return None
-        self.pods_by_ip.move(key, *(map(packed, each.addresses if each else ()) for each in (old, new)))
-        return Change(key, old, new)
+def _addresses(field: str, *versions: Any) -> Iterator[Iterable[bytes]]:
+    return (map(packed, getattr(version, field)) if version else () for version in versions)
 
 
-def _regroup(
-    groups: dict[Key, dict[Key, EndpointSlice]],
-    group: Key | None,
-    key: Key,
-    endpoint_slice: EndpointSlice,
-    *,
-    is_new: bool,
-) -> None:
-    if group and is_new:
-        groups.setdefault(group, {})[key] = endpoint_slice
-    elif group:
-        siblings = groups[group]
-        del siblings[key]
-        if not siblings:
+def _regroup(groups: dict[Key, dict[Key, EndpointSlice]], field: str, key: Key, old: Any, new: Any) -> None:
+    if old and (group := getattr(old, field)):
+        del groups[group][key]
+        if not groups[group]:
             del groups[group]
-
-
-def _change(objects: dict[Key, T], key: Key, new: T | None) -> Change[T] | None:
-    old = _swap(objects, key, new)
-    return None if old == new else Change(key, old, new)
-
-
-def _swap(objects: dict[Key, T], key: Key, new: T | None) -> T | None:
-    old = objects.get(key)
-    if new is None:
-        objects.pop(key, None)
-    elif new != old:  # an equal object is not replaced, so that a relist frees its decoded objects
-        objects[key] = new
-    return old
+    if new and (group := getattr(new, field)):
+        groups.setdefault(group, {})[key] = new

@@ -22,7 +22,7 @@ import pytest
 
 from kdns.cluster.objects import EndpointSlice, Node, Object, Service
 from kdns.cluster.source import NodeScope
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.base_chains import JUMPS, Features
 from kdns.proxy.iptables.names import is_service_chain
@@ -165,7 +165,7 @@ class Proxy:
         )
         self.start()
 
-    def change(self, each: Case) -> AnyChange | None:
+    def change(self, each: Case) -> Change | None:
         """Apply an object as it is now; one that the selectors of list and watch leave out is not there."""
         kind, labels = KINDS.get(each["kind"]), each["metadata"].get("labels", {})
         if kind is None:

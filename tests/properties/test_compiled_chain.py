@@ -34,7 +34,7 @@ from kdns.cluster.objects import (
     SliceLabels,
     SliceMeta,
 )
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import AD, CD, RA, RD, Z
@@ -173,7 +173,7 @@ class World:
         if not is_compiled:
             self.server._routes = {}  # noqa: SLF001 - then every question is like one that is not plain
 
-    def change(self, change: AnyChange, now_s: float) -> None:
+    def change(self, change: Change, now_s: float) -> None:
         for plugin in self.setup.built:
             if isinstance(plugin, Kubernetes):
                 plugin.changed([change], now_s)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_plan import CONFIG, NODE, Write, api_servers, deletions, services, slices
 
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.net import FAMILIES, family_of
 from kdns.proxy.iptables.base_chains import JUMPS, Features
 from kdns.proxy.iptables.mode import IPTABLES
@@ -46,7 +46,7 @@ writes = st.lists(st.one_of(services, slices, api_servers, deletions), max_size=
 features = st.builds(Features, nfacct=st.booleans(), chains_per_section=st.sampled_from((0, 1, 5)))
 
 
-def write(state: State, some: list[Write]) -> list[AnyChange]:
+def write(state: State, some: list[Write]) -> list[Change]:
     made = [state.delete(*each) if isinstance(each, tuple) else state.upsert(each) for each in some]
     return [change for change in made if change]
 

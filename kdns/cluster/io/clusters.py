@@ -16,7 +16,7 @@ from kdns.cluster.io.snapshots import SnapshotKeeper
 from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.cluster.snapshot import identity
 from kdns.cluster.source import ClusterSpec, Source
-from kdns.cluster.state import AnyChange, OnChange, State
+from kdns.cluster.state import Change, OnChange, State
 from kdns.cluster.watch import RESOURCES
 from kdns.errors import InputError
 from kdns.runtime.metrics import Histogram
@@ -75,7 +75,7 @@ class Cluster:
         needed = [each for kind, each in self.stats.kinds.items() if not RESOURCES[kind].is_optional]
         return bool(needed) and all(each.connected for each in needed)
 
-    def changed(self, changes: list[AnyChange]) -> None:
+    def changed(self, changes: list[Change]) -> None:
         """Passes the changes to all listeners.
 
         A clock that went back makes each change a second later than the one before: SOA serials never go back.

@@ -33,7 +33,7 @@ from kdns.cluster.io import pager
 from kdns.cluster.io.outage import Outage
 from kdns.cluster.io.pager import EndlessListError, Getter, pages
 from kdns.cluster.objects import Key, Object
-from kdns.cluster.state import AnyChange, State, has_grown
+from kdns.cluster.state import Change, State, has_grown
 from kdns.cluster.watch import (
     DECODE_ERRORS,
     DecodeFailure,
@@ -52,7 +52,7 @@ from kdns.cluster.watch import (
 from kdns.errors import ApiServerError
 from kdns.runtime.tasks import time_slice
 
-OnChange: TypeAlias = Callable[[list[AnyChange]], None]
+OnChange: TypeAlias = Callable[[list[Change]], None]
 """Called with the changes of one list page or one batch of events, after all of them are in State.
 
 Called with an empty list when the first complete list of a kind changed nothing: State.synced has one more kind.
@@ -378,7 +378,7 @@ class Reflector:
 
     def _upsert(self, objects: Iterator[Object], listing: Listing) -> bool:
         """Stores listed objects for a slice of time, and hands over the changes; returns whether some may be left."""
-        changes: list[AnyChange] = []
+        changes: list[Change] = []
         is_over = time_slice()
         try:
             for obj in objects:
@@ -392,7 +392,7 @@ class Reflector:
             listing.changes += len(changes)
             self._hand_over(changes)
 
-    def _put(self, obj: Object, listing: Listing | None) -> AnyChange | None:
+    def _put(self, obj: Object, listing: Listing | None) -> Change | None:
         """Stores an object. One that does not fit is dropped from a list, whose end may make room, and ends a watch."""
         state, known = self.state, self.state.objects(self.resource.kind)
         if len(known) < pager.OBJECTS_MAX or obj.key in known:
@@ -457,7 +457,7 @@ class Reflector:
 
         Returns whether events may be left.
         """
-        changes: list[AnyChange] = []
+        changes: list[Change] = []
         last: Event | None = None
         is_left, is_over = False, time_slice()
         try:
@@ -486,7 +486,7 @@ class Reflector:
         self._listing = None
         self._end_list(listing, resource_version_of(bookmark.object))
 
-    def _store(self, event: Event, changes: list[AnyChange]) -> None:
+    def _store(self, event: Event, changes: list[Change]) -> None:
         listing = self._listing
         if listing:
             listing.objects += 1
@@ -528,7 +528,7 @@ class Reflector:
         status = decode_status(event.object)
         return ApiServerError(self.connection.server, status.message or status.reason, status.code or 500)
 
-    def _hand_over(self, changes: list[AnyChange]) -> None:
+    def _hand_over(self, changes: list[Change]) -> None:
         if changes:
             self.on_change(changes)
 

@@ -24,7 +24,7 @@ from kdns.cluster.objects import EndpointSlice, Object
 from kdns.cluster.packed import unpacked_slice
 from kdns.cluster.snapshot import BYTES_MAX, FORMAT, Header, SnapshotError, read, trailer
 from kdns.cluster.source import SnapshotFile
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.cluster.watch import RESOURCES
 from kdns.runtime.tasks import in_slices
 
@@ -62,7 +62,7 @@ class Followed(Protocol):
     def is_connected(self) -> bool:
         """Whether changes of all kinds arrive."""
 
-    def changed(self, changes: list[AnyChange]) -> None: ...
+    def changed(self, changes: list[Change]) -> None: ...
 
 
 class SnapshotKeeper:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kdns.cluster.objects import EndpointSlice, Key, Service
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.net import FAMILIES, Family, parse_unmapped_address
 from kdns.proxy.plan.claims import API_SERVICE, Claims
 from kdns.proxy.plan.config import NodeView, ProxyConfig
@@ -45,7 +45,7 @@ class Planner:
         self.plan = Plan(self._families["IPv4"].plan, self._families["IPv6"].plan)
         self.update(state.services)
 
-    def changed(self, changes: Iterable[AnyChange]) -> dict[Family, Difference]:
+    def changed(self, changes: Iterable[Change]) -> dict[Family, Difference]:
         """Updates by changes that the state has already taken."""
         return self.update(dict.fromkeys(key for change in changes for key in affected_services(change)))
 
@@ -65,7 +65,7 @@ class Planner:
         return family_planner.settle()
 
 
-def affected_services(change: AnyChange) -> Iterable[Key]:
+def affected_services(change: Change) -> Iterable[Key]:
     for obj in (change.old, change.new):
         if isinstance(obj, Service):
             yield obj.key

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from kdns.cluster.objects import Endpoint, EndpointSlice, Key, Object
-from kdns.cluster.state import AnyChange, Index, State
+from kdns.cluster.state import Change, Index, State
 
 
 class NoIndex(Index):
@@ -27,7 +27,7 @@ class ProxyState(State):
     services_by_ip: Index = field(default_factory=NoIndex)
     slices_by_ip: Index = field(default_factory=NoIndex)
 
-    def upsert(self, obj: Object) -> AnyChange | None:
+    def upsert(self, obj: Object) -> Change | None:
         """Store a new or changed object; None when it equals what is stored."""
         return State.upsert(self, _without_pods(obj) if isinstance(obj, EndpointSlice) else obj)
 

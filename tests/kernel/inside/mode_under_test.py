@@ -12,7 +12,7 @@ from small_cluster import CONFIG, NODE_VIEW, Case, Sent, sent
 from world import World
 
 from kdns.cluster.objects import EndpointSlice, Object, Service
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.net import FAMILIES
 from kdns.proxy.modes import MODES as SEMANTICS
 from kdns.proxy.plan.config import NodeView, ProxyConfig
@@ -52,7 +52,7 @@ class Node:
             self.planner = Planner(State(), self.view, self.config)
             await self.mode.sync_full(self.planner.plan)
         wanted = [each for some in objects for each in some]
-        changes: list[AnyChange | None] = []
+        changes: list[Change | None] = []
         for kind in (Service, EndpointSlice):
             changes += self.planner.state.retain(kind, [each.key for each in wanted if isinstance(each, kind)])
         await self._follow([*changes, *map(self.planner.state.upsert, wanted)])
@@ -62,7 +62,7 @@ class Node:
         assert self.planner
         await self._follow([self.planner.state.upsert(each) for some in objects for each in some])
 
-    async def _follow(self, changes: Iterable[AnyChange | None]) -> None:
+    async def _follow(self, changes: Iterable[Change | None]) -> None:
         assert self.planner
         differences = self.planner.changed([change for change in changes if change])
         await self.mode.sync_partial(self.planner.plan, differences)

@@ -12,7 +12,7 @@ from fake_api import TYPES, Cluster, FakeApi, RefusedError, endpoint_slice, expi
 from kdns.cluster.io.informer import FollowStats, follow
 from kdns.cluster.objects import EndpointSlice, Namespace, Pod, Service
 from kdns.cluster.source import Scope, Source
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.cluster.watch import Timing
 
 TIMING = Timing(page_objects=10, backoff_s=0.02, backoff_cap_s=0.1, healthy_s=0.05, report_s=0.05)
@@ -41,7 +41,7 @@ async def api(cluster: Cluster) -> AsyncIterator[FakeApi]:
 class Follower:
     state: State = field(default_factory=State)
     stats: FollowStats = field(default_factory=FollowStats)
-    batches: list[list[AnyChange]] = field(default_factory=list)
+    batches: list[list[Change]] = field(default_factory=list)
 
     @property
     def removed(self) -> list[str]:

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from kdns.cluster.io.outage import Outage
 from kdns.cluster.io.reflector import Reflector, WatchStats
 from kdns.cluster.objects import Key, Service
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.cluster.watch import RESOURCES, Timing
 from kdns.errors import ApiServerError
 
@@ -117,13 +117,13 @@ STEPS = st.one_of(
 
 
 async def _play(steps: list[tuple[str, str, int]], chunk_bytes: int, *, streams: bool) -> None:
-    cluster, state, batches = Cluster(), State(), list[list[AnyChange]]()
+    cluster, state, batches = Cluster(), State(), list[list[Change]]()
     deleted: set[Key] = set()
     for name in "abc":
         cluster.put("services", service(name, "10.0.0.1"))
     api = MemoryApi(cluster, chunk_bytes, streams=streams)
 
-    def on_change(changes: list[AnyChange]) -> None:
+    def on_change(changes: list[Change]) -> None:
         batches.append(changes)
         for change in changes:
             assert change.new is not None or change.key in deleted, f"{change.key} was lost"

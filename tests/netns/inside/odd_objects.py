@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from kdns.cluster.objects import EndpointSlice, Service
-from kdns.cluster.state import AnyChange
+from kdns.cluster.state import Change
 from kdns.proxy.plan.state import ProxyState
 
 Told: TypeAlias = dict[str, Any]
@@ -190,9 +190,9 @@ def endpoint_slice(random: Random) -> Told:
     }
 
 
-def written(random: Random, state: ProxyState, told: Sequence[Told]) -> list[AnyChange]:
+def written(random: Random, state: ProxyState, told: Sequence[Told]) -> list[Change]:
     """What writing these objects changes; of some it takes back what is there, of some only the type."""
-    changes: list[AnyChange | None] = []
+    changes: list[Change | None] = []
     for each in told:
         try:
             obj: Service | EndpointSlice = (

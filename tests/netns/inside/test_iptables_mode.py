@@ -16,7 +16,7 @@ import pytest
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.cluster.objects import Key, Object, Service
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES
 from kdns.netlink.xtables import Backend
@@ -74,7 +74,7 @@ def objects(*ends: str, count: int = 2, **spec: Any) -> list[Object]:
     ]
 
 
-def changed(known: State, some: list[Object]) -> list[AnyChange]:
+def changed(known: State, some: list[Object]) -> list[Change]:
     return [done for each in some if (done := known.upsert(each))]
 
 

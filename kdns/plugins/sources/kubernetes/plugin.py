@@ -10,7 +10,7 @@ from kdns.answers.chain import Request, Serve, Source
 from kdns.answers.response import Response, Reuse, Subject
 from kdns.cluster.objects import Pod
 from kdns.cluster.source import ClusterSpec
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.dns.names import Labels
 from kdns.dns.query import Query, extended_error
 from kdns.dns.types import OTHER_ERROR
@@ -52,7 +52,7 @@ class Kubernetes(ZoneAnswers):
         """Adds other zones that receive the changes of this cluster."""
         self._attached.append(answers)
 
-    def changed(self, changes: Sequence[AnyChange], changed_s: float) -> None:
+    def changed(self, changes: Sequence[Change], changed_s: float) -> None:
         """Drops the answers of changed subjects; the SOA serial becomes the time of the changes (Unix seconds).
 
         Before everything is listed only the zones' own names have answers that are kept. When a snapshot is served, or
@@ -125,7 +125,7 @@ class Kubernetes(ZoneAnswers):
         """See Transferer. No NOTIFY is sent: changes are too frequent."""
 
 
-def _is_visible(change: AnyChange) -> bool:
+def _is_visible(change: Change) -> bool:
     """Returns whether some answer may be another one: labels of a pod are metadata of its queries only."""
     old, new = change.old, change.new
     return not (isinstance(old, Pod) and isinstance(new, Pod) and old.addresses == new.addresses)
@@ -136,7 +136,7 @@ def _serial(changed_s: float) -> int:
 
 
 def build(config: KubernetesConfig, world: World) -> Kubernetes:
-    def changed(changes: Sequence[AnyChange], changed_s: float) -> None:
+    def changed(changes: Sequence[Change], changed_s: float) -> None:
         plugin.changed(changes, changed_s)
 
     spec = ClusterSpec(config.source, config.scope, config.snapshot)

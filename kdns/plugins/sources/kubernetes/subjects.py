@@ -20,7 +20,7 @@ from kdns.cluster.objects import (
     ServiceImport,
 )
 from kdns.cluster.packed import changed_addresses, slice_addresses
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.net import packed
 
 APEX: Final[Subject] = ("apex",)
@@ -47,7 +47,7 @@ def of_pod(address: bytes) -> Subject:
     return ("pod", address)
 
 
-def touched(change: AnyChange, state: State) -> Iterator[Subject]:
+def touched(change: Change, state: State) -> Iterator[Subject]:
     """Yields the subjects whose answers may differ after the change."""
     yield APEX
     old, new = change.old, change.new

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from kdns import logs
 from kdns.cluster.objects import EndpointSlice, Key, Node, Object, Service, ServiceCIDR
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.errors import ApplyError
 from kdns.net import Family
 from kdns.proxy.plan.config import NodeView, ProxyConfig
@@ -89,7 +89,7 @@ class SyncRunner:
     def is_ready(self) -> bool:
         return self._kinds <= self.state.synced and self._plan_inputs() is not None
 
-    def changed(self, changes: list[AnyChange]) -> None:
+    def changed(self, changes: list[Change]) -> None:
         for change in changes:
             self._pending |= dict.fromkeys(affected_services(change))
             self.stats.changed(change)

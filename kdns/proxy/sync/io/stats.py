@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from kdns.cluster.objects import EndpointSlice, Object, Service
-from kdns.cluster.state import AnyChange
+from kdns.cluster.state import Change
 from kdns.runtime.metrics import Histogram
 
 SYNC_BUCKETS_S: Final = tuple(0.001 * 2**k for k in range(15))
@@ -61,7 +61,7 @@ class SyncStats:
     def __post_init__(self) -> None:
         self._started_s = self.wall_s()
 
-    def changed(self, change: AnyChange) -> None:
+    def changed(self, change: Change) -> None:
         """Counts a change, and notes its trigger time unless that is before kdns started."""
         obj = change.new or change.old
         if isinstance(obj, Service):

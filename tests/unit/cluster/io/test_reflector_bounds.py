@@ -21,7 +21,7 @@ from kdns.cluster.io import pager
 from kdns.cluster.io.outage import Outage
 from kdns.cluster.io.reflector import Reflector, WatchStats
 from kdns.cluster.objects import Service
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.cluster.watch import RESOURCES, Timing
 from kdns.runtime import tasks
 
@@ -68,7 +68,7 @@ class Api:
 async def follow(
     api: Api,
     state: State,
-    changed: Callable[[list[AnyChange]], None],
+    changed: Callable[[list[Change]], None],
     rounds: int,
     stats: WatchStats | None = None,
 ) -> list[float]:
@@ -144,7 +144,7 @@ async def test_more_than_fits_is_dropped_until_it_fits(monkeypatch: pytest.Monke
     api = Api(iter([([large(each) for each in range(40)], ""), ([service(each) for each in range(60)], "")]), [b""])
     state, stats, kept = State(), WatchStats(), list[int]()
 
-    def changed(_: list[AnyChange]) -> None:
+    def changed(_: list[Change]) -> None:
         kept.append(state.memory_bytes)
 
     with capture_logs() as logs:
@@ -187,7 +187,7 @@ async def test_objects_and_events_are_applied_in_slices(monkeypatch: pytest.Monk
             turns += 1
             await asyncio.sleep(0)
 
-    def changed(changes: list[AnyChange]) -> None:
+    def changed(changes: list[Change]) -> None:
         if changes:
             seen.append((turns, [change.key[1] for change in changes]))
 

@@ -13,7 +13,7 @@ from fake_api import refuse_initial_events
 from kdns.cluster.io.outage import Outage
 from kdns.cluster.io.reflector import Reflector, WatchStats
 from kdns.cluster.objects import Namespace, Object, Service
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.cluster.watch import RESOURCES, Resource, Timing
 from kdns.errors import ApiServerError
 
@@ -74,7 +74,7 @@ async def test_what_is_left_after_these_lists(lists: list[str], left: str, waits
     api = Lists([listed(ALL)] + [listed("", each) if each.endswith("List") else listed(each) for each in lists])
     state, removed, waited_s = State(), list[str](), list[float]()
 
-    def changed(changes: list[AnyChange]) -> None:
+    def changed(changes: list[Change]) -> None:
         removed.extend(change.key[1] for change in changes if change.new is None)
 
     async def sleep(wait_s: float) -> None:
@@ -138,7 +138,7 @@ async def test_the_first_answer_ends_the_backoff_of_all_kinds(status: int) -> No
                 all_wait.set()
             await (may_ask if resource.kind is Namespace else asyncio.Event()).wait()
 
-        def changed(_: list[AnyChange]) -> None:
+        def changed(_: list[Change]) -> None:
             if kinds <= state.synced:
                 synced.set()
 

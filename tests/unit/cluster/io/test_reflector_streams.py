@@ -15,7 +15,7 @@ from kdns.cluster.io import pager
 from kdns.cluster.io.outage import Outage
 from kdns.cluster.io.reflector import Reflector, WatchStats
 from kdns.cluster.objects import Service
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 from kdns.cluster.watch import RESOURCES, Timing
 from kdns.errors import ApiServerError
 
@@ -94,7 +94,7 @@ class Run:
         return "".join(sorted(name for _, name in self.state.services))
 
     async def follow(self, api: Api, timing: Timing | None = None) -> None:
-        def changed(changes: list[AnyChange]) -> None:
+        def changed(changes: list[Change]) -> None:
             self.removed.extend(change.key[1] for change in changes if change.new is None)
 
         async def sleep(_: float) -> None:

@@ -19,7 +19,7 @@ from kdns.cluster.io.snapshots import SnapshotKeeper
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
 from kdns.cluster.snapshot import SnapshotError, read
 from kdns.cluster.source import SnapshotFile
-from kdns.cluster.state import AnyChange, State
+from kdns.cluster.state import Change, State
 
 KINDS: tuple[type[Object], ...] = (Namespace, Service, EndpointSlice, Pod)
 
@@ -39,7 +39,7 @@ class Followed:
     def is_synced(self) -> bool:
         return self.state.synced >= set(self.kinds)
 
-    def changed(self, changes: list[AnyChange]) -> None:
+    def changed(self, changes: list[Change]) -> None:
         assert not changes
         self.calls += 1
         self.noticed.set()

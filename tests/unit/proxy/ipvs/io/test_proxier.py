@@ -14,7 +14,7 @@ from kernel_of_test import KernelOfTest, ProgramsOfTest, replace_kernel
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.cluster.objects import EndpointSlice, Object, Service
-from kdns.cluster.state import AnyChange
+from kdns.cluster.state import Change
 from kdns.errors import ApplyError
 from kdns.net import parse_network
 from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServerKey
@@ -62,7 +62,7 @@ class Rig:
         slices = [held.delete(EndpointSlice, ("shop", f"s{number}-ipv{which}")) for which in "46"]
         await self._follow([held.delete(Service, ("shop", f"s{number}")), *slices])
 
-    async def _follow(self, changes: Iterable[AnyChange | None]) -> None:
+    async def _follow(self, changes: Iterable[Change | None]) -> None:
         differences = self.planner.changed([each for each in changes if each])
         await self.proxier.sync_partial(self.planner.plan, differences)
 
