@@ -10,7 +10,7 @@ from struct import pack, unpack_from
 from types import MappingProxyType
 from typing import Final
 
-from kdns.dns.names import POINTER, Labels, encode_name, labels_of, skip_name, text_of
+from kdns.dns.names import MAX_LABEL_BYTES, MAX_NAME_BYTES, POINTER, Labels, encode_name, labels_of, skip_name, text_of
 from kdns.dns.rrset import Mx, Rdata, Soa, Srv
 from kdns.dns.types import AAAA, CNAME, DNAME, HTTPS, MX, NAPTR, NS, NSEC, PTR, RRSIG, SOA, SRV, SVCB, A
 
@@ -36,80 +36,72 @@ _NOTHING_BEHIND: Final = ONLY_A_NAME | {SRV, MX, SOA}
 ADDRESS_BYTES: Final = MappingProxyType({A: 4, AAAA: 16})
 MAX_POINTERS: Final = 127
 """The most pointers in one name: a name has at most 127 labels."""
+_WRONG_POINTER: Final = "its pointers lead forward, or are too many"
 
 
 def name_at(packet: bytes, position: int) -> tuple[Labels, int]:
     """Of a name that may be compressed. Pointers lead backwards only (RFC 1035 §4.1.4); ValueError otherwise."""
-    labels: list[bytes] = []
-    end = size = pointers = 0
-    limit = position
-    try:
-        while length := packet[position]:
-            if length >= 0xC0:
-                end = end or position + 2
-                position = (length << 8 | packet[position + 1]) - POINTER
-                pointers += 1
-                if position >= limit or pointers > MAX_POINTERS:
-                    raise ValueError("a pointer leads forward, or to too many others")
-                limit = position
-                continue
-            if length > 63:
-                raise ValueError("a label of an unknown kind")
-            size += length + 1
-            if size >= 255 or position + length >= len(packet):
-                raise ValueError("the name is too long or runs out of the packet")
-            labels.append(packet[position + 1 : position + 1 + length])
-            position += 1 + length
-    except IndexError:
-        raise ValueError("the name runs out of the packet") from None
-    return tuple(labels), end or position + 1
+    labels, end, target = _labels_at(packet, position)
+    pointers = 0
+    while target >= 0:
+        pointers += 1
+        if target >= position or pointers > MAX_POINTERS:
+            raise ValueError(_WRONG_POINTER)
+        position = target
+        others, _, target = _labels_at(packet, position)
+        labels += others
+    _check_size(labels)
+    return labels, end
 
 
 class NamesAt:
-    """The names of a message in lower case; each label is read once, though 5,000 names may end in the same 126."""
+    """The names of a message in lower case; what many names end in is read once: 5,000 may share 126 labels."""
 
     __slots__ = ("_names", "_wire")
 
     def __init__(self, wire: bytes) -> None:
         self._wire = wire
-        self._names: dict[int, tuple[int, Labels, int]] = {}
-        """Position → the size of the name there without the root, its labels, and the target of its pointer."""
+        self._names: dict[int, Labels] = {}
 
     def at(self, position: int) -> Labels:
         """Returns the name at a position; ValueError for anything else, as in `name_at`."""
-        wire, names = self._wire, self._names
-        passed: list[tuple[int, bytes]] = []
-        limit = position
-        try:
-            while (found := names.get(position)) is None and (length := wire[position]):
-                if len(passed) >= 2 * MAX_POINTERS:
-                    raise ValueError("a name of too many pointers or labels")
-                if length >= 0xC0:
-                    passed.append((position, b""))
-                    target = (length << 8 | wire[position + 1]) - POINTER
-                    if target >= limit:
-                        raise ValueError("a pointer leads forward")
-                    position = limit = target
-                    continue
-                if length > 63:
-                    raise ValueError("a label of an unknown kind")
-                passed.append((position, wire[position + 1 : position + 1 + length].lower()))
-                position += 1 + length
-        except IndexError:
-            raise ValueError("the name runs out of the message") from None
-        size, labels, pointed = found or (0, (), -1)
-        if pointed >= limit:  # a pointer has to lead to a position before its name
-            raise ValueError("a pointer leads forward")
-        for start, label in reversed(passed):
-            if label:
-                size += 1 + len(label)
-                labels = (label, *labels)
-            else:
-                pointed = (wire[start] << 8 | wire[start + 1]) - POINTER
-            names[start] = size, labels, pointed
-        if size >= 255:
-            raise ValueError("the name is too long")
-        return labels
+        passed: list[tuple[int, Labels]] = []
+        while (name := self._names.get(position)) is None:
+            labels, _, target = _labels_at(self._wire, position)
+            passed.append((position, tuple(map(bytes.lower, labels))))
+            if target < 0:
+                name = ()
+                break
+            if target >= position or len(passed) > MAX_POINTERS:
+                raise ValueError(_WRONG_POINTER)
+            position = target
+        for start, labels in reversed(passed):
+            name = self._names[start] = labels + name
+        _check_size(name)
+        return name
+
+
+def _labels_at(packet: bytes, start: int) -> tuple[Labels, int, int]:
+    """The labels up to a pointer or the root, the position behind, and the target of the pointer, -1 for the root."""
+    labels: list[bytes] = []
+    position = start
+    try:
+        while length := packet[position]:
+            if length >= 0xC0:
+                return tuple(labels), position + 2, (length << 8 | packet[position + 1]) - POINTER
+            after = position + 1 + length
+            if length > MAX_LABEL_BYTES or after > len(packet) or after - start >= MAX_NAME_BYTES:
+                raise ValueError("a label of an unknown kind, or a name that is too long or runs out of the packet")
+            labels.append(packet[position + 1 : after])
+            position = after
+    except IndexError:
+        raise ValueError("the name runs out of the packet") from None
+    return tuple(labels), position + 1, -1
+
+
+def _check_size(labels: Labels) -> None:
+    if sum(map(len, labels)) + len(labels) >= MAX_NAME_BYTES:
+        raise ValueError("the name is too long")
 
 
 def expanded(rtype: int, packet: bytes, start: int, end: int) -> bytes:

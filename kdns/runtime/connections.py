@@ -133,8 +133,6 @@ class Connections:
         self._entries: dict[Hashable, _Entry] = {}
         self._idle: dict[str | bytes, dict[Hashable, None]] = {}
         """By client, those that are idle the longest first."""
-        self._holders: dict[int, dict[str | bytes, None]] = {}
-        """By the number of idle connections, the clients that have so many."""
         self._full = logs.RareWarning(__name__, "too many connections: idle ones are closed", of=name or kind.value)
 
     def __len__(self) -> int:
@@ -178,34 +176,22 @@ class Connections:
             self._leave(connection, entry.client)
 
     def _evict(self) -> bool:
-        if not self._holders:
+        if not self._idle:
             return False
-        client = next(iter(self._holders[max(self._holders)]))
-        connection = next(iter(self._idle[client]))
+        connection = next(iter(max(self._idle.values(), key=len)))
         abort = self._entries[connection].abort
         self.remove(connection)
         abort()
         return True
 
     def _join(self, connection: Hashable, client: str | bytes) -> None:
-        idle = self._idle.setdefault(client, {})
-        self._count(client, len(idle), len(idle) + 1)
-        idle[connection] = None
+        self._idle.setdefault(client, {})[connection] = None
 
     def _leave(self, connection: Hashable, client: str | bytes) -> None:
         idle = self._idle[client]
-        self._count(client, len(idle), len(idle) - 1)
         del idle[connection]
         if not idle:
             del self._idle[client]
-
-    def _count(self, client: str | bytes, before: int, after: int) -> None:
-        if before:
-            del self._holders[before][client]
-            if not self._holders[before]:
-                del self._holders[before]
-        if after:
-            self._holders.setdefault(after, {})[client] = None
 
 
 class PartOfConnections(Connections):

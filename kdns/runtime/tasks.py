@@ -162,36 +162,3 @@ class LightTask(ABC, Generic[T]):
         coroutine, self._coroutine = self._coroutine, None
         if coroutine is not None:
             coroutine.close()
-
-
-class _Timed(LightTask[T]):
-    __slots__ = ("_future",)
-
-    def __init__(self, coroutine: Coroutine[Any, Any, T], future: asyncio.Future[T]) -> None:
-        super().__init__(coroutine)
-        self._future = future
-
-    def finished(self, result: T) -> None:
-        if not self._future.done():
-            self._future.set_result(result)
-
-    def failed(self, error: BaseException) -> None:
-        if not self._future.done():
-            self._future.set_exception(error)
-
-    def expire(self) -> None:
-        self.failed(TimeoutError())
-
-
-async def with_timeout(timeout_s: float, work: Coroutine[Any, Any, T]) -> T:
-    """Raises TimeoutError when the time is over; needs no task, unlike asyncio.timeout."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-    timed = _Timed(work, future)
-    timer = loop.call_later(timeout_s, timed.expire)
-    try:
-        timed.step()
-        return await future
-    finally:
-        timer.cancel()
-        timed.cancel()

@@ -30,7 +30,7 @@ from kdns.runtime.files.folders import files_below
 from kdns.runtime.files.watched import WatchedFile
 from kdns.runtime.metrics import Counters, Histograms, Metric
 from kdns.runtime.process import gc_paused
-from kdns.runtime.tasks import in_daemon_thread, observed, with_timeout
+from kdns.runtime.tasks import in_daemon_thread, observed
 from kdns.serverblocks.config import WILDCARD, ServerConfig
 from kdns.serverblocks.directive import FrameSpec, Level, Sample, UnreadableFileError
 from kdns.tally import Tally
@@ -223,8 +223,16 @@ class BlockWorld:
     def future(self) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().create_future()
 
-    def with_timeout(self, timeout_s: float, reply: Awaitable[Reply]) -> Awaitable[Reply]:
-        return with_timeout(timeout_s, awaited(reply))
+    async def with_timeout(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
+        """A query runs without a task, and asyncio.timeout needs one."""
+        task = asyncio.ensure_future(awaited(reply))
+        try:
+            await asyncio.wait((task,), timeout=timeout_s)
+            if not task.done():
+                raise TimeoutError
+            return task.result()
+        finally:
+            task.cancel()
 
     # files
 

@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from kdns.dns.query import Query
-from kdns.fair_queue import FairShares
 from kdns.runtime.connections import ConnectionKind, maximum
 from kdns.runtime.os_errors import os_reason
 from kdns.runtime.poller import Poller
@@ -21,12 +20,13 @@ from kdns.upstream.io.entropy import Entropy
 from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 MAX_EXCHANGES: Final = 4096
-"""The most exchanges of all upstreams together; the next one fails at once. One client has half of them at most."""
+"""The most exchanges of all upstreams together; the next one fails at once.
+
+The shares of clients are those of pending queries (kdns.runtime.client_memory).
+"""
 TICK_S: Final = 0.025
 """The longest delay of an expired exchange. One timer checks all deadlines: a timer for each query would cost more than
 its system calls."""
-
-Ignored: TypeAlias = Counter[str]
 
 
 class Holder(Protocol):
@@ -133,7 +133,7 @@ class Counts:
 
     opened: int = 0
     reused: int = 0
-    ignored: Ignored = field(default_factory=Counter)
+    ignored: Counter[str] = field(default_factory=Counter)
 
 
 class Exchanges:
@@ -148,18 +148,16 @@ class Exchanges:
         self.descriptors = 0
         self.rejected = 0
         self._under_way: set[Pending] = set()
-        self._shares = FairShares(max_exchanges)
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._under_way)
 
     def begin(self, timeout_s: float, question: bytes, client: str, deadline_s: float | None = None) -> Pending:
-        """Raises UpstreamError if the client has no place left. `deadline_s` is that of a continued exchange."""
-        if not self._shares.take(client):
+        """Raises UpstreamError if no place is left. `deadline_s` is that of a continued exchange."""
+        if len(self._under_way) >= self.max_exchanges:
             self.rejected += 1
-            limit = f"all clients together may have {self.max_exchanges}"
-            raise UpstreamError(f"too many queries of one client wait for upstreams; {limit}")
+            raise UpstreamError(f"too many queries wait for upstreams; expected at most {self.max_exchanges}")
         if deadline_s is None:
             deadline_s = self.loop.time() + timeout_s
         pending = Pending(self, timeout_s, deadline_s, question, client)
@@ -169,9 +167,7 @@ class Exchanges:
         return pending
 
     def end(self, pending: Pending) -> None:
-        if pending in self._under_way:
-            self._under_way.discard(pending)
-            self._shares.give_back(pending.client)
+        self._under_way.discard(pending)
         if pending.holder is not None:
             pending.holder.drop(pending)
 
