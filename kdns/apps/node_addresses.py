@@ -56,4 +56,4 @@ async def _write(source: Source, name: str, addresses: tuple[Address, ...]) -> N
     rows = [{"type": "InternalIP", "address": str(address)} for address in addresses]
     status = {"addresses": [*rows, {"type": "Hostname", "address": name}]}
     async with Connection(source, RestStats(), Timing()) as api:
-        await api.merge_patch(f"/api/v1/nodes/{name}/status", {"status": status})
+        await api.call("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})

@@ -45,7 +45,7 @@ async def _services_from_server(source: ObjectSource, namespace: str) -> list[Se
         master_namespace, master_name = MASTER_SERVICE
         if namespace != master_namespace:
             try:
-                body = await connection.get(f"{resource.path_in(master_namespace)}/{master_name}", {})
+                body = await connection.call("GET", f"{resource.path_in(master_namespace)}/{master_name}")
                 check_object(resource, body)
                 services.append(msgspec.json.decode(body, type=Service))
             except msgspec.DecodeError as error:
@@ -59,7 +59,7 @@ async def _services_from_server(source: ObjectSource, namespace: str) -> list[Se
 async def _check_namespace(connection: Connection, name: str) -> None:
     """Raises InputError for a namespace that does not exist; one that may not be read passes."""
     try:
-        await connection.get(f"/api/v1/namespaces/{name}", {})
+        await connection.call("GET", f"/api/v1/namespaces/{name}")
     except ApiServerError as error:
         if error.status == 404:
             raise InputError(f"--namespace {name}: {connection.server} has no such namespace") from error

@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -100,23 +100,10 @@ class Connection:
         """The API server's URL, or the kubeconfig while the URL is unknown."""
         return self._session.configuration.host if self._session else self._source.kubeconfig
 
-    async def get(self, path: str, params: Mapping[str, str]) -> bytes:
-        """Returns the body of a successful response."""
-        timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
+    async def call(self, method: str, path: str, body: object = None) -> bytes:
+        """Returns the body of a successful response; POST sends an object as JSON, PATCH a merge patch (RFC 7386)."""
         async with self._slots:
-            return await self._read(await self._send(path, params, timeouts))
-
-    async def post(self, path: str, body: object) -> bytes:
-        """Returns the body of a successful response to a create of this object, sent as JSON."""
-        timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
-        async with self._slots:
-            return await self._read(await self._send(path, {}, timeouts, body, "POST"))
-
-    async def merge_patch(self, path: str, patch: object) -> bytes:
-        """Returns the body of a successful response to a JSON merge patch (RFC 7386)."""
-        timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
-        async with self._slots:
-            return await self._read(await self._send(path, {}, timeouts, patch, "PATCH"))
+            return await self._read(await self._send(method, path, {}, self._timing.reply_s, body))
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         try:
@@ -129,49 +116,34 @@ class Connection:
         finally:
             response.release()  # one that was not read to its end is closed
 
-    async def chunks(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """Yields the body of a successful response as it arrives."""
-        timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.reply_s)
-        async with self._slots:
-            response = await self._send(path, params, timeouts)
-            try:
-                async for chunk in response.content.iter_any():
-                    yield chunk
-            except (aiohttp.ClientError, OSError) as error:
-                raise ApiServerError(self.server, _reason(error)) from error
-            finally:
-                response.release()  # one that was not read to its end is closed
-
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Opens a stream: the chunks of a successful response without an end; entered when its headers have arrived.
+        """Opens the chunks of a successful response, as they arrive; entered when its headers have arrived.
 
-        A stream that is silent for Timing.idle_s raises ApiServerError; one that the server ends just ends.
+        A watch is no concurrent request, and may be silent for Timing.idle_s; one that the server ends just ends.
         """
-        timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=self._timing.idle_s)
-        response = await self._send(path, params, timeouts)
-        try:
-            yield self._chunks(response)
-        finally:
-            response.close()
+        is_watch = "watch" in params
+        silence_s = self._timing.idle_s if is_watch else self._timing.reply_s
+        async with nullcontext() if is_watch else self._slots:
+            response = await self._send("GET", path, params, silence_s)
+            try:
+                yield self._chunks(response, silence_s)
+            finally:
+                response.close()
 
-    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    async def _chunks(self, response: aiohttp.ClientResponse, silence_s: float) -> AsyncIterator[bytes]:
         try:
             async for chunk in response.content.iter_any():
                 yield chunk
         except TimeoutError as error:
-            raise ApiServerError(self.server, f"silent for {self._timing.idle_s:g} s") from error
+            raise ApiServerError(self.server, f"silent for {silence_s:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise ApiServerError(self.server, _reason(error)) from error
 
     async def _send(
-        self,
-        path: str,
-        params: Mapping[str, str],
-        timeouts: aiohttp.ClientTimeout,
-        body: object = None,
-        method: str = "GET",
+        self, method: str, path: str, params: Mapping[str, str], silence_s: float, body: object = None
     ) -> aiohttp.ClientResponse:
+        timeouts = aiohttp.ClientTimeout(connect=self._timing.connect_s, sock_read=silence_s)
         try:
             session, login = await self._logged_in()
             try:

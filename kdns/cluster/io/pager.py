@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Protocol
 
 from kdns.cluster.objects import Object
@@ -21,7 +21,9 @@ As many small Services and their answers take 320 MiB: a Pod with the limit of d
 
 
 class EndlessListError(ApiServerError):
-    """A list with more objects or pages than any cluster has."""
+    """A list with more objects or pages than any cluster has; the next one is made `after_s` later."""
+
+    cause, after_s = "endless", 30.0
 
     def __init__(self, server: str, path: str, bound: str) -> None:
         super().__init__(
@@ -31,18 +33,18 @@ class EndlessListError(ApiServerError):
         )
 
 
-class Getter(Protocol):
+class Api(Protocol):
     """A connection that reads: kdns.cluster.io.connection.Connection."""
 
     @property
     def server(self) -> str: ...
 
-    def chunks(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """Yields the body of a successful response as it arrives; ApiServerError otherwise."""
+    def stream(self, path: str, params: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Opens the chunks of a successful response; ApiServerError otherwise."""
 
 
 async def pages(
-    connection: Getter, resource: Resource, params: Mapping[str, str], page_objects: int, *, namespace: str = ""
+    connection: Api, resource: Resource, params: Mapping[str, str], page_objects: int, *, namespace: str = ""
 ) -> AsyncGenerator[ListPage, None]:
     """Yields the pages of a list, in parts as they arrive. `page_objects` 0: one page.
 
@@ -69,10 +71,10 @@ async def pages(
 
 
 async def _parts(
-    connection: Getter, resource: Resource, path: str, query: Mapping[str, str]
+    connection: Api, resource: Resource, path: str, query: Mapping[str, str]
 ) -> AsyncGenerator[ListPage, None]:
     decoder = ListDecoder(resource)
-    async with aclosing(connection.chunks(path, query)) as chunks:
+    async with connection.stream(path, query) as chunks:
         async for chunk in chunks:
             part = decoder.feed(chunk)
             if part.objects or part.failures:
@@ -81,7 +83,7 @@ async def _parts(
 
 
 async def list_objects(
-    connection: Getter, resource: Resource, on_failure: Callable[[DecodeFailure], None], *, namespace: str = ""
+    connection: Api, resource: Resource, on_failure: Callable[[DecodeFailure], None], *, namespace: str = ""
 ) -> list[Object]:
     """Returns all objects of a kind, for programs that list once.
 

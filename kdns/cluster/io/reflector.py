@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -31,7 +31,7 @@ from kdns import logs
 from kdns.cluster import memory
 from kdns.cluster.io import pager
 from kdns.cluster.io.outage import Outage
-from kdns.cluster.io.pager import EndlessListError, Getter, pages
+from kdns.cluster.io.pager import Api, EndlessListError, pages
 from kdns.cluster.objects import Key, Object
 from kdns.cluster.state import Change, State, has_grown
 from kdns.cluster.watch import (
@@ -70,13 +70,6 @@ ABSENT = (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN)
 log = logs.get("kdns.reflector")
 
 
-class ListerWatcher(Getter, Protocol):
-    """The methods of kdns.cluster.io.connection.Connection that a reflector needs."""
-
-    def stream(self, path: str, params: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Returns the chunks of a successful response; ApiServerError otherwise."""
-
-
 @dataclass(slots=True)
 class WatchStats:
     """Counters of one kind. Times are of the reflector's clock; None before the first event.
@@ -87,13 +80,10 @@ class WatchStats:
     connected: bool = False
     resource_version: str = ""
     lists: int = 0
-    watches: int = 0
     events: int = 0
-    undecodable: int = 0
     dropped: int = 0  # by the last list, or by a watch that ended with it: no more objects are kept
     errors: Counter[str] = field(default_factory=Counter)  # by HTTP status, or "connection", "malformed", "internal"
     relists: Counter[str] = field(default_factory=Counter)  # by cause
-    last_event_s: float | None = None
     last_contact_s: float | None = None
 
 
@@ -124,15 +114,13 @@ class RelistError(Exception):
         super().__init__(reason)
 
 
-class FullError(Exception):
+def full(dropped: int) -> RelistError:
     """Objects were dropped, since no more are kept."""
-
-    def __init__(self, dropped: int) -> None:
-        self.dropped = dropped
-        super().__init__(
-            f"{dropped} dropped: kdns keeps at most {pager.OBJECTS_MAX} objects of a kind, and "
-            f"{memory.STATE_MAX_BYTES >> 20} MiB of all kinds. Look for namespaces with very many or very large objects"
-        )
+    reason = (
+        f"{dropped} dropped: kdns keeps at most {pager.OBJECTS_MAX} objects of a kind, and "
+        f"{memory.STATE_MAX_BYTES >> 20} MiB of all kinds. Look for namespaces with very many or very large objects"
+    )
+    return RelistError("full", reason, EndlessListError.after_s)
 
 
 class UnsupportedError(Exception):
@@ -144,7 +132,7 @@ class Reflector:
     """List-and-watch of one kind of one API server; `run` until cancelled."""
 
     resource: Resource
-    connection: ListerWatcher
+    connection: Api
     state: State
     on_change: OnChange
     stats: WatchStats
@@ -194,7 +182,7 @@ class Reflector:
                 await self._list()
             began_s = self.now_s()
             await self._watch()
-        except RelistError as error:
+        except (RelistError, EndlessListError) as error:
             self._relist(error.cause)
             self.stats.errors[error.cause] += 1
             after_s = error.after_s
@@ -203,17 +191,6 @@ class Reflector:
             self._relist("malformed")
             self.stats.errors["malformed"] += 1
             log.warning("api server response malformed", kind=self.resource.plural, reason=str(error))
-        except EndlessListError as error:
-            self._relist("endless")
-            self.stats.errors["endless"] += 1
-            after_s = self.timing.backoff_cap_s
-            log.warning("new list needed", kind=self.resource.plural, cause="endless", reason=error.reason)
-        except FullError as error:
-            self._relist("full")
-            self.stats.errors["full"] += 1
-            self.stats.dropped = error.dropped
-            after_s = self.timing.backoff_cap_s
-            log.warning("new list needed", kind=self.resource.plural, cause="full", reason=str(error))
         except ApiServerError as error:
             free_failures = self._failed(error)
             after_s = min(error.retry_after_s, self.timing.retry_after_cap_s)
@@ -346,9 +323,9 @@ class Reflector:
             changes=listing.changes + len(gone),
             took_s=round(self._listed_s - listing.began_s, 3),
         )
-        self.stats.dropped = 0
+        self.stats.dropped = listing.dropped
         if listing.dropped:
-            raise FullError(listing.dropped)
+            raise full(listing.dropped)
 
     def _doubt(self, before: Collection[Key], listed: Collection[Key]) -> None:
         """Raises RelistError for a list without most of the stored objects, unless the previous list lacked most as
@@ -404,7 +381,8 @@ class Reflector:
             else:
                 state.delete(self.resource.kind, obj.key)
         if listing is None:
-            raise FullError(1)
+            self.stats.dropped = 1
+            raise full(1)
         listing.dropped += 1
         return None
 
@@ -421,7 +399,6 @@ class Reflector:
         }
         params |= {"resourceVersion": self._version} if self._version else INITIAL_EVENTS
         self._has_stream_failed = not self._version  # until the list is complete
-        self.stats.watches += 1
         try:
             async with self.connection.stream(self.resource.path, params | self._selectors()) as chunks:
                 await self._follow(chunks)
@@ -494,7 +471,6 @@ class Reflector:
                 raise EndlessListError(self.connection.server, self.resource.path, f"{pager.OBJECTS_MAX} objects")
         else:
             self.stats.events += 1
-            self.stats.last_event_s = self.now_s()
         try:
             if event.type == "DELETED":
                 key = raw_key(event.object)
@@ -535,6 +511,5 @@ class Reflector:
     def _skip(self, failures: Iterable[DecodeFailure]) -> list[Key]:
         """Counts and logs objects that do not decode; returns their keys, so that their last good versions are kept."""
         for one in failures:
-            self.stats.undecodable += 1
             log.warning("object malformed", kind=self.resource.plural, key=one.key, reason=one.reason)
         return [one.key for one in failures if one.key]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -42,7 +43,7 @@ async def test_a_body_without_an_end(endless: str, path: str, says: str, monkeyp
     monkeypatch.setattr(module, "MAX_ERROR_BYTES", 100_000)
     async with asyncio.timeout(60), Connection(Source(endpoint=endless), RestStats(), Timing()) as connection:
         with pytest.raises(ApiServerError) as raised:
-            await connection.get(path, {})
+            await connection.call("GET", path)
     assert says in str(raised.value)
 
 
@@ -50,9 +51,13 @@ async def test_pages_without_an_end() -> None:
     class Server:
         server = "http://api"
 
-        async def chunks(self, path: str, params: object) -> AsyncGenerator[bytes, None]:
+        @asynccontextmanager
+        async def stream(self, path: str, params: object) -> AsyncIterator[AsyncIterator[bytes]]:
             assert path == RESOURCES[Service].path
             assert params
+            yield self.page()
+
+        async def page(self) -> AsyncIterator[bytes]:
             metadata = {"resourceVersion": "1", "continue": "x"}
             yield json.dumps({"kind": "ServiceList", "apiVersion": "v1", "metadata": metadata, "items": []}).encode()
 
@@ -84,5 +89,5 @@ async def test_what_is_no_api_server_is_told_in_words(sent: bytes, says: str) ->
         url = f"http://{host}:{port}"
         async with asyncio.timeout(60), Connection(Source(endpoint=url), RestStats(), Timing()) as connection:
             with pytest.raises(ApiServerError) as raised:
-                await connection.get("/x", {})
+                await connection.call("GET", "/x")
     assert str(raised.value).startswith(f"{url}: {says}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -42,7 +42,7 @@ class MemoryApi:
     def _failed(self, error: RefusedError) -> ApiServerError:
         return ApiServerError(self.server, error.message, error.code)
 
-    async def chunks(self, _path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    async def page(self, params: Mapping[str, str]) -> AsyncIterator[bytes]:
         await asyncio.sleep(0)
         match self._fault():
             case "error":
@@ -59,6 +59,9 @@ class MemoryApi:
 
     @asynccontextmanager
     async def stream(self, _path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        if "watch" not in params:
+            yield self.page(params)
+            return
         if not self.streams:
             refuse_initial_events(params)
         await asyncio.sleep(0)

@@ -87,7 +87,7 @@ def kubeconfig(folder: Path, server: str, user: dict[str, Any] | None, **cluster
 async def services(source: Source) -> list[str]:
     """The names a single list request brings."""
     async with Connection(source, RestStats(), PATIENCE) as connection:
-        page = json.loads(await connection.get("/api/v1/services", {}))
+        page = json.loads(await connection.call("GET", "/api/v1/services"))
     return [one["metadata"]["name"] for one in page["items"]]
 
 
@@ -332,7 +332,7 @@ async def test_a_proxy_from_the_environment_is_not_asked_about_loopback(
 async def test_requests_under_way_are_limited(api: FakeApi, allowed: int, most: int) -> None:
     api.wait_for = 6 if allowed == 0 else allowed
     async with Connection(Source(endpoint=api.url, max_inflight=allowed), RestStats(), PATIENCE) as connection:
-        await asyncio.gather(*(connection.get("/api/v1/services", {}) for _ in range(6)))
+        await asyncio.gather(*(connection.call("GET", "/api/v1/services") for _ in range(6)))
     assert api.most_at_once == most
 
 

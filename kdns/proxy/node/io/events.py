@@ -109,6 +109,6 @@ class EventRecorder:
                     if connection is None:
                         opened = Connection(self._source, RestStats(), Timing())
                         connection = await stack.enter_async_context(opened)
-                    await connection.post(f"/api/v1/namespaces/{namespace}/events", event)
+                    await connection.call("POST", f"/api/v1/namespaces/{namespace}/events", event)
                 except (ApiServerError, KubeconfigError) as error:
                     log.info("event not written", reason=str(error))

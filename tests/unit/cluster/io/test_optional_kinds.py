@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -31,27 +31,18 @@ class Api:
     def __init__(self, *refusals: int) -> None:
         self.refusals = list(refusals)
 
-    async def chunks(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    async def page(self, path: str, params: Mapping[str, str]) -> AsyncIterator[bytes]:
         assert params is not None
         if self.refusals:
             raise ApiServerError(self.server, f"no {path}", self.refusals.pop(0))
         yield LIST
 
-    def stream(self, path: str, params: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        assert path
-        refuse_initial_events(params)
-
-        @asynccontextmanager
-        async def silent() -> AsyncIterator[AsyncIterator[bytes]]:
+    @asynccontextmanager
+    async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        if "watch" in params:
+            refuse_initial_events(params)
             await asyncio.Event().wait()
-            yield aiter_of_nothing()
-
-        return silent()
-
-
-async def aiter_of_nothing() -> AsyncIterator[bytes]:
-    for chunk in list[bytes]():
-        yield chunk
+        yield self.page(path, params)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 import tracemalloc
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -46,7 +46,7 @@ class Api:
         self.pages, self.watched = pages, chunks
         self.resumed: list[str] = []
 
-    async def chunks(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    async def page(self, path: str, params: Mapping[str, str]) -> AsyncIterator[bytes]:
         assert path
         assert params
         items, token = next(self.pages)
@@ -55,7 +55,9 @@ class Api:
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        assert path
+        if "watch" not in params:
+            yield self.page(path, params)
+            return
         refuse_initial_events(params)
         self.resumed.append(params["resourceVersion"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
@@ -35,7 +35,7 @@ class Lists:
         self.bodies = bodies
         self.asked = asyncio.Event()
 
-    async def chunks(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    async def page(self, path: str, params: Mapping[str, str]) -> AsyncIterator[bytes]:
         assert path
         assert params
         if not self.bodies:
@@ -45,7 +45,9 @@ class Lists:
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        assert path
+        if "watch" not in params:
+            yield self.page(path, params)
+            return
         refuse_initial_events(params)
 
         async def chunks() -> AsyncIterator[bytes]:
@@ -102,7 +104,7 @@ class Refusing:
     def __init__(self, refusal: ApiServerError) -> None:
         self.refusal: ApiServerError | None = refusal
 
-    async def chunks(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    async def page(self, path: str, params: Mapping[str, str]) -> AsyncIterator[bytes]:
         assert params
         if self.refusal:
             raise self.refusal
@@ -110,7 +112,9 @@ class Refusing:
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        assert path
+        if "watch" not in params:
+            yield self.page(path, params)
+            return
         refuse_initial_events(params)
 
         async def chunks() -> AsyncIterator[bytes]:
