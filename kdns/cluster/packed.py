@@ -67,8 +67,7 @@ class PackedEndpoints(msgspec.Struct, frozen=True, gc=False, eq=False):
             )
         return tuple(self) == other
 
-    def __hash__(self) -> int:
-        return hash(tuple(self))
+    __hash__ = None
 
     def rows(self) -> Iterator[Row]:
         missing = ("",) * len(self.traits)

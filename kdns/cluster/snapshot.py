@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -34,13 +34,6 @@ class Header(msgspec.Struct, frozen=True):
     objects: dict[str, int]
 
 
-class Hash(Protocol):
-    """One of hashlib's."""
-
-    def hexdigest(self) -> str:
-        """Returns it in hexadecimal digits."""
-
-
 class SnapshotError(Exception):
     """Why a snapshot cannot be used."""
 
@@ -53,7 +46,7 @@ def identity(source: Source, scope: Scope) -> str:
 def read(content: bytes, of: str, now_s: float, max_age_s: float) -> tuple[Header, Iterator[Object]]:
     """Returns the header and the objects of a file. Raises SnapshotError, also while the objects are read."""
     end = len(content) - _TRAILER_BYTES
-    if end < 0 or trailer(sha256(memoryview(content)[:end])) != content[end:]:
+    if end < 0 or trailer(sha256(memoryview(content)[:end]).hexdigest()) != content[end:]:
         raise SnapshotError("it is damaged: its SHA-256 is another")
     start = content.find(b"\n") + 1
     try:
@@ -69,9 +62,8 @@ def read(content: bytes, of: str, now_s: float, max_age_s: float) -> tuple[Heade
     return header, _objects(header, content, start)
 
 
-def trailer(digest: Hash) -> bytes:
-    """Returns the last line of a file with this hash."""
-    return digest.hexdigest().encode() + b"\n"
+def trailer(digest: str) -> bytes:
+    return digest.encode() + b"\n"
 
 
 def _objects(header: Header, content: bytes, start: int) -> Iterator[Object]:

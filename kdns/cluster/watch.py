@@ -16,7 +16,6 @@ import msgspec
 from kdns.cluster.objects import (
     EndpointSlice,
     Key,
-    Meta,
     Namespace,
     Node,
     Object,
@@ -78,21 +77,19 @@ class _TypeMeta(Slim, frozen=True):
     api_version: str = ""
 
 
-class _Identified(Slim, frozen=True):
-    metadata: Meta
-
-
 class _EndAnnotation(Slim, frozen=True, rename={"value": "k8s.io/initial-events-end"}):
     value: str = ""
 
 
-class _BookmarkMeta(Slim, frozen=True):
+class _AnyMeta(Slim, frozen=True):
+    name: str = ""
+    namespace: str = ""
     resource_version: str = ""
     annotations: _EndAnnotation | None = None
 
 
-class _Versioned(Slim, frozen=True):
-    metadata: _BookmarkMeta
+class _AnyObject(Slim, frozen=True):
+    metadata: _AnyMeta
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +188,8 @@ _OBJECT_AT = len('{"type":"","object":')
 _event = msgspec.json.Decoder(Event).decode
 decode_status = msgspec.json.Decoder(Status).decode
 _raw_page = msgspec.json.Decoder(Page[msgspec.Raw]).decode
-_identified = msgspec.json.Decoder(_Identified).decode
 _type_meta = msgspec.json.Decoder(_TypeMeta).decode
-_versioned = msgspec.json.Decoder(_Versioned).decode
+_any_object = msgspec.json.Decoder(_AnyObject).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,30 +329,27 @@ def _check_type(kind: str, api_version: str, wanted_kind: str, wanted_version: s
 
 def raw_key(raw: msgspec.Raw) -> Key | None:
     """Returns (namespace, name) of an object of any kind, or None for one without a name."""
-    try:
-        meta = _identified(raw).metadata
-    except msgspec.ValidationError:
-        return None
-    return meta.namespace, meta.name
+    meta = _meta_of(raw)
+    return (meta.namespace, meta.name) if meta.name else None
 
 
 def resource_version_of(raw: msgspec.Raw) -> str:
-    """Returns metadata.resourceVersion of an object or bookmark, or ""."""
-    try:
-        return _versioned(raw).metadata.resource_version
-    except msgspec.ValidationError:
-        return ""
+    return _meta_of(raw).resource_version
 
 
 def ends_initial_events(bookmark: msgspec.Raw) -> bool:
     """Returns whether a bookmark is the one after the initial events of a watch (Kubernetes API Concepts, "Streaming
     lists").
     """
-    try:
-        annotations = _versioned(bookmark).metadata.annotations
-    except msgspec.ValidationError:
-        return False
+    annotations = _meta_of(bookmark).annotations
     return annotations is not None and annotations.value == "true"
+
+
+def _meta_of(raw: msgspec.Raw) -> _AnyMeta:
+    try:
+        return _any_object(raw).metadata
+    except msgspec.ValidationError:
+        return _AnyMeta()
 
 
 def is_older(version: str, known: str) -> bool:

@@ -6,8 +6,9 @@ The bytes are from the network, so every error has to be handled.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
-from struct import Struct, pack, unpack_from
+from struct import Struct, pack
 from typing import Final
 
 from kdns.dns.names import MAX_NAME_BYTES, Labels, skip_name
@@ -19,6 +20,7 @@ from kdns.values import Value
 ANSWER: Final = 1
 AUTHORITY: Final = 2
 ADDITIONAL: Final = 3
+SECTIONS: Final = (ANSWER, AUTHORITY, ADDITIONAL)
 
 CACHED_MESSAGES: Final = 16
 
@@ -162,28 +164,18 @@ def _scanned(packet: bytes) -> tuple[Record, ...]:
 def cut(packet: bytes, size_bytes: int) -> bytes:
     """Returns the message with as many of its records, from the first, as fit; TC where one of the answer does not.
 
-    Pointers lead backwards, so what is left does not lean on what went. Records behind those that fit are not read.
+    Pointers lead backwards, so what is left does not lean on what went.
     ValueError for a message that is shorter than it says.
     """
-    questions, *counts = _COUNTS.unpack_from(packet, 4)
-    end = HEADER_BYTES
-    for _ in range(questions):
-        end = skip_name(packet, end) + 4
-    kept = [0, 0, 0]
-    for section, count in enumerate(counts):
-        for _ in range(count):
-            position = skip_name(packet, end) + _RECORD.size
-            if position > len(packet):
-                raise ValueError("a record runs out of the packet")
-            position += int.from_bytes(packet[position - 2 : position], "big")
-            if position > min(size_bytes, len(packet)):
-                (flags,) = unpack_from("!H", packet, 2)
-                flags |= 0 if section else TC
-                head = packet[:2] + pack("!HHHHH", flags, questions, *kept)
-                return head + packet[HEADER_BYTES:end]
-            end = position
-            kept[section] += 1
-    return packet[:end]
+    every = records(packet)
+    fitting = [record for record in every if record.end <= size_bytes]
+    if len(fitting) == len(every):
+        return packet[: every[-1].end] if every else packet
+    cut_off = every[len(fitting)]
+    flags = int.from_bytes(packet[2:4], "big") | (TC if cut_off.section == ANSWER else 0)
+    counts = Counter(record.section for record in fitting)
+    head = packet[:2] + pack("!H", flags) + packet[4:6] + pack("!HHH", *(counts[section] for section in SECTIONS))
+    return head + packet[HEADER_BYTES : cut_off.owner_at]
 
 
 def owner_of(packet: bytes, record: Record) -> Labels:

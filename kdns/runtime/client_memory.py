@@ -40,11 +40,9 @@ class Holder(Protocol):
 
     def evict(self) -> None:
         """Ends the connection and closes its account, at once."""
-        ...
 
     def resume(self) -> None:
         """Reads again: there is room."""
-        ...
 
 
 class Client:
@@ -69,22 +67,19 @@ class ClientMemory:
         self._timer: asyncio.TimerHandle | None = None
 
     def account(self, address: str, holder: Holder) -> Account:
-        """Returns the account of a new connection."""
         key = client_of(address)
         return Account(self, self._clients.get(key) or self._added(key), holder)
 
     def take(self, address: str, packet: bytes) -> bool:
-        """Counts a pending query; returns False if its client has its share."""
         key = client_of(address)
         client = self._clients.get(key) or self._added(key)
-        if self.admit(client, PENDING_COST_BYTES + PENDING_COPIES * len(packet)):
+        if self.admit(client, pending_bytes(packet)):
             return True
         self.forget(client)
         return False
 
     def give_back(self, address: str, packet: bytes) -> None:
-        """Ends a pending query."""
-        self.free(self._clients[client_of(address)], PENDING_COST_BYTES + PENDING_COPIES * len(packet))
+        self.free(self._clients[client_of(address)], pending_bytes(packet))
 
     def has_room(self, client: Client) -> bool:
         """Returns whether more may be read of a client's connections."""
@@ -92,16 +87,11 @@ class ClientMemory:
 
     def admit(self, client: Client, size_bytes: int) -> bool:
         """Counts a pending query of this size, unless the client has its share of places or bytes."""
-        if client.pending >= self._free_places:
-            return False
-        if client.held_bytes >= MIN_CLIENT_BYTES and not self.has_room(client):
+        if client.pending >= self._free_places or not self.has_room(client):
             return False
         client.pending += 1
         self._free_places -= 1
-        client.held_bytes += size_bytes
-        self.held_bytes += size_bytes
-        if self.held_bytes > self._max_bytes:
-            self._evict()
+        self.add(client, size_bytes)
         return True
 
     def free(self, client: Client, size_bytes: int) -> None:
@@ -121,7 +111,6 @@ class ClientMemory:
             self._evict()
 
     def _evict(self) -> None:
-        """Closes connections until the process is within its limit."""
         while self.held_bytes > self._max_bytes:
             connected = [client for client in self._clients.values() if client.accounts]
             if not connected:
@@ -132,7 +121,6 @@ class ClientMemory:
             account.close()
 
     def forget(self, client: Client) -> None:
-        """Forgets a client that holds nothing."""
         if not (client.accounts or client.pending):
             self._clients.pop(client.key, None)
 
@@ -172,12 +160,10 @@ class Account:
 
     @property
     def size_bytes(self) -> int:
-        """All that the connection holds."""
         return self.held_bytes + self.pending_bytes
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be read of the connection."""
         return self.size_bytes < MAX_CONNECTION_BYTES and self._memory.has_room(self._client)
 
     def hold(self, size_bytes: int) -> None:
@@ -196,13 +182,11 @@ class Account:
         return False
 
     def give_back(self, _address: str, packet: bytes) -> None:
-        """Ends a pending query."""
         size_bytes = 0 if self.is_closed else pending_bytes(packet)
         self.pending_bytes -= size_bytes
         self._memory.free(self._client, size_bytes)
 
     def pause(self) -> None:
-        """Has the connection resumed when it has room."""
         self._memory.pause(self)
 
     def close(self) -> None:

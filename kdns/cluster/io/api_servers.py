@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from kdns import logs
-from kdns.cluster.io.kubeconfig import kubeconfig_server
+from kdns.cluster.io.kubeconfig import kubeconfig
 from kdns.cluster.source import Source
 from kdns.errors import KubeconfigError
 from kdns.net import Address, join_host_port, parse_unmapped_address
@@ -60,7 +60,7 @@ async def watch_api_servers(source: Source, changed: Callable[[SocketAddresses],
 def _url(source: Source) -> str:
     """Returns the server's URL; within a Pod that of its environment, "" outside of one."""
     if source.kubeconfig:
-        return source.server or kubeconfig_server(source.kubeconfig, source.context)
+        return source.server or kubeconfig(source.kubeconfig, source.context)[1]
     if source.endpoint:
         return source.endpoint
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")

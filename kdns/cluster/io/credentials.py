@@ -116,7 +116,7 @@ def _from_service_account(folder: Path, others: str) -> Configuration:
 
 
 async def _from_kubeconfig(where: str, context: str) -> Configuration:
-    content, user = kubeconfig(where, context)
+    content, _, user = kubeconfig(where, context)
     if (user.get("auth-provider") or {}).get("name") == "oidc":
         # Differs: the package's own provider does not check the issuer's certificate unless the file holds its CA.
         raise KubeconfigError(where, "auth-provider oidc is not supported", "an exec plugin, such as kubelogin")

@@ -43,8 +43,8 @@ def paths_of(text: str) -> tuple[Path, ...]:
     return tuple(map(Path, found or (whole,)))
 
 
-def kubeconfig(text: str, context: str) -> tuple[Json, Json]:
-    """Returns the merged files, with absolute paths, and the user of the context.
+def kubeconfig(text: str, context: str) -> tuple[Json, str, Json]:
+    """Returns the merged files, with absolute paths, and the server and the user of the context.
 
     Of entries with one name, and of current contexts, the first one counts, as with kubectl.
     """
@@ -60,7 +60,7 @@ def kubeconfig(text: str, context: str) -> tuple[Json, Json]:
         if name and name not in entries[kind]:
             raise KubeconfigError(text, f"context {active!r} names {name!r}, which is not in {kind}", f"it in {kind}")
     cluster = entries["clusters"].get(cluster_name, {}).get("cluster") or {}
-    server_url(text, str(cluster.get("server") or ""))
+    server = server_url(text, str(cluster.get("server") or ""))
     user: Json = entries["users"].get(user_name, {}).get("user") or {}
     for field in ("exec", "auth-provider"):
         if not isinstance(user.get(field) or {}, dict):
@@ -72,14 +72,7 @@ def kubeconfig(text: str, context: str) -> tuple[Json, Json]:
     content["users"] += [] if user_name else [{"name": "anonymous"}]
     for entry in content["users"]:
         entry["user"] = entry.get("user") or {"name": entry["name"]}
-    return content, user
-
-
-def kubeconfig_server(text: str, context: str) -> str:
-    content, _ = kubeconfig(text, context)
-    (chosen, *_) = [each for each in content["contexts"] if each["name"] == (context or content["current-context"])]
-    (cluster, *_) = [each for each in content["clusters"] if each["name"] == chosen["context"]["cluster"]]
-    return str(cluster["cluster"]["server"])
+    return content, server, user
 
 
 def _merged(paths: Sequence[Path]) -> Json:

@@ -190,7 +190,7 @@ class SnapshotKeeper:
                 await asyncio.to_thread(put)
                 chunk.clear()
         await asyncio.to_thread(put)
-        file.write(trailer(digest))
+        file.write(trailer(digest.hexdigest()))
 
 
 def _created(path: Path) -> BinaryIO:

@@ -296,7 +296,7 @@ class _Reader:
                 )
             else:
                 key, is_merge = event.value, event.value == "<<" and event.implicit[0]
-                if event.implicit[0] and (key in _WORDS or key[0] in _NUMBER_STARTS):
+                if event.implicit[0]:
                     key = self._key(event, _plain_value(key))
                 if event.anchor is not None:
                     self._anchors[event.anchor] = self._scalar(event)

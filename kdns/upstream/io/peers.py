@@ -12,6 +12,7 @@ from typing import Final
 from kdns.dns.query import HEADER_BYTES, QR
 from kdns.net import HostPort
 from kdns.runtime.os_errors import os_reason
+from kdns.upstream.message import has_question, repeats_question
 from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 READ_BYTES: Final = 128 << 10
@@ -100,12 +101,11 @@ async def _messages(address: HostPort, packet: bytes, timeout_s: float, source: 
 
 
 def _answers(packet: bytes, response: bytes) -> bool:
-    """Whether a packet is a response with the id, opcode and question of the other one."""
-    if len(response) < HEADER_BYTES or response[:2] != packet[:2] or not int.from_bytes(response[2:4], "big") & QR:
+    """Whether a packet is a response with the id, opcode and question of the other one; errors need no question."""
+    is_response = len(response) >= HEADER_BYTES and response[:2] == packet[:2] and response[2] >= QR >> 8
+    if not is_response or (response[2] ^ packet[2]) & 0x78:
         return False
-    if (response[2] ^ packet[2]) & 0x78:
-        return False
-    if response[4:6] == b"\0\0":
-        return response[3] & 15 != 0  # an error need not repeat the question
     end = packet.find(b"\0", HEADER_BYTES) + 5
-    return response[HEADER_BYTES:end].lower() == packet[HEADER_BYTES:end].lower()
+    return repeats_question(response, packet[HEADER_BYTES:end]) or (
+        not has_question(response) and response[3] & 15 != 0
+    )

@@ -181,13 +181,13 @@ def files(tmp_path: Path) -> list[Path]:
 
 def test_the_first_file_that_says_something_counts(files: list[Path]) -> None:
     folder, several = files[0].parent, os.pathsep.join(map(str, ["", *files]))
-    content, user = kubeconfig(several, "")
+    content, _, user = kubeconfig(several, "")
     assert content["current-context"] == "mine"
     assert user == {"tokenFile": f"{folder}/token"}
     here, there = content["clusters"]
     assert here["cluster"] == {"server": "https://here:6443", "certificate-authority": f"{folder}/ca.crt"}
     assert there["cluster"]["certificate-authority"] == "/etc/ca.crt"
-    _, user = kubeconfig(several, "there")
+    *_, user = kubeconfig(several, "there")
     assert user["exec"]["command"] == f"{folder}/plugin"
     with pytest.raises(KubeconfigError, match="no context 'none'; expected one of mine, there"):
         kubeconfig(several, "none")
