@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import Future
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from kdns import logs
 
@@ -121,44 +120,3 @@ async def in_daemon_thread(call: Callable[[], T]) -> T:
 
     threading.Thread(target=run, name="file", daemon=True).start()
     return await asyncio.wrap_future(result)
-
-
-class LightTask(ABC, Generic[T]):
-    """A coroutine that runs without a task, which would cost more than the system calls of a query.
-
-    `step` begins it at once, and what it awaits resumes it. Code that needs a task, such as asyncio.timeout, fails in
-    it. It cannot be awaited: its end calls `finished` or `failed`.
-    """
-
-    __slots__ = ("_coroutine",)
-
-    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
-        self._coroutine: Coroutine[Any, Any, T] | None = coroutine
-
-    @abstractmethod
-    def finished(self, result: T) -> None: ...
-
-    @abstractmethod
-    def failed(self, error: BaseException) -> None:
-        """Called with an Exception, or with CancelledError if what it awaits is cancelled."""
-
-    def step(self, _awaited: object = None) -> None:
-        if self._coroutine is None:
-            return
-        try:
-            future = self._coroutine.send(None)
-        except StopIteration as stop:
-            self.finished(stop.value)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - as a task does
-            self.failed(error)
-        else:
-            if future is None:  # asyncio.sleep(0)
-                asyncio.get_running_loop().call_soon(self.step)
-            else:
-                future.add_done_callback(self.step)
-
-    def cancel(self) -> None:
-        """Closes the coroutine, which runs its `finally`; neither `finished` nor `failed` is called."""
-        coroutine, self._coroutine = self._coroutine, None
-        if coroutine is not None:
-            coroutine.close()

@@ -15,7 +15,6 @@ from kdns.answers.table import Partition, packet_key
 from kdns.dns.query import HEADER_BYTES
 from kdns.dnsserver.blocks import SILENCE, Client, Exchange, PendingExchange, Server, unawaited
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.runtime.tasks import LightTask
 
 log = logs.get(__name__)
 
@@ -110,10 +109,14 @@ class Answering:
         return exchange
 
 
-class PendingQuery(LightTask[Exchange]):
-    """A query whose chain waits, for an upstream for example."""
+class PendingQuery:
+    """A query whose chain waits, for an upstream for example.
 
-    __slots__ = ("_answering", "_respond", "client", "packet", "received_s")
+    Its coroutine runs without a task, which would cost more than the system calls of a query: `step` begins it at once,
+    and what it awaits resumes it. Code that needs a task, such as asyncio.timeout, fails in it.
+    """
+
+    __slots__ = ("_answering", "_coroutine", "_respond", "client", "packet", "received_s")
 
     def __init__(
         self,
@@ -124,26 +127,40 @@ class PendingQuery(LightTask[Exchange]):
         received_s: float,
         respond: Callable[[Exchange], object],
     ) -> None:
-        self._coroutine = outcome
+        self._coroutine: Coroutine[Any, Any, Exchange] | None = outcome
         self._answering = answering
         self._respond = respond
         self.packet = packet
         self.client = client
         self.received_s = received_s
 
-    def finished(self, result: Exchange) -> None:
-        self._answering.ended(self)
-        self._respond(result)
-
-    def failed(self, error: BaseException) -> None:
-        if isinstance(error, Exception):
-            self.finished(self._answering.failed(error, self.packet, self.client, self.received_s))
-        else:  # at the end of the process
-            self.finished(SILENCE)
+    def step(self, _awaited: object = None) -> None:
+        if self._coroutine is None:
+            return
+        try:
+            future = self._coroutine.send(None)
+        except StopIteration as stop:
+            self._finished(stop.value)
+        except asyncio.CancelledError:  # at the end of the process
+            self._finished(SILENCE)
+        except Exception as error:  # noqa: BLE001 - a query's boundary
+            self._finished(self._answering.failed(error, self.packet, self.client, self.received_s))
+        else:
+            if future is None:  # asyncio.sleep(0)
+                asyncio.get_running_loop().call_soon(self.step)
+            else:
+                future.add_done_callback(self.step)
 
     def cancel(self) -> None:
-        super().cancel()
+        """Closes the coroutine, which runs its `finally`."""
+        coroutine, self._coroutine = self._coroutine, None
+        if coroutine is not None:
+            coroutine.close()
         self._answering.ended(self)
+
+    def _finished(self, exchange: Exchange) -> None:
+        self._answering.ended(self)
+        self._respond(exchange)
 
 
 def log_failure(failure: Exception, packet: bytes, server: str, *, with_stack: bool) -> None:

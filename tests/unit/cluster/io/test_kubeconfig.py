@@ -207,7 +207,7 @@ def test_kubectl_merges_the_same(files: list[Path], tmp_path: Path) -> None:
         check=True,
         timeout=90,
     ).stdout
-    told, (content, _) = json.loads(shown), kubeconfig(several, "")
+    told, (content, *_) = json.loads(shown), kubeconfig(several, "")
     assert told["current-context"] == content["current-context"]
     for kind in ("clusters", "contexts", "users"):
         wanted = {each["name"]: each[kind[:-1]] for each in told[kind]}
