@@ -86,7 +86,6 @@ class PackedEndpoints(msgspec.Struct, frozen=True, gc=False, eq=False):
                 yield EndpointAddress(address, hostname, pod, zone or "")
 
     def bare_addresses(self) -> list[bytes]:
-        """Returns the addresses of ready endpoints, without what may be in their names."""
         conditions = [traits[0] for traits in self.traits]
         both = zip(self.packed_addresses(), conditions, strict=True)
         return [address for address, one in both if one is None or one.ready is not False]
@@ -101,7 +100,6 @@ def packed_slice(endpoint_slice: EndpointSlice, same: Same) -> EndpointSlice:
 
 
 def unpacked_slice(endpoint_slice: EndpointSlice) -> EndpointSlice:
-    """Returns an equal slice with its endpoints as they are decoded."""
     endpoints = endpoint_slice.endpoints
     return replace(endpoint_slice, endpoints=endpoints if endpoints is None else tuple(endpoints))
 

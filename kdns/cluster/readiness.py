@@ -50,7 +50,6 @@ def nothing_ready(state: State, service: Service) -> Cause:
 
 
 def _unlabelled(state: State, key: Key) -> Cause:
-    """Returns why a Service without a selector has no endpoints."""
     namespace, name = key
     wanted = f"{SERVICE_LABEL}={name}"
     if state.slices_of(key):

@@ -51,7 +51,6 @@ class Selector:
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Labels | None) -> bool:
-        """Returns whether `labels` are selected; None has no labels."""
         return all(requirement.matches(labels or {}) for requirement in self.requirements)
 
 
@@ -78,7 +77,6 @@ _TESTS: dict[str, Callable[[str | None, tuple[str, ...]], bool]] = {
 
 
 def from_labels(labels: Labels) -> Selector:
-    """Returns the selector of a Service's spec.selector: every label equal."""
     return Selector(tuple(Requirement(key, "=", (value,)) for key, value in sorted(labels.items())))
 
 

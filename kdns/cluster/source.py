@@ -62,11 +62,9 @@ class Scope:
     node: str = ""
 
     def fields(self, kind: type[Object]) -> str:
-        """Returns the field selector of list and watch of `kind`."""
         return f"metadata.name={self.node}" if kind is Node else ""
 
     def selector(self, kind: type[Object]) -> str:
-        """Returns the label selector of list and watch of `kind`."""
         if kind in {Node, ServiceCIDR}:
             return ""
         return self.namespace_labels if kind is Namespace else self.labels
@@ -83,11 +81,9 @@ class NodeScope(Scope):
     kinds: tuple[type[Object], ...] = (Service, EndpointSlice, ServiceCIDR, Node)
 
     def fields(self, kind: type[Object]) -> str:
-        """Returns the field selector of list and watch of `kind`."""
         return "spec.clusterIP!=None" if kind is Service else Scope.fields(self, kind)
 
     def selector(self, kind: type[Object]) -> str:
-        """Returns the label selector of list and watch of `kind`."""
         if kind is Service:
             return "!service.kubernetes.io/service-proxy-name"
         return "!service.kubernetes.io/headless" if kind is EndpointSlice else ""

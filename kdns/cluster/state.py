@@ -47,7 +47,6 @@ OnChange: TypeAlias = Callable[[Sequence[Change], float], None]
 
 
 def has_grown(change: Change) -> bool:
-    """Returns whether the new object takes more memory than the old one."""
     old, new = change.old, change.new
     return new is not None and (old is None or object_bytes(new) > object_bytes(old))
 
@@ -178,7 +177,6 @@ class State:
         return self._replace(type(obj), obj.key, obj)
 
     def delete(self, kind: type[Object], key: Key) -> Change | None:
-        """Deletes an object; None if it is not stored."""
         return self._replace(kind, key, None)
 
     def _replace(self, kind: type[Object], key: Key, new: Object | None) -> Change | None:
@@ -214,7 +212,6 @@ class State:
         return [change for key in gone if (change := self.delete(kind, key))]
 
     def is_listed(self, kind: type[Object]) -> bool:
-        """Returns whether the API has listed this kind in full."""
         return kind in self.synced and kind not in self.stale
 
     def objects(self, kind: type[Object]) -> Mapping[Key, Object]:

@@ -137,7 +137,6 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """apiVersion of the kind and of its lists."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path_in(self, namespace: str) -> str:
@@ -147,7 +146,6 @@ class Resource:
 
     @property
     def rbac_rule(self) -> str:
-        """The rule that a ClusterRole needs to list and watch this kind."""
         return f'apiGroups: ["{self.group}"], resources: ["{self.plural}"], verbs: ["list", "watch"]'
 
 

@@ -108,7 +108,6 @@ class ZoneSet:
         return self.closest(labels) is not None
 
     def closest(self, labels: Labels) -> Labels | None:
-        """Returns the longest zone that the name is at or below, or None."""
         size = len(labels)
         for depth in self._depths:
             if depth <= size and (zone := labels[size - depth :]) in self._zones:
@@ -116,7 +115,6 @@ class ZoneSet:
         return None
 
     def overlaps(self, zone: Labels) -> bool:
-        """Whether a name at or below `zone` may be in the set."""
         return zone in self or any(is_below(member, zone) for member in self._zones)
 
 

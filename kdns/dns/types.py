@@ -87,7 +87,6 @@ _RCODE_NUMBERS: Final = {name: number for number, name in _RCODES.items()}
 
 
 def type_name(qtype: int) -> str:
-    """Returns the mnemonic, or TYPE1234 (RFC 3597 §5)."""
     return _TYPES.get(qtype, f"TYPE{qtype}")
 
 
@@ -98,22 +97,18 @@ def type_number(name: str) -> int:
 
 
 def type_label(qtype: int) -> str:
-    """The mnemonic if it is in METRIC_TYPES, else `other`."""
     return type_name(qtype) if qtype in METRIC_TYPES else "other"
 
 
 def class_name(qclass: int) -> str:
-    """Returns the mnemonic, or CLASS1234 (RFC 3597 §5)."""
     return _CLASSES.get(qclass, f"CLASS{qclass}")
 
 
 def class_number(name: str) -> int:
-    """Of a mnemonic in upper case; KeyError for any other text."""
     return _CLASS_NUMBERS[name]
 
 
 def rcode_name(rcode: int) -> str:
-    """Returns the mnemonic, or RCODE12."""
     return _RCODES.get(rcode, f"RCODE{rcode}")
 
 

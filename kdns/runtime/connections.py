@@ -170,7 +170,6 @@ class Connections:
             self._leave(connection, entry.client)
 
     def remove(self, connection: Hashable) -> None:
-        """Forgets a connection, counted or not."""
         entry = self._entries.pop(connection, None)
         if entry is not None and entry.is_idle:
             self._leave(connection, entry.client)

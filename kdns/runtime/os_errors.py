@@ -18,5 +18,4 @@ def os_reason(error: OSError) -> str:
 
 
 def pem_reason(error: Exception, expected: str) -> str:
-    """Returns why a PEM file cannot be used: it is unreadable, or does not have the expected content."""
     return os_reason(error) if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else expected

@@ -92,7 +92,6 @@ class Cluster:
         self.noticed.set()
 
     def _observe(self, endpoint_slice: EndpointSlice, now_s: float) -> None:
-        """Counts the time since the change that led to this slice."""
         annotations = endpoint_slice.metadata.annotations
         service = self.state.services.get(endpoint_slice.service_key or ("", ""))
         if annotations and annotations.trigger_time and service and self.is_synced:
@@ -122,12 +121,10 @@ class Clusters:
 
     @property
     def is_synced(self) -> bool:
-        """Whether every cluster has been listed in full."""
         return all(cluster.is_synced for cluster in self.followed)
 
     @property
     def startup_timeout_s(self) -> float:
-        """The longest time that a server block waits for its cluster."""
         return max((one.startup_timeout_s for each in self.followed for one in each.listeners), default=0.0)
 
     def of(self, spec: ClusterSpec) -> Cluster:
@@ -143,7 +140,6 @@ class Clusters:
                 self._tasks[cluster] = restarted(work, "follow the api server", ended_by=(InputError,))
 
     def drop_unused(self) -> None:
-        """Stops following the clusters that have no listener."""
         for cluster in self.followed:
             if not cluster.listeners:
                 del self._clusters[cluster.spec]

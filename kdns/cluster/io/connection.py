@@ -231,7 +231,6 @@ class Connection:
 
 
 async def _beginning(response: aiohttp.ClientResponse, enough: int) -> bytes:
-    """Returns the body, or little more than `enough` bytes of it."""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk

@@ -44,7 +44,6 @@ class Outage:
                 task.cancel()
 
     def lost(self, server: str, reason: str, last_contact_s: float | None) -> None:
-        """Records a request that failed without a complete response."""
         now_s = self.now_s()
         stale_s = round(now_s - last_contact_s, 1) if last_contact_s is not None else None
         if self.lost_s is None:
@@ -55,7 +54,6 @@ class Outage:
             log.warning("api server still unreachable", server=server, reason=reason, stale_s=stale_s)
 
     def refused(self, resource: Resource, error: ApiServerError) -> None:
-        """Records that the server answered a request for `resource` with an error."""
         now_s = self.now_s()
         if now_s - self.refused_s.get(resource.plural, float("-inf")) < self.report_s:
             return
@@ -71,7 +69,6 @@ class Outage:
         )
 
     def back(self, resource: Resource) -> None:
-        """Records that a request for `resource` succeeded."""
         if self.lost_s is not None:
             log.info("api server back", after_s=round(self.now_s() - self.lost_s, 1))
             self.lost_s = None

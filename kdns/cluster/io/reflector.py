@@ -410,7 +410,6 @@ class Reflector:
             self._listing = None
 
     async def _follow(self, chunks: AsyncIterator[bytes]) -> None:
-        """Applies the events of a stream."""
         self._listing = None if self._version else self._begin_list()
         self.stats.connected = True
         self._contact()
@@ -500,7 +499,6 @@ class Reflector:
             self._refusals = 0
 
     def _error(self, event: Event) -> Exception:
-        """Returns the error of an ERROR event, whose object is a Status."""
         status = decode_status(event.object)
         return ApiServerError(self.connection.server, status.message or status.reason, status.code or 500)
 

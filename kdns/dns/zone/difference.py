@@ -28,7 +28,6 @@ class Difference:
         return 2 + sum(len(rrset.rdata) for rrset in (*self.removed, *self.added))
 
     def records(self) -> Iterator[RRset]:
-        """In the order of an incremental transfer."""
         yield self.old_soa
         yield from self.removed
         yield self.new_soa
@@ -41,7 +40,6 @@ def is_newer(serial: int, than: int) -> bool:
 
 
 def difference(old: Zone, new: Zone) -> Difference:
-    """The changes that turn the old version into the new one."""
     before, after = _by_key(old), _by_key(new)
     removed: list[RRset] = []
     added: list[RRset] = []

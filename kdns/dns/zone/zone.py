@@ -50,7 +50,6 @@ class Nsec3Chain:
     nodes: tuple[ZoneNode, ...]
 
     def match(self, labels: Labels) -> ZoneNode | None:
-        """The record whose owner is the hash of this name."""
         digest = self.hash(labels)
         place = bisect_right(self.hashes, digest) - 1
         return self.nodes[place] if place >= 0 and self.hashes[place] == digest else None
@@ -60,7 +59,6 @@ class Nsec3Chain:
         return self.nodes[bisect_right(self.hashes, self.hash(labels)) - 1] if self.nodes else None
 
     def hash(self, labels: Labels) -> bytes:
-        """In the letters of owner names."""
         digest = sha1(encode_name(labels) + self.salt, usedforsecurity=False).digest()
         for _ in range(self.iterations):
             digest = sha1(digest + self.salt, usedforsecurity=False).digest()
@@ -158,7 +156,6 @@ class Zone:
                     raise ZoneError(f"{node.owner} has more than one {'CNAME' if rtype == CNAME else 'DNAME'}")
 
     def _close(self) -> None:
-        """Adds the empty non-terminals."""
         depth = len(self.labels)
         for labels in list(self.nodes):
             above = labels[1:]

@@ -39,13 +39,11 @@ class WatchedFile:
             self.read(self._load_first())
 
     async def begin(self) -> None:
-        """Raises CorefileError for a file that cannot be read or used."""
         if self.parse is not None:
             text = await in_daemon_thread(self._load_first)
             self.read(await in_daemon_thread(partial(self.parse, text)))
 
     async def renew(self) -> None:
-        """Raises CorefileError for a file that cannot be read or used."""
         text = await in_daemon_thread(self._load)
         if text != self._text:
             self.read(await in_daemon_thread(partial(self.parse, text)) if self.parse else text)

@@ -130,7 +130,6 @@ def _dotted(names: Sequence[str | int]) -> str:
 
 
 def dumped(value: Any, *, sort_keys: bool = False) -> str:
-    """Returns the JSON value as one YAML document, in block style."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=sort_keys, allow_unicode=True, default_flow_style=False)
 
 

@@ -86,7 +86,6 @@ class HttpConnection(web.RequestHandler):
         self._pool.touch(self)
 
     def end(self, response: web.StreamResponse) -> None:
-        """Sends the last response."""
         response.force_close()
         self.close()
 

@@ -172,7 +172,6 @@ class Exchanges:
             pending.holder.drop(pending)
 
     def take_descriptor(self) -> bool:
-        """Counts a descriptor; returns False if all are in use."""
         if self.descriptors >= self.max_descriptors:
             return False
         self.descriptors += 1

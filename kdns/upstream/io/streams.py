@@ -198,7 +198,6 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         return self._framing.max_pending if self._framing else PIPELINED
 
     def send(self, pending: Pending, body: bytes) -> None:
-        """Sends a query, or keeps it until the connection is open."""
         self._pool.mark_busy(self)
         pending.holder = self
         framing, transport = self._framing, self._transport

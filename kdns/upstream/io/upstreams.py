@@ -84,7 +84,6 @@ class Upstreams:
 
     @property
     def rejected(self) -> int:
-        """Queries that failed because too many were pending."""
         return self.exchanges.rejected if self.exchanges else 0
 
     def of(self, spec: UpstreamSpec) -> Lease:
