@@ -15,7 +15,7 @@ from contextlib import suppress
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import msgspec
 
@@ -24,9 +24,11 @@ from kdns.cluster.objects import EndpointSlice, Object
 from kdns.cluster.packed import unpacked_slice
 from kdns.cluster.snapshot import BYTES_MAX, FORMAT, Header, SnapshotError, read, trailer
 from kdns.cluster.source import SnapshotFile
-from kdns.cluster.state import Change, State
 from kdns.cluster.watch import RESOURCES
 from kdns.runtime.tasks import in_slices
+
+if TYPE_CHECKING:
+    from kdns.cluster.io.clusters import Cluster
 
 PATIENCE_S: Final = 3.0
 """How long the API has to list everything before the snapshot is served."""
@@ -42,35 +44,12 @@ _OWNER_ONLY: Final = 0o600
 log = logs.get(__name__)
 
 
-class Followed(Protocol):
-    """The followed cluster. `noticed` is set by each change, and when a kind has been listed."""
-
-    state: State
-    noticed: asyncio.Event
-
-    @property
-    def kinds(self) -> tuple[type[Object], ...]: ...
-
-    @property
-    def identity(self) -> str: ...
-
-    @property
-    def is_synced(self) -> bool:
-        """Whether all kinds have been listed once, or are from a snapshot."""
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether changes of all kinds arrive."""
-
-    def changed(self, changes: list[Change]) -> None: ...
-
-
 class SnapshotKeeper:
     """Keeps the snapshot of one cluster; `run` works until it is cancelled. `saved_s` is when the file was saved."""
 
     def __init__(
         self,
-        cluster: Followed,
+        cluster: Cluster,
         file: SnapshotFile,
         *,
         patience_s: float = PATIENCE_S,

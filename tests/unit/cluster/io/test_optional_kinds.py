@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from fake_api import refuse_initial_events
+from reflected import ScriptedApi, reflect
 
-from kdns.cluster.io.outage import Outage
-from kdns.cluster.io.reflector import Reflector, WatchStats
 from kdns.cluster.objects import Node, Object, ServiceCIDR
 from kdns.cluster.state import State
-from kdns.cluster.watch import RESOURCES, Timing
 from kdns.errors import ApiServerError
 
 LIST = (
@@ -23,10 +19,8 @@ LIST = (
 )
 
 
-class Api:
+class Api(ScriptedApi):
     """Refuses with these statuses, one after the other, and then has a list."""
-
-    server = "http://api"
 
     def __init__(self, *refusals: int) -> None:
         self.refusals = list(refusals)
@@ -36,13 +30,6 @@ class Api:
         if self.refusals:
             raise ApiServerError(self.server, f"no {path}", self.refusals.pop(0))
         yield LIST
-
-    @asynccontextmanager
-    async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        if "watch" in params:
-            refuse_initial_events(params)
-            await asyncio.Event().wait()
-        yield self.page(path, params)
 
 
 @pytest.mark.parametrize(
@@ -59,14 +46,7 @@ async def test_a_refused_kind(kind: type[Object], status: int, is_enough: bool) 
     def changed(changes: list[Any]) -> None:
         told.append(list(changes))
 
-    reflector = Reflector(
-        RESOURCES[kind], Api(status), state, changed, WatchStats(), Outage(), Timing(), lambda: 0.0, lambda: 0.0,
-        sleep=sleep,
-    )  # fmt: skip
-    task = asyncio.create_task(reflector.run())
-    async with asyncio.timeout(60):
-        await refused.wait()
-    task.cancel()
+    await reflect(Api(status), state, changed, refused, kind=kind, sleep=sleep)
     assert (kind in state.synced) == is_enough
     assert told == ([[]] if is_enough else [])
 
@@ -74,19 +54,9 @@ async def test_a_refused_kind(kind: type[Object], status: int, is_enough: bool) 
 async def test_what_comes_later_counts() -> None:
     state, told = State(), asyncio.Event()
 
-    async def sleep(_: float) -> None:
-        await asyncio.sleep(0)
-
     def changed(changes: list[Any]) -> None:
         if changes:
             told.set()
 
-    reflector = Reflector(
-        RESOURCES[ServiceCIDR], Api(404, 404), state, changed, WatchStats(), Outage(), Timing(), lambda: 0.0,
-        lambda: 0.0, sleep=sleep,
-    )  # fmt: skip
-    task = asyncio.create_task(reflector.run())
-    async with asyncio.timeout(60):
-        await told.wait()
-    task.cancel()
+    await reflect(Api(404, 404), state, changed, told, kind=ServiceCIDR)
     assert [each.spec.cidrs for each in state.service_cidrs.values()] == [("10.96.0.0/16",)]

@@ -8,18 +8,16 @@ import json
 import re
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from fake_api import refuse_initial_events
 from list_pages import decode_list
+from reflected import ScriptedApi, reflect
 from structlog.testing import capture_logs
 
 from kdns.cluster import memory
 from kdns.cluster.io import pager
-from kdns.cluster.io.outage import Outage
-from kdns.cluster.io.reflector import Reflector, WatchStats
+from kdns.cluster.io.reflector import WatchStats
 from kdns.cluster.objects import Service
 from kdns.cluster.state import Change, State
 from kdns.cluster.watch import RESOURCES, Timing
@@ -37,10 +35,8 @@ def events(numbers: range) -> bytes:
     return b"".join(json.dumps({"type": "ADDED", "object": service(each)}).encode() + b"\n" for each in numbers)
 
 
-class Api:
+class Api(ScriptedApi):
     """Lists of pages, and watches of one chunk each. `resumed` has the resourceVersion of each watch."""
-
-    server = "http://api"
 
     def __init__(self, pages: Iterator[tuple[list[dict[str, object]], str]], chunks: list[bytes]) -> None:
         self.pages, self.watched = pages, chunks
@@ -53,18 +49,9 @@ class Api:
         metadata = {"resourceVersion": "100" if self.resumed else "5", "continue": token}
         yield json.dumps({"kind": "ServiceList", "apiVersion": "v1", "metadata": metadata, "items": items}).encode()
 
-    @asynccontextmanager
-    async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        if "watch" not in params:
-            yield self.page(path, params)
-            return
-        refuse_initial_events(params)
+    async def watch(self, params: Mapping[str, str]) -> AsyncIterator[bytes]:
         self.resumed.append(params["resourceVersion"])
-
-        async def chunks() -> AsyncIterator[bytes]:
-            yield self.watched.pop(0)
-
-        yield chunks()
+        yield self.watched.pop(0)
 
 
 async def follow(
@@ -75,7 +62,6 @@ async def follow(
     stats: WatchStats | None = None,
 ) -> list[float]:
     """Follow for some rounds; the seconds that were waited after each."""
-    stats = stats or WatchStats()
     waits: list[float] = []
     is_over = asyncio.Event()
 
@@ -85,13 +71,7 @@ async def follow(
             is_over.set()
             await asyncio.Event().wait()
 
-    reflector = Reflector(
-        RESOURCES[Service], api, state, changed, stats, Outage(), Timing(), lambda: 0.0, lambda: 0.0, sleep=sleep
-    )
-    task = asyncio.create_task(reflector.run())
-    async with asyncio.timeout(60):
-        await is_over.wait()
-    task.cancel()
+    await reflect(api, state, changed, is_over, stats=stats, sleep=sleep)
     return waits
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 
 import pytest
-from fake_api import refuse_initial_events
+from reflected import ScriptedApi, reflect
 
 from kdns.cluster.io.outage import Outage
-from kdns.cluster.io.reflector import Reflector, WatchStats
-from kdns.cluster.objects import Namespace, Object, Service
+from kdns.cluster.objects import Namespace, Object
 from kdns.cluster.state import Change, State
 from kdns.cluster.watch import RESOURCES, Resource, Timing
 from kdns.errors import ApiServerError
@@ -26,10 +24,8 @@ def listed(names: str, kind: str = "ServiceList") -> bytes:
     return json.dumps({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": items}).encode()
 
 
-class Lists:
+class Lists(ScriptedApi):
     """Has these lists, one after the other; each watch is told at once that its version is gone."""
-
-    server = "http://api"
 
     def __init__(self, bodies: list[bytes]) -> None:
         self.bodies = bodies
@@ -43,17 +39,8 @@ class Lists:
             await asyncio.Event().wait()
         yield self.bodies.pop(0)
 
-    @asynccontextmanager
-    async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        if "watch" not in params:
-            yield self.page(path, params)
-            return
-        refuse_initial_events(params)
-
-        async def chunks() -> AsyncIterator[bytes]:
-            yield GONE
-
-        yield chunks()
+    async def watch(self, _params: Mapping[str, str]) -> AsyncIterator[bytes]:
+        yield GONE
 
 
 ALL = "abcdefghij"
@@ -83,23 +70,14 @@ async def test_what_is_left_after_these_lists(lists: list[str], left: str, waits
         waited_s.append(wait_s)
         await asyncio.sleep(0)
 
-    reflector = Reflector(
-        RESOURCES[Service], api, state, changed, WatchStats(), Outage(), Timing(confirm_s=CONFIRM_S), lambda: 0.0,
-        lambda: 0.0, sleep=sleep,
-    )  # fmt: skip
-    task = asyncio.create_task(reflector.run())
-    async with asyncio.timeout(60):
-        await api.asked.wait()
-    task.cancel()
+    await reflect(api, state, changed, api.asked, timing=Timing(confirm_s=CONFIRM_S), sleep=sleep)
     assert "".join(sorted(name for _, name in state.services)) == left
     assert sorted(removed) == sorted(set(ALL) - set(left))
     assert waited_s.count(CONFIRM_S) == waits
 
 
-class Refusing:
+class Refusing(ScriptedApi):
     """Refuses until it is told not to; each watch stays open."""
-
-    server = "http://api"
 
     def __init__(self, refusal: ApiServerError) -> None:
         self.refusal: ApiServerError | None = refusal
@@ -109,19 +87,6 @@ class Refusing:
         if self.refusal:
             raise self.refusal
         yield listed("", next(f"{each.kind.__name__}List" for each in RESOURCES.values() if each.path == path))
-
-    @asynccontextmanager
-    async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        if "watch" not in params:
-            yield self.page(path, params)
-            return
-        refuse_initial_events(params)
-
-        async def chunks() -> AsyncIterator[bytes]:
-            await asyncio.Event().wait()
-            yield b""
-
-        yield chunks()
 
 
 @pytest.mark.parametrize("status", [0, 403, 503])
@@ -146,11 +111,8 @@ async def test_the_first_answer_ends_the_backoff_of_all_kinds(status: int) -> No
             if kinds <= state.synced:
                 synced.set()
 
-        stats, timing = WatchStats(), Timing()
-        reflector = Reflector(
-            resource, api, state, changed, stats, outage, timing, lambda: 0.0, lambda: 0.5, sleep=sleep
-        )
-        return asyncio.create_task(reflector.run())
+        outcome = reflect(api, state, changed, synced, kind=resource.kind, outage=outage, sleep=sleep)
+        return asyncio.create_task(outcome)
 
     kinds = {each.kind for each in RESOURCES.values() if each.api_version == "v1"}
     tasks = [follow(RESOURCES[kind]) for kind in kinds]

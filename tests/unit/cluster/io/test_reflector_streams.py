@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 import pytest
 from fake_api import TYPES, Json, initial_end, line
+from reflected import ScriptedApi, reflect
 
 from kdns.cluster.io import pager
-from kdns.cluster.io.outage import Outage
-from kdns.cluster.io.reflector import Reflector, WatchStats
+from kdns.cluster.io.reflector import WatchStats
 from kdns.cluster.objects import Service
 from kdns.cluster.state import Change, State
-from kdns.cluster.watch import RESOURCES, Timing
+from kdns.cluster.watch import Timing
 from kdns.errors import ApiServerError
 
 SERVICE = TYPES["services"]
@@ -40,7 +40,7 @@ def added(names: str) -> bytes:
 
 
 @dataclass
-class Api:
+class Api(ScriptedApi):
     """Has these streams, one after the other, each of them chunks or an error.
 
     A list of pages has the Services `a` and `b`.
@@ -49,7 +49,6 @@ class Api:
     streams: list[list[bytes] | ApiServerError]
     requests: list[str] = field(default_factory=list)
     done: asyncio.Event = field(default_factory=asyncio.Event)
-    server: str = "http://api"
 
     async def page(self, path: str, params: Mapping[str, str]) -> AsyncIterator[bytes]:
         assert path
@@ -99,17 +98,8 @@ class Run:
         def changed(changes: list[Change]) -> None:
             self.removed.extend(change.key[1] for change in changes if change.new is None)
 
-        async def sleep(_: float) -> None:
-            await asyncio.sleep(0)
-
-        reflector = Reflector(
-            RESOURCES[Service], api, self.state, changed, self.stats, Outage(), timing or Timing(confirm_s=0.0),
-            lambda: 0.0, lambda: 0.0, sleep=sleep,
-        )  # fmt: skip
-        task = asyncio.create_task(reflector.run())
-        async with asyncio.timeout(60):
-            await api.done.wait()
-        task.cancel()
+        timing = timing or Timing(confirm_s=0.0)
+        await reflect(api, self.state, changed, api.done, stats=self.stats, timing=timing)
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 50, 100_000])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,29 +14,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from kdns.cluster.io.clusters import Cluster
 from kdns.cluster.io.snapshots import SnapshotKeeper
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
 from kdns.cluster.snapshot import SnapshotError, read
-from kdns.cluster.source import SnapshotFile
-from kdns.cluster.state import Change, State
+from kdns.cluster.source import ClusterSpec, Scope, SnapshotFile, Source
+from kdns.cluster.state import Change
 
 KINDS: tuple[type[Object], ...] = (Namespace, Service, EndpointSlice, Pod)
 
 
-@dataclass
-class Followed:
+class Followed(Cluster):
     """A cluster whose changes are counted."""
 
-    state: State = field(default_factory=State)
-    noticed: asyncio.Event = field(default_factory=asyncio.Event)
-    kinds: tuple[type[Object], ...] = KINDS
-    identity: str = "here"
-    is_connected: bool = True
-    calls: int = 0
+    identity = "here"
+    is_connected = True
+    calls = 0
 
-    @property
-    def is_synced(self) -> bool:
-        return self.state.synced >= set(self.kinds)
+    def __init__(self) -> None:
+        super().__init__(ClusterSpec(Source(), Scope(KINDS)))
 
     def changed(self, changes: list[Change]) -> None:
         assert not changes
