@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
@@ -46,9 +47,8 @@ OnChange: TypeAlias = Callable[[Sequence[Change], float], None]
 """Receives changes, and their time in Unix seconds, which never goes back."""
 
 
-def has_grown(change: Change) -> bool:
-    old, new = change.old, change.new
-    return new is not None and (old is None or object_bytes(new) > object_bytes(old))
+class StateFullError(Exception):
+    """An object that is not stored, since it would take more memory than is left."""
 
 
 class Index:
@@ -165,30 +165,36 @@ class State:
         indexes = self.services_by_ip, self.services_by_external_ip, self.slices_by_ip, self.pods_by_ip
         return self._objects_bytes + INDEXED_BYTES * sum(map(len, indexes))
 
-    def upsert(self, obj: Object) -> Change | None:
-        """Stores a new or changed object; returns None if it equals the stored one."""
+    def upsert(self, obj: Object, max_bytes: float = inf) -> Change | None:
+        """Stores a new or changed object; returns None if it equals the stored one.
+
+        Raises StateFullError for one that grows the state beyond `max_bytes`.
+        """
         match obj:
             case Service():
-                return self._replace(Service, obj.key, self._with_shared_fields(obj))
+                return self._replace(Service, obj.key, self._with_shared_fields(obj), max_bytes)
             case EndpointSlice():
-                return self._replace(EndpointSlice, obj.key, packed_slice(obj, self._same))
+                return self._replace(EndpointSlice, obj.key, packed_slice(obj, self._same), max_bytes)
             case Pod():
-                return self._replace(Pod, obj.key, obj)
-        return self._replace(type(obj), obj.key, obj)
+                return self._replace(Pod, obj.key, obj, max_bytes)
+        return self._replace(type(obj), obj.key, obj, max_bytes)
 
     def delete(self, kind: type[Object], key: Key) -> Change | None:
         return self._replace(kind, key, None)
 
-    def _replace(self, kind: type[Object], key: Key, new: Object | None) -> Change | None:
+    def _replace(self, kind: type[Object], key: Key, new: Object | None, max_bytes: float = inf) -> Change | None:
         objects = self._by_kind[kind]
         old = objects.get(key)
         if old == new:  # an equal object is not replaced, so that a relist frees its decoded objects
             return None
+        grown_bytes = (object_bytes(new) if new else 0) - (object_bytes(old) if old else 0)
+        if grown_bytes > 0 and self.memory_bytes + grown_bytes > max_bytes:
+            raise StateFullError
+        self._objects_bytes += grown_bytes
         if new is None:
             del objects[key]
         else:
             objects[key] = new
-        self._objects_bytes += (object_bytes(new) if new else 0) - (object_bytes(old) if old else 0)
         self._index(key, old, new)
         return Change(key, old, new)
 

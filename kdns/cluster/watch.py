@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -118,26 +118,37 @@ class Timing:
     confirm_s: float = 2.0  # from a list that lacks most of the stored objects to the list that confirms it
 
 
-@dataclass(frozen=True, slots=True)
 class Resource:
     """Path and decoders of one kind. A server may lack an `is_optional` kind, or forbid access to it.
 
-    `event_heads` are the types of events, and how Go's encoder begins an event of each about this kind.
+    Objects are decoded as `decoded`, a subclass of the kind that has more fields. `event_heads` are the types of
+    events, and how Go's encoder begins an event of each about this kind.
     """
 
-    kind: type[Object]
-    group: str
-    plural: str
-    path: str
-    decode: Callable[[msgspec.Raw], Object]
-    decode_page: Callable[[bytes | bytearray], Page[Object]]
-    event_heads: tuple[tuple[str, bytes], ...]
-    is_optional: bool = False
-    version: str = "v1"
+    def __init__(
+        self,
+        kind: type[Object],
+        group: str,
+        plural: str,
+        *,
+        version: str = "v1",
+        is_optional: bool = False,
+        decoded: type[Object] | None = None,
+    ) -> None:
+        self.kind, self.group, self.plural, self.is_optional = kind, group, plural, is_optional
+        self.api_version = f"{group}/{version}" if group else version
+        self.path = f"/{'apis' if group else 'api'}/{self.api_version}/{plural}"
+        decoded = decoded or kind
+        self.decode: Callable[[msgspec.Raw], Object] = msgspec.json.Decoder(decoded).decode
+        page: msgspec.json.Decoder[Page[Object]] = msgspec.json.Decoder(Page[decoded])  # type: ignore[valid-type]
+        self.decode_page = page.decode
+        about = f'"object":{{"kind":"{kind.__name__}","apiVersion":"{self.api_version}",'
+        self.event_heads = tuple(
+            (event, f'{{"type":"{event}",{about}'.encode()) for event in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
+        )
 
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
+    def decoded_as(self, decoded: type[Object]) -> Resource:
+        return Resource(self.kind, self.group, self.plural, decoded=decoded)
 
     def path_in(self, namespace: str) -> str:
         """Returns the path of the collection in one namespace; "" is all namespaces."""
@@ -149,36 +160,16 @@ class Resource:
         return f'apiGroups: ["{self.group}"], resources: ["{self.plural}"], verbs: ["list", "watch"]'
 
 
-def _resource(
-    kind: type[Object], group: str, plural: str, *, is_optional: bool = False, version: str = "v1"
-) -> Resource:
-    api_version = f"{group}/{version}" if group else version
-    root = f"/apis/{api_version}" if group else f"/api/{api_version}"
-    decode: Callable[[msgspec.Raw], Object] = msgspec.json.Decoder(kind).decode
-    page: msgspec.json.Decoder[Page[Object]] = msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]
-    heads = tuple(
-        (event, f'{{"type":"{event}","object":{{"kind":"{kind.__name__}","apiVersion":"{api_version}",'.encode())
-        for event in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
-    )
-    return Resource(kind, group, plural, f"{root}/{plural}", decode, page.decode, heads, is_optional, version)
-
-
-def resource_as(resource: Resource, decoded: type[Object]) -> Resource:
-    """Returns the same resource with objects decoded as a subclass of its kind, which has more fields."""
-    other = _resource(decoded, resource.group, resource.plural)
-    return replace(resource, decode=other.decode, decode_page=other.decode_page)
-
-
 RESOURCES: dict[type[Object], Resource] = {
     resource.kind: resource
     for resource in (
-        _resource(Namespace, "", "namespaces"),
-        _resource(Service, "", "services"),
-        _resource(EndpointSlice, "discovery.k8s.io", "endpointslices"),
-        _resource(Pod, "", "pods"),
-        _resource(Node, "", "nodes"),
-        _resource(ServiceCIDR, "networking.k8s.io", "servicecidrs", is_optional=True),
-        _resource(ServiceImport, "multicluster.x-k8s.io", "serviceimports", is_optional=True, version="v1alpha1"),
+        Resource(Namespace, "", "namespaces"),
+        Resource(Service, "", "services"),
+        Resource(EndpointSlice, "discovery.k8s.io", "endpointslices"),
+        Resource(Pod, "", "pods"),
+        Resource(Node, "", "nodes"),
+        Resource(ServiceCIDR, "networking.k8s.io", "servicecidrs", is_optional=True),
+        Resource(ServiceImport, "multicluster.x-k8s.io", "serviceimports", is_optional=True, version="v1alpha1"),
     )
 }
 

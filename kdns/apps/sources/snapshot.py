@@ -15,7 +15,7 @@ from kdns.cluster.io.pager import list_objects
 from kdns.cluster.objects import EndpointSlice, Namespace, Node, Object, Pod, Service, ServiceCIDR
 from kdns.cluster.observed import ObservedPod, SelectingService
 from kdns.cluster.state import State
-from kdns.cluster.watch import RESOURCES, DecodeFailure, Resource, Timing, resource_as
+from kdns.cluster.watch import RESOURCES, DecodeFailure, Resource, Timing
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, POD, SERVICE, SERVICE_CIDR, Json, Kind
 from kdns.errors import ApiServerError, InputError
 from kdns.net import Address
@@ -95,7 +95,7 @@ async def add_pods(snapshot: Snapshot, source: ObjectSource, namespace: str, war
     """Adds the Pods of one namespace to the snapshot of a server, which may refuse them: a warning."""
     try:
         async with api_connection(source) as connection:
-            for pod in await _listed(connection, resource_as(RESOURCES[Pod], ObservedPod), warn, namespace):
+            for pod in await _listed(connection, RESOURCES[Pod].decoded_as(ObservedPod), warn, namespace):
                 snapshot.state.upsert(pod)
     except ApiServerError as error:
         warn(f"Pods are unknown: {error}")
@@ -131,7 +131,7 @@ def api_connection(source: ObjectSource) -> Connection:
 async def _all_listed(
     connection: Connection, types: Mapping[type[Object], type[Object]], warn: Callable[[str], None]
 ) -> list[Object]:
-    lists = [await _listed(connection, resource_as(RESOURCES[kind], known), warn) for kind, known in types.items()]
+    lists = [await _listed(connection, RESOURCES[kind].decoded_as(known), warn) for kind, known in types.items()]
     return [obj for listed in lists for obj in listed]
 
 

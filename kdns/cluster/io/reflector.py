@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, TypeAlias
@@ -33,7 +33,7 @@ from kdns.cluster.io import pager
 from kdns.cluster.io.outage import Outage
 from kdns.cluster.io.pager import Api, EndlessListError, pages
 from kdns.cluster.objects import Key, Object
-from kdns.cluster.state import Change, State, has_grown
+from kdns.cluster.state import Change, State, StateFullError
 from kdns.cluster.watch import (
     DECODE_ERRORS,
     DecodeFailure,
@@ -373,13 +373,8 @@ class Reflector:
         """Stores an object. One that does not fit is dropped from a list, whose end may make room, and ends a watch."""
         state, known = self.state, self.state.objects(self.resource.kind)
         if len(known) < pager.OBJECTS_MAX or obj.key in known:
-            change = state.upsert(obj)
-            if not (change and state.memory_bytes > memory.STATE_MAX_BYTES and has_grown(change)):
-                return change
-            if change.old:
-                state.upsert(change.old)
-            else:
-                state.delete(self.resource.kind, obj.key)
+            with suppress(StateFullError):
+                return state.upsert(obj, memory.STATE_MAX_BYTES)
         if listing is None:
             self.stats.dropped = 1
             raise full(1)

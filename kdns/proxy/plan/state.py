@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 from msgspec.structs import replace
 
@@ -27,9 +28,8 @@ class ProxyState(State):
     services_by_ip: Index = field(default_factory=NoIndex)
     slices_by_ip: Index = field(default_factory=NoIndex)
 
-    def upsert(self, obj: Object) -> Change | None:
-        """Store a new or changed object; None when it equals what is stored."""
-        return State.upsert(self, _without_pods(obj) if isinstance(obj, EndpointSlice) else obj)
+    def upsert(self, obj: Object, max_bytes: float = inf) -> Change | None:
+        return State.upsert(self, _without_pods(obj) if isinstance(obj, EndpointSlice) else obj, max_bytes)
 
 
 def _without_pods(each: EndpointSlice) -> EndpointSlice:

@@ -24,7 +24,11 @@ def gauges(upstreams: Upstreams) -> MetricFamilies:
     name, text = "kdns_upstream_exchanges", "Queries that wait for upstreams."
     rows.add(Metric(name, text, (), lambda: [Sample((), len(upstreams.exchanges or ()))]))
     name, text = "kdns_upstream_rejected_exchanges", "Queries that failed because too many waited for upstreams."
-    rows.add(Metric(name, text, (), lambda: [Sample((), upstreams.rejected)], COUNTER))
+    rows.add(
+        Metric(
+            name, text, (), lambda: [Sample((), upstreams.exchanges.rejected if upstreams.exchanges else 0)], COUNTER
+        )
+    )
     return rows
 
 

@@ -82,10 +82,6 @@ class Upstreams:
         self._shared: dict[UpstreamSpec, SocketUpstream] = {}
         self._tidying: asyncio.TimerHandle | None = None
 
-    @property
-    def rejected(self) -> int:
-        return self.exchanges.rejected if self.exchanges else 0
-
     def of(self, spec: UpstreamSpec) -> Lease:
         """Leases the upstream until it is closed; InputError for an address or file that is of no use."""
         if self.exchanges is None:
