@@ -15,7 +15,7 @@ import pytest
 from kdns.apps import up
 from kdns.apps.control_plane import ControlPlaneOptions
 from kdns.apps.serve import serve
-from kdns.cluster.io.kubeconfig import kubeconfig_server
+from kdns.cluster.io.kubeconfig import kubeconfig
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.errors import ApplyError, CorefileError, KdnsError, ListenError
 from kdns.net import HostPort
@@ -172,7 +172,7 @@ async def test_the_kubeconfig_is_written_when_everything_listens_and_before_anyt
     assert list(dict.fromkeys(labels)) == ["api", "metrics", "dns", "kubeconfig", "names", "try", "ready"]
     assert all(exists for _, exists in said.lines)
     assert ("metrics     http://127.0.0.1:9/metrics", True) in said.lines
-    assert kubeconfig_server(str(given.kubeconfig), "") == "http://127.0.0.1:9"
+    assert kubeconfig(str(given.kubeconfig), "")[1] == "http://127.0.0.1:9"
     host, port = Started.dns
     assert host == "127.0.0.2"  # where the block with `kubernetes` is, which is not the first one
     assert any(line.startswith(f"try         dig @{host} -p {port} ") for line, _ in said.lines)
