@@ -67,7 +67,8 @@ class PackedEndpoints(msgspec.Struct, frozen=True, gc=False, eq=False):
             )
         return tuple(self) == other
 
-    __hash__ = None
+    def __hash__(self) -> int:
+        return hash(tuple(self))
 
     def rows(self) -> Iterator[Row]:
         missing = ("",) * len(self.traits)

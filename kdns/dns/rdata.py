@@ -41,62 +41,68 @@ _WRONG_POINTER: Final = "its pointers lead forward, or are too many"
 
 def name_at(packet: bytes, position: int) -> tuple[Labels, int]:
     """Of a name that may be compressed. Pointers lead backwards only (RFC 1035 §4.1.4); ValueError otherwise."""
-    labels, end, target = _labels_at(packet, position)
+    labels, end, target = _labels_at(packet, position, packet)
     pointers = 0
     while target >= 0:
         pointers += 1
         if target >= position or pointers > MAX_POINTERS:
             raise ValueError(_WRONG_POINTER)
         position = target
-        others, _, target = _labels_at(packet, position)
+        others, _, target = _labels_at(packet, position, packet)
         labels += others
-    _check_size(labels)
-    return labels, end
+    name = tuple(labels)
+    _check_size(name)
+    return name, end
 
 
 class NamesAt:
     """The names of a message in lower case; what many names end in is read once: 5,000 may share 126 labels."""
 
-    __slots__ = ("_names", "_wire")
+    __slots__ = ("_names", "_text", "_wire")
 
     def __init__(self, wire: bytes) -> None:
-        self._wire = wire
+        self._wire, self._text = wire, wire.lower()
         self._names: dict[int, Labels] = {}
 
-    def at(self, position: int) -> Labels:
-        """Returns the name at a position; ValueError for anything else, as in `name_at`."""
-        passed: list[tuple[int, Labels]] = []
-        while (name := self._names.get(position)) is None:
-            labels, _, target = _labels_at(self._wire, position)
-            passed.append((position, tuple(map(bytes.lower, labels))))
-            if target < 0:
-                name = ()
-                break
-            if target >= position or len(passed) > MAX_POINTERS:
-                raise ValueError(_WRONG_POINTER)
-            position = target
-        for start, labels in reversed(passed):
-            name = self._names[start] = labels + name
-        _check_size(name)
+    def at(self, position: int, pointers: int = 0) -> Labels:
+        """Returns the name at a position, which `pointers` led to; ValueError for anything else, as in `name_at`."""
+        name = self._names.get(position)
+        if name is None:
+            labels, _, target = _labels_at(self._wire, position, self._text)
+            name = tuple(labels)
+            if target >= 0:
+                if target >= position or pointers == MAX_POINTERS:
+                    raise ValueError(_WRONG_POINTER)
+                name += self.at(target, pointers + 1)
+                _check_size(name)
+            self._names[position] = name
         return name
 
 
-def _labels_at(packet: bytes, start: int) -> tuple[Labels, int, int]:
-    """The labels up to a pointer or the root, the position behind, and the target of the pointer, -1 for the root."""
+def _labels_at(packet: bytes, start: int, text: bytes) -> tuple[list[bytes], int, int]:
+    """The labels up to a pointer or the root, the position behind, and the target of the pointer, -1 for the root.
+
+    `text` has the letters of the packet, maybe in lower case.
+    """
     labels: list[bytes] = []
     position = start
+    target = -1
     try:
         while length := packet[position]:
+            position += 1
             if length >= 0xC0:
-                return tuple(labels), position + 2, (length << 8 | packet[position + 1]) - POINTER
-            after = position + 1 + length
-            if length > MAX_LABEL_BYTES or after > len(packet) or after - start >= MAX_NAME_BYTES:
-                raise ValueError("a label of an unknown kind, or a name that is too long or runs out of the packet")
-            labels.append(packet[position + 1 : after])
-            position = after
+                target = (length << 8 | packet[position]) - POINTER
+                break
+            if length > MAX_LABEL_BYTES:
+                raise ValueError("a label of an unknown kind")
+            end = position + length
+            labels.append(text[position:end])
+            position = end
     except IndexError:
         raise ValueError("the name runs out of the packet") from None
-    return tuple(labels), position + 1, -1
+    if position - start > MAX_NAME_BYTES:
+        raise ValueError("the name is too long")
+    return labels, position + 1, target
 
 
 def _check_size(labels: Labels) -> None:

@@ -177,7 +177,8 @@ class Connections:
     def _evict(self) -> bool:
         if not self._idle:
             return False
-        connection = next(iter(max(self._idle.values(), key=len)))
+        connections: dict[Hashable, None] = max(self._idle.values(), key=len)
+        connection = next(iter(connections))
         abort = self._entries[connection].abort
         self.remove(connection)
         abort()
