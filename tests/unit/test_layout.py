@@ -139,7 +139,7 @@ DOORS = {
     "cryptography": ("kdns.plugins.changes.dnssec.keys",),
     "dns": ("kdns.dns.zonefile", "kdns.plugins.guards.tsig.signature"),
     "dnslib": ("kdns.testing",),
-    "h11": ("kdns.dnsserver.doh.http1",),
+    "h11": ("kdns.upstream.io.http", "kdns.dnsserver.doh.http1"),
     "h2": ("kdns.upstream.io.http", "kdns.dnsserver.doh.http2"),
     "hpack": ("kdns.dnsserver.doh.http2",),
     "jinja2": ("kdns.status.render",),

@@ -1,4 +1,4 @@
-"""DNS over HTTPS (RFC 8484) on one connection, over HTTP/2, which all servers of DNS over HTTPS have (§5.2)."""
+"""DNS over HTTPS (RFC 8484) on one connection: HTTP/2 if the server supports it, otherwise HTTP/1.1."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import h2.connection
 import h2.events
 import h2.exceptions
 import h2.settings
+import h11
 
 from kdns import __version__
 from kdns.dns.query import MAX_MESSAGE_BYTES
@@ -59,19 +60,78 @@ class Incoming:
         return bytes(self.body)
 
 
+def framing_of(protocol: str | None, spec: UpstreamSpec) -> Http1 | Http2:
+    """Returns the framing of a connection where ALPN has chosen this protocol (RFC 7301)."""
+    return Http2(spec) if protocol == "h2" else Http1(spec)
+
+
+class Requests:
+    """The requests of a connection: all their parts but the query's message are the same."""
+
+    def __init__(self, spec: UpstreamSpec) -> None:
+        host = spec.tls.server_name.rstrip(".") or spec.address.host
+        port = spec.address.port
+        self.authority = bracketed(host) if port == HTTPS_PORT else join_host_port(host, port)
+        self.method = spec.doh_method
+        self._headers = [("accept", MEDIA_TYPE), ("user-agent", f"kdns/{__version__}")]
+
+    def parts(self, message: bytes) -> tuple[str, list[tuple[str, str]], bytes]:
+        """Path, headers and body; GET has the message in the path (RFC 8484 §4.1.1)."""
+        if self.method == "GET":
+            return f"{PATH}?dns={urlsafe_b64encode(message).rstrip(b'=').decode()}", self._headers, b""
+        length = ("content-length", str(len(message)))
+        return PATH, [*self._headers, ("content-type", MEDIA_TYPE), length], message
+
+
+class Http1:
+    """HTTP/1.1 (RFC 9112): one request at a time."""
+
+    def __init__(self, spec: UpstreamSpec) -> None:
+        self.max_pending = 1
+        self._requests = Requests(spec)
+        self._http = h11.Connection(h11.CLIENT)
+        self._incoming = Incoming()
+        self._number = 0
+
+    def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
+        del taken
+        target, headers, content = self._requests.parts(ID + body)
+        headers = [("host", self._requests.authority), *headers]
+        request = h11.Request(method=self._requests.method, target=target, headers=headers)
+        events = (request, *([h11.Data(data=content)] if content else []), h11.EndOfMessage())
+        self._number += 1
+        self._incoming = Incoming()
+        return self._number, b"".join(self._http.send(event) or b"" for event in events)
+
+    def received(self, data: bytes) -> list[Arrived]:
+        arrived: list[Arrived] = []
+        try:
+            self._http.receive_data(data)
+            while not isinstance(event := self._http.next_event(), type):
+                if isinstance(event, h11.Response):
+                    self._incoming.head(event.status_code, list(event.headers))
+                elif isinstance(event, h11.Data):
+                    self._incoming.add(bytes(event.data))
+                elif isinstance(event, h11.EndOfMessage):
+                    arrived.append((self._number, self._incoming.outcome()))
+                    if self._http.our_state is h11.MUST_CLOSE or self._http.their_state is not h11.DONE:
+                        self.max_pending = 0
+                        break
+                    self._http.start_next_cycle()
+        except h11.ProtocolError as error:
+            raise UpstreamError(f"the upstream does not speak HTTP: {error}") from error
+        return arrived
+
+    def unsent(self) -> bytes:
+        return b""
+
+
 class Http2:
     """HTTP/2 (RFC 9113): a stream for each query."""
 
     def __init__(self, spec: UpstreamSpec) -> None:
         self.max_pending = PIPELINED
-        host = spec.tls.server_name.rstrip(".") or spec.address.host
-        port = spec.address.port
-        self._method = spec.doh_method
-        self._head = [
-            (":method", self._method),
-            (":scheme", "https"),
-            (":authority", bracketed(host) if port == HTTPS_PORT else join_host_port(host, port)),
-        ]
+        self._requests = Requests(spec)
         self._http = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding=None))
         self._http.local_settings = h2.settings.Settings(initial_values={h2.settings.SettingCodes.ENABLE_PUSH: 0})
         self._streams: dict[int, Incoming] = {}
@@ -80,15 +140,16 @@ class Http2:
     def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
         del taken
         http = self._http
-        message, headers = ID + body, [("accept", MEDIA_TYPE), ("user-agent", f"kdns/{__version__}")]
-        if self._method == "GET":  # the message is in the path (RFC 8484 §4.1.1)
-            path, content = f"{PATH}?dns={urlsafe_b64encode(message).rstrip(b'=').decode()}", b""
-        else:
-            path, content = PATH, message
-            headers += [("content-type", MEDIA_TYPE), ("content-length", str(len(message)))]
+        path, headers, content = self._requests.parts(ID + body)
+        pseudo = [
+            (":method", self._requests.method),
+            (":scheme", "https"),
+            (":authority", self._requests.authority),
+            (":path", path),
+        ]
         try:
             number = http.get_next_available_stream_id()
-            http.send_headers(number, [*self._head, (":path", path), *headers], end_stream=not content)
+            http.send_headers(number, [*pseudo, *headers], end_stream=not content)
             if content:
                 http.send_data(number, content, end_stream=True)
         except h2.exceptions.ProtocolError as error:

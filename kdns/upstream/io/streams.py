@@ -7,7 +7,6 @@ import socket
 import ssl
 from asyncio import sslproto
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from kdns.dns.query import HEADER_BYTES, Query
@@ -52,11 +51,12 @@ class Streams:
     def __init__(self, spec: UpstreamSpec, place: Endpoint, exchanges: Exchanges, counts: Counts) -> None:
         self.spec, self.place, self.exchanges = spec, place, exchanges
         self.tls = None if spec.scheme == "dns" else Tls(spec)
-        self.framing: Callable[[], Framing] = partial(Lengths, exchanges.entropy.take)
+        self._framing_of: Callable[[str | None, UpstreamSpec], Framing] | None = None
+        """The framing of HTTPS, by the protocol that ALPN chose."""
         if spec.scheme == "https":
-            from kdns.upstream.io.http import Http2  # noqa: PLC0415 - only where it is used
+            from kdns.upstream.io.http import framing_of  # noqa: PLC0415 - only where it is used
 
-            self.framing = partial(Http2, spec)
+            self._framing_of = framing_of
         self.counts = counts
         self.pipelined = PIPELINED
         self.idle: list[UpstreamConnection] = []
@@ -102,6 +102,14 @@ class Streams:
     def close(self) -> None:
         for connection in (*self.idle, *self._busy):
             connection.fail(UpstreamError("the upstream is no longer used"))
+
+    def framing(self, transport: asyncio.Transport) -> Framing:
+        if self._framing_of is None:
+            return Lengths(self.exchanges.entropy.take)
+        framing = self._framing_of(transport.get_extra_info("ssl_object").selected_alpn_protocol(), self.spec)
+        if framing.max_pending == 1:
+            self.pipelined = 1
+        return framing
 
     def mark_busy(self, connection: UpstreamConnection) -> None:
         self._busy[connection] = None
@@ -255,7 +263,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self._is_ended:
             transport.abort()
             return
-        self._framing = self._pool.framing()
+        self._framing = self._pool.framing(transport)
         transport.write(self._framing.unsent())
         self._send_unsent()
         if not self.load:

@@ -12,8 +12,8 @@ from kdns.errors import InputError
 from kdns.runtime.tls import default_context
 from kdns.upstream.upstream import TlsSpec, UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
-HTTPS_ALPN: Final = ("h2",)
-"""The protocol that ALPN offers (RFC 7301, RFC 9113 §3.2)."""
+HTTPS_ALPN: Final = ("h2", "http/1.1")
+"""The protocols that ALPN offers, the preferred one first (RFC 7301, RFC 9113 §3.2)."""
 MAX_CONTEXTS: Final = 64
 """The most cached contexts, which upstreams with the same roots and certificates share: each loads 140 roots."""
 

@@ -1,4 +1,4 @@
-"""Exchanges over HTTPS with servers on loopback, and the responses of HTTP that are none."""
+"""Exchanges over HTTPS with servers on loopback, HTTP/2 and HTTP/1.1, and the responses of HTTP that are none."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import h2.config
 import h2.connection
 import h2.events
 import pytest
+from aiohttp import web
 from fake_api_certs import authority
 from fake_upstream import answer, fake_server, query_of, respond_to, server_tls, trusting, until, upstream_of
 
@@ -26,6 +27,7 @@ from kdns.upstream.upstream import UpstreamError, UpstreamSpec, UpstreamTimeoutE
 
 QUERY = query_of("www.example.com", payload_bytes=1232)
 Method: TypeAlias = Literal["GET", "POST"]
+Protocol: TypeAlias = Literal["h2", "http/1.1"]
 
 
 @dataclass
@@ -133,17 +135,43 @@ async def http2_server(doh: FakeDoh, tls: ssl.SSLContext) -> AsyncIterator[None]
 
 
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[tuple[FakeDoh, UpstreamSpec]]:
+async def http1_server(doh: FakeDoh, tls: ssl.SSLContext) -> AsyncIterator[None]:
+    async def handle(request: web.Request) -> web.Response:
+        if request.transport not in doh.connections:
+            doh.connections.append(request.transport)
+        message = doh.note(request.method, request.host, request.path_qs, await request.read())
+        if doh.reply.body is None:
+            await asyncio.sleep(60)
+        body = (doh.reply.body or answer)(message)
+        return web.Response(status=doh.reply.status, content_type=doh.reply.media_type, body=body)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+    await site.start()
+    doh.port = runner.addresses[0][1]
+    try:
+        yield
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def served(folder: Path, protocol: Protocol) -> AsyncIterator[tuple[FakeDoh, UpstreamSpec]]:
     ca = authority("ca")
     doh = FakeDoh()
-    async with http2_server(doh, server_tls(ca, folder)):
+    server = http2_server if protocol == "h2" else http1_server
+    async with server(doh, server_tls(ca, folder)):
         yield doh, UpstreamSpec(HostPort("127.0.0.1", doh.port), "https", trusting(ca, folder))
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_queries_are_requests_on_one_connection(tmp_path: Path, method: Method) -> None:
+@pytest.mark.parametrize("protocol", ["h2", "http/1.1"])
+async def test_queries_are_requests_on_one_connection(tmp_path: Path, protocol: Protocol, method: Method) -> None:
     async with (
-        served(tmp_path) as (doh, spec),
+        served(tmp_path, protocol) as (doh, spec),
         upstream_of(replace(spec, doh_method=method)) as upstream,
     ):
         for _ in range(5):
@@ -153,13 +181,15 @@ async def test_queries_are_requests_on_one_connection(tmp_path: Path, method: Me
         assert len(doh.connections) == 1
 
 
-async def test_many_at_once(tmp_path: Path) -> None:
-    async with served(tmp_path) as (doh, spec), upstream_of(spec) as upstream:
+@pytest.mark.parametrize("protocol", ["h2", "http/1.1"])
+async def test_many_at_once(tmp_path: Path, protocol: Protocol) -> None:
+    async with served(tmp_path, protocol) as (doh, spec), upstream_of(spec) as upstream:
         exchanges = (upstream.exchange(QUERY, "udp", 20.0) for _ in range(200))
         assert {*await asyncio.gather(*exchanges)} == {respond_to(QUERY)}
         assert len(doh.connections) == streams.CONNECTIONS // 2
 
 
+@pytest.mark.parametrize("protocol", ["h2", "http/1.1"])
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
@@ -173,8 +203,8 @@ async def test_many_at_once(tmp_path: Path) -> None:
     ],
     ids=["404", "599", "type", "empty", "query", "question", "long"],
 )
-async def test_responses_of_http_that_are_none(tmp_path: Path, reply: Reply, reason: str) -> None:
-    async with served(tmp_path) as (doh, spec), upstream_of(spec) as upstream:
+async def test_responses_of_http_that_are_none(tmp_path: Path, protocol: Protocol, reply: Reply, reason: str) -> None:
+    async with served(tmp_path, protocol) as (doh, spec), upstream_of(spec) as upstream:
         doh.reply = reply
         with pytest.raises(UpstreamError, match=reason):
             await upstream.exchange(QUERY, "udp", 5.0)
@@ -182,8 +212,9 @@ async def test_responses_of_http_that_are_none(tmp_path: Path, reply: Reply, rea
         assert await upstream.exchange(QUERY, "udp", 5.0) == respond_to(QUERY)
 
 
-async def test_a_request_that_is_not_answered(tmp_path: Path) -> None:
-    async with served(tmp_path) as (doh, spec), upstream_of(spec) as upstream:
+@pytest.mark.parametrize("protocol", ["h2", "http/1.1"])
+async def test_a_request_that_is_not_answered(tmp_path: Path, protocol: Protocol) -> None:
+    async with served(tmp_path, protocol) as (doh, spec), upstream_of(spec) as upstream:
         doh.reply = Reply(body=None)
         with pytest.raises(UpstreamTimeoutError, match=r"timed out after 0\.2 s"):
             await upstream.exchange(QUERY, "udp", 0.2)
@@ -191,7 +222,7 @@ async def test_a_request_that_is_not_answered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ends", [H2Server.go_away, H2Server.close])
 async def test_a_server_that_ends_the_connection(tmp_path: Path, ends: Callable[[H2Server], None]) -> None:
-    async with served(tmp_path) as (doh, spec), upstream_of(spec) as upstream:
+    async with served(tmp_path, "h2") as (doh, spec), upstream_of(spec) as upstream:
         for number in range(1, 3):
             assert await upstream.exchange(QUERY, "udp", 5.0) == respond_to(QUERY)
             assert len(doh.connections) == number
@@ -222,7 +253,7 @@ def test_a_status_that_is_no_number_ends_the_connection() -> None:
 
 
 async def test_a_cancelled_request_leaves_its_connection(tmp_path: Path) -> None:
-    async with served(tmp_path) as (doh, spec), upstream_of(spec) as upstream:
+    async with served(tmp_path, "h2") as (doh, spec), upstream_of(spec) as upstream:
         doh.reply.body = None
         for number in range(1, 11):
             asking = asyncio.ensure_future(upstream.exchange(QUERY, "tcp", 60.0))
