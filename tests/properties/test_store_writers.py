@@ -14,7 +14,7 @@ from kdns.cluster.selectors import SelectorError
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, POD, SERVICE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.schema.patch import patch_schema
+from kdns.controlplane.schema.schema import object_of
 from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, patched
 from kdns.controlplane.server.registry import Registry
@@ -73,7 +73,7 @@ operations = st.lists(
 def test_any_patch_gives_an_object_or_a_status(original: Json, patch: Any, patch_type: str) -> None:
     sent = copy.deepcopy(patch)
     try:
-        result = patched(original, patch_type, patch, patch_schema(SERVICE))
+        result = patched(original, patch_type, patch, object_of(SERVICE))
     except StatusError:
         pass
     else:

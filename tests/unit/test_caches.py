@@ -14,9 +14,9 @@ from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, POD, SERVICE
 from kdns.controlplane.controllers.events import EventRecorder
 from kdns.controlplane.controllers.reconciler import Event
 from kdns.controlplane.endpoints.pod_endpoints import addresses_in
-from kdns.controlplane.fieldmanager import compare
-from kdns.controlplane.fieldmanager.structure import path_element, structure_of
+from kdns.controlplane.fieldmanager.ownership import all_paths, path_element
 from kdns.controlplane.manifests.three_way_merge import list_keys
+from kdns.controlplane.schema.schema import field_at, object_of
 from kdns.controlplane.server.representation import Renderer, Representation
 from kdns.controlplane.storage.watch import WatchEvent, stored_object_of
 from kdns.dns.names import labels_of
@@ -24,7 +24,7 @@ from kdns.net import parse_address
 
 TEXTS, CHARACTERS = 20, 100_000
 
-containers = structure_of(POD).child("spec")[1].child("containers")[1]
+containers = field_at(POD, "spec.containers")
 recorder = EventRecorder()
 
 
@@ -55,7 +55,7 @@ def recorded(text: str) -> None:
         labels_of,
         lambda text: addresses_in({"status": {"podIP": text, "podIPs": [{"ip": text}]}}, "IPv4"),
         lambda text: path_element(containers, {"name": text}),
-        lambda text: compare.all_paths(structure_of(POD), {text: 1, "spec": {"containers": [{"name": "a", text: 1}]}}),
+        lambda text: all_paths(object_of(POD), {text: 1, "spec": {"containers": [{"name": "a", text: 1}]}}),
         lambda text: list_keys(POD, f"spec.{text}"),
         recorded,
         watched,

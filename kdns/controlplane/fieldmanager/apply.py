@@ -7,31 +7,44 @@ unless another manager owns it too. A value that another manager owns is changed
 from __future__ import annotations
 
 import json
+from functools import reduce
 from typing import Any, TypeAlias
 
+from kdns.controlplane.apimachinery.annotations import KUBECTL_LAST_APPLIED
 from kdns.controlplane.apimachinery.errors import StatusError, bad_request
 from kdns.controlplane.apimachinery.kinds import Json, Kind
-from kdns.controlplane.fieldmanager import managed_fields
-from kdns.controlplane.fieldmanager.compare import Comparison, compare, configured_paths
 from kdns.controlplane.fieldmanager.field_sets import (
     FieldSet,
+    at_or_below,
     difference,
     intersection,
     path_text,
     paths,
-    recursive_difference,
     sorted_elements,
     union,
 )
-from kdns.controlplane.fieldmanager.managed_fields import Entries, Writer
-from kdns.controlplane.fieldmanager.merge import merge, structure_errors, with_named_parents, without
-from kdns.controlplane.fieldmanager.structure import Structure, StructureError, structure_of
-
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""The annotation in which client-side apply stores its configuration."""
+from kdns.controlplane.fieldmanager.managed_fields import (
+    Entries,
+    Writer,
+    entries_before_apply,
+    entries_without,
+    identity,
+    managed_content,
+    sorted_entries,
+)
+from kdns.controlplane.fieldmanager.ownership import (
+    StructureError,
+    all_paths,
+    check_items,
+    compare,
+    configured_paths,
+    merge,
+    without,
+)
+from kdns.controlplane.schema.check import UNKNOWN, mistakes
+from kdns.controlplane.schema.schema import object_of
 
 _KUBECTL = "kubectl"
-_BEFORE_FIRST_APPLY = "before-first-apply"
 _ANNOTATIONS_BYTES_MAX = 256 * 1024
 
 Conflicts: TypeAlias = list[tuple[Json, FieldSet]]
@@ -44,32 +57,70 @@ def apply(kind: Kind, live: Json | None, config: Json, writer: Writer, *, force:
     `check_kind` comes first. Raises 500 for a configuration that does not match the schema, 409 for conflicts.
     """
     check_structure(kind, config)
-    entries: Entries = []
-    if live is not None:
-        entries = live["metadata"].get("managedFields") or managed_fields.entries_of_new(
-            kind, live, Writer(_BEFORE_FIRST_APPLY, time=writer.time)
-        )
-    obj, owned, change = _merge(kind, live or {}, config, entries, writer)
-    others = [entry for entry in entries if managed_fields.identity(entry) != _identity(writer)]
-    overlaps = ((entry, intersection(entry["fieldsV1"], change.written)) for entry in others)
-    conflicts = [(entry, fields) for entry, fields in overlaps if fields]
-    if conflicts and not force and not _is_upgrade(kind, live or {}, writer, conflicts):
+    place, before = object_of(kind), live or {}
+    entries = entries_before_apply(kind, live, writer.time) if live else []
+    mine = (writer.name, "Apply", writer.subresource)
+    others = [entry for entry in entries if identity(entry) != mine]
+    own = next((entry for entry in entries if identity(entry) == mine), {})
+    last: FieldSet = own.get("fieldsV1") or {}
+    try:
+        check_items(place, config)
+        taken, others = _client_side_applied(kind, before, writer, others)
+        last = union(last, taken)
+        kept = reduce(union, (entry["fieldsV1"] for entry in others), configured_paths(place, config))
+        obj = without(place, merge(place, _without_entries(before), config), difference(last, kept), kept)
+        written, removed = compare(place, *(managed_content(kind, each, writer.subresource) for each in (before, obj)))
+        owned = configured_paths(place, managed_content(kind, config, writer.subresource))
+    except StructureError as error:
+        raise StatusError(500, "", f"failed to merge config: {error}") from error
+    conflicts = [(entry, fields) for entry in others if (fields := intersection(entry["fieldsV1"], written))]
+    if conflicts and not force:
         raise _conflict_error(conflicts)
-    remaining = managed_fields.entries_without(kind, others, union(change.written, change.removed))
-    own = [_own_entry(kind, owned, entries, writer, changes=bool(change.written or change.removed))] if owned else []
-    metadata = {**(obj.get("metadata") or {}), "managedFields": managed_fields.sorted_entries([*remaining, *own])}
+    entries = entries_without(others, union(written, removed))
+    if owned:
+        entry = writer.entry(kind, "Apply", owned)
+        if not (written or removed):  # the time of the last apply that changed the object, if any
+            del entry["time"]
+            entry |= {"time": own["time"]} if "time" in own else {}
+        entries.append(entry)
+    metadata = {**(obj.get("metadata") or {}), "managedFields": sorted_entries(entries)}
     _update_last_applied(metadata, config, writer)
     return {**obj, "metadata": metadata}
 
 
-def _own_entry(kind: Kind, owned: FieldSet, entries: Entries, writer: Writer, *, changes: bool) -> Json:
-    """Returns the writer's entry, with the time of the writer's last apply that changed the object, if any."""
-    entry = writer.entry(kind, "Apply", owned)
-    if changes:
-        return entry
-    before: Json = next((each for each in entries if managed_fields.identity(each) == _identity(writer)), {})
-    timeless = {name: value for name, value in entry.items() if name != "time"}
-    return {**timeless, "time": before["time"]} if before.get("time") else timeless
+def _client_side_applied(kind: Kind, live: Json, writer: Writer, others: Entries) -> tuple[FieldSet, Entries]:
+    """Returns the fields that `kubectl apply` without --server-side set and nobody changed since, and other managers'
+    entries without them.
+
+    kubectl's server-side apply takes them over without a conflict, and removes those that it does not configure: the
+    items of lists with all that was added to them, such as defaults.
+    """
+    text = ((live.get("metadata") or {}).get("annotations") or {}).get(KUBECTL_LAST_APPLIED)
+    if writer.name != _KUBECTL or not text:
+        return {}, others
+    try:
+        last = json.loads(text)
+        if last["apiVersion"] != kind.api_version:
+            return {}, others
+        if not last["metadata"].get("annotations"):
+            last["metadata"].pop("annotations", None)  # kubectl writes {}, but configures none
+        place, content = object_of(kind), managed_content(kind, last)
+        written, removed = compare(place, content, managed_content(kind, live))
+        unchanged = difference(configured_paths(place, content), union(written, removed))
+        changed = intersection(written, all_paths(place, content))
+    except (ValueError, KeyError, AttributeError, TypeError):  # any text, as anybody may write it
+        return {}, others
+    taken, remaining = unchanged, list[Json]()
+    for entry in others:
+        mine = difference(at_or_below(entry["fieldsV1"], unchanged), changed) if entry["operation"] == "Update" else {}
+        taken = union(taken, mine)
+        remaining += entries_without([entry], mine)
+    return taken, remaining
+
+
+def _without_entries(obj: Json) -> Json:
+    metadata = {name: value for name, value in (obj.get("metadata") or {}).items() if name != "managedFields"}
+    return {**obj, "metadata": metadata}
 
 
 def check_kind(kind: Kind, config: Json) -> None:
@@ -86,11 +137,13 @@ def check_structure(kind: Kind, config: Json) -> None:
     metadata = config.get("metadata")
     if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
-    errors = structure_errors(structure_of(kind), config)
-    if errors:
+    wrong = [
+        f".{path}: {'field not declared in schema' if why == UNKNOWN else why}" for path, why in mistakes(kind, config)
+    ]
+    if wrong:
         metadata = metadata if isinstance(metadata, dict) else {}
         where = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}; {_gvk(kind.api_version, kind.kind)}"
-        text = errors[0] if len(errors) == 1 else "\n  ".join(["errors:", *errors])
+        text = wrong[0] if len(wrong) == 1 else "\n  ".join(["errors:", *wrong])
         raise StatusError(500, "", f"failed to create typed patch object ({where}): {text}")
 
 
@@ -99,83 +152,19 @@ def _gvk(api_version: str, kind: str) -> str:
     return f"{group}/{version}, Kind={kind}"
 
 
-def _identity(writer: Writer) -> tuple[str, str, str]:
-    return writer.name, "Apply", writer.subresource
-
-
-def _merge(kind: Kind, live: Json, config: Json, entries: Entries, writer: Writer) -> tuple[Json, FieldSet, Comparison]:
-    """Returns the merged object, the fields that the writer owns from now on, and how the object changes."""
-    structure, ignored = structure_of(kind), managed_fields.reset_fields(kind, writer.subresource)
-    content = managed_fields.managed_content(config)
-    if not content["metadata"]:
-        del content["metadata"]
-    owned = recursive_difference(configured_paths(structure, content), ignored)
-    own = [each["fieldsV1"] for each in entries if managed_fields.identity(each) == _identity(writer)]
-    others = [each for each in entries if managed_fields.identity(each) != _identity(writer)]
-    try:
-        obj = merge(structure, _without_entries(live), config)
-        if own and own[0]:
-            pruned = _pruned(structure, obj, own[0], configured_paths(structure, config), others)
-            obj = merge(structure, pruned, config)  # restores a map or list that lost its last entry but is configured
-        change = managed_fields.compare_managed(
-            kind, managed_fields.managed_content(live), managed_fields.managed_content(obj), writer.subresource
-        )
-    except StructureError as error:
-        raise StatusError(500, "", f"failed to merge config: {error}") from error
-    return obj, owned, change
-
-
-def _without_entries(obj: Json) -> Json:
-    metadata = {name: value for name, value in (obj.get("metadata") or {}).items() if name != "managedFields"}
-    return {**obj, "metadata": metadata}
-
-
-def _pruned(structure: Structure, obj: Json, last: FieldSet, configured: FieldSet, others: Entries) -> Json:
-    """Returns the object without the fields that were applied last, are not configured now and have no other owner."""
-    last = with_named_parents(structure, last)
-    present = with_named_parents(structure, configured_paths(structure, obj))
-    remaining = with_named_parents(structure, configured_paths(structure, without(structure, obj, last) or {}))
-    for entry in others:
-        configured = union(configured, entry["fieldsV1"])
-    pruned = difference(present, union(remaining, with_named_parents(structure, configured)))
-    remaining = with_named_parents(structure, configured_paths(structure, without(structure, obj, pruned) or {}))
-    pruned = intersection(difference(present, remaining), last)
-    result: Json = without(structure, obj, pruned) or {}
-    if "spec" in obj:
-        result.setdefault("spec", {})
-    return {"apiVersion": obj["apiVersion"], "kind": obj["kind"], **result}
-
-
-def _is_upgrade(kind: Kind, live: Json, writer: Writer, conflicts: Conflicts) -> bool:
-    """Returns whether kubectl conflicts only with its own client-side apply, from which it migrates without force."""
-    if writer.name != _KUBECTL:
-        return False
-    text = ((live.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
-    try:
-        last = json.loads(text) if text else None
-        if not isinstance(last, dict) or last.get("apiVersion") != kind.api_version:
-            return False
-        structure = structure_of(kind)
-        change = compare(structure, last, live)
-        own = difference(configured_paths(structure, last), union(change.written, change.removed))
-    except (ValueError, AttributeError, TypeError):
-        return False
-    return not any(difference(fields, own) for _, fields in conflicts)
-
-
 def _update_last_applied(metadata: Json, config: Json, writer: Writer) -> None:
     """Updates the annotation of client-side apply if kubectl left one, so that both kinds of apply can alternate."""
     annotations: dict[str, Any] = metadata.get("annotations") or {}
-    if writer.name != _KUBECTL or not annotations.get(LAST_APPLIED):
+    if writer.name != _KUBECTL or not annotations.get(KUBECTL_LAST_APPLIED):
         return
     sent = config.get("metadata") or {}
-    if LAST_APPLIED in (sent.get("annotations") or {}):
-        others = {name: value for name, value in sent["annotations"].items() if name != LAST_APPLIED}
+    if KUBECTL_LAST_APPLIED in (sent.get("annotations") or {}):
+        others = {name: value for name, value in sent["annotations"].items() if name != KUBECTL_LAST_APPLIED}
         sent = {**sent, "annotations": others}
     text = json.dumps({**config, "metadata": sent}, separators=(",", ":"), sort_keys=True, ensure_ascii=False) + "\n"
-    updated = {**annotations, LAST_APPLIED: text}
+    updated = {**annotations, KUBECTL_LAST_APPLIED: text}
     if sum(len(name.encode()) + len(str(value).encode()) for name, value in updated.items()) > _ANNOTATIONS_BYTES_MAX:
-        del updated[LAST_APPLIED]
+        del updated[KUBECTL_LAST_APPLIED]
     metadata["annotations"] = updated
 
 

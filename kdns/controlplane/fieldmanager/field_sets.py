@@ -50,8 +50,8 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
         if theirs is None:
             result[element] = below
             continue
-        is_path = _is_path(below) and not _is_path(theirs)
-        _put(result, element, difference(_inner(below), _inner(theirs)), is_path=is_path)
+        remains = is_path(below) and not is_path(theirs)
+        _put(result, element, difference(inner(below), inner(theirs)), is_path=remains)
     return result
 
 
@@ -62,30 +62,22 @@ def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
         theirs = other.get(element)
         if theirs is None or element == SELF:
             continue
-        is_path = _is_path(below) and _is_path(theirs)
-        _put(result, element, intersection(_inner(below), _inner(theirs)), is_path=is_path)
+        remains = is_path(below) and is_path(theirs)
+        _put(result, element, intersection(inner(below), inner(theirs)), is_path=remains)
     return result
 
 
-def recursive_difference(one: FieldSet, other: FieldSet) -> FieldSet:
-    """Returns the paths of `one` that are neither in `other` nor below a path of it."""
+def at_or_below(one: FieldSet, other: FieldSet) -> FieldSet:
+    """Returns the paths of `one` that are in `other`, or below a path of it."""
     result: FieldSet = {}
     for element, below in one.items():
         theirs = other.get(element)
-        if theirs is None:
+        if theirs is None or element == SELF:
+            continue
+        if is_path(theirs):
             result[element] = below
-        elif not _is_path(theirs):
-            _put(result, element, recursive_difference(_inner(below), theirs), is_path=_is_path(below))
-    return result
-
-
-def field_set(*paths: tuple[str, ...]) -> FieldSet:
-    result: FieldSet = {}
-    for path in paths:
-        one: FieldSet = {}
-        for name in reversed(path):
-            one = {f"f:{name}": one}
-        result = union(result, one)
+        else:
+            _put(result, element, at_or_below(inner(below), theirs), is_path=False)
     return result
 
 
@@ -97,10 +89,10 @@ def sorted_elements(fields: FieldSet) -> FieldSet:
 def paths(fields: FieldSet) -> Iterator[tuple[str, ...]]:
     """Yields every path as a tuple of its elements. The paths of a level precede the paths below them."""
     for element in sorted(fields):
-        if element != SELF and _is_path(fields[element]):
+        if element != SELF and is_path(fields[element]):
             yield (element,)
     for element in sorted(fields):
-        for path in paths(_inner(fields[element])):
+        for path in paths(inner(fields[element])):
             yield (element, *path)
 
 
@@ -123,43 +115,13 @@ def _element_text(element: str) -> str:
             return f"[{rest}]"
 
 
-def is_field_set(value: Any) -> bool:
-    """Returns whether a value that a client sent is a valid tree."""
-    if not isinstance(value, dict):
-        return False
-    for element, below in value.items():
-        if element == SELF:
-            if below != {}:
-                return False
-        elif not (_is_element(element) and is_field_set(below)):
-            return False
-    return True
-
-
-def _is_element(element: str) -> bool:
-    kind, colon, rest = element.partition(":")
-    if not colon:
-        return False
-    try:
-        match kind:
-            case "f":
-                return True
-            case "k":
-                return isinstance(json.loads(rest), dict)
-            case "v":
-                json.loads(rest)
-                return True
-            case _:
-                return kind == "i" and rest.isdigit()
-    except ValueError:
-        return False
-
-
-def _is_path(below: FieldSet) -> bool:
+def is_path(below: FieldSet) -> bool:
+    """Whether the element above is itself a path of the set."""
     return not below or SELF in below
 
 
-def _inner(below: FieldSet) -> FieldSet:
+def inner(below: FieldSet) -> FieldSet:
+    """Returns the elements without `SELF`."""
     if SELF not in below:
         return below
     return {element: further for element, further in below.items() if element != SELF}

@@ -1,45 +1,29 @@
-"""metadata.managedFields: which manager wrote which fields of an object last, updated with every write.
+"""metadata.managedFields: which manager wrote which fields of an object last.
 
-Kubernetes documentation, "Server-Side Apply", field management. A manager owns the fields that it sent, with defaults
-but without allocated addresses and ports, which nobody owns. An object without entries gets them at its first apply.
+Kubernetes documentation, "Server-Side Apply", field management. An object has managers from its first server-side
+apply on: what it had before belongs to `before-first-apply`, and an update takes fields over from their managers.
+Differs: objects that were never applied have no managers, which would take a third of the work of each write; clients
+cannot rewrite the entries, but remove all of them; entries of old updates are not combined.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from itertools import zip_longest
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kdns.controlplane.apimachinery.kinds import Json, Kind
-from kdns.controlplane.fieldmanager.compare import Comparison, compare
-from kdns.controlplane.fieldmanager.field_sets import (
-    FieldSet,
-    difference,
-    field_set,
-    is_field_set,
-    sorted_elements,
-    union,
-)
-from kdns.controlplane.fieldmanager.structure import StructureError, structure_of
-from kdns.controlplane.schema.serialization import zero
+from kdns.controlplane.fieldmanager.field_sets import FieldSet, difference, sorted_elements, union
+from kdns.controlplane.fieldmanager.ownership import StructureError, compare, configured_paths
+from kdns.controlplane.schema.schema import object_of
 
 Entries: TypeAlias = list[Json]
 """metadata.managedFields: ManagedFieldsEntry objects in the API's order."""
 
-UPDATERS_MAX = 10
-ANCIENT = "ancient-changes"
-"""The manager whose entry combines the oldest updates when there are more than UPDATERS_MAX."""
-
-_UNMANAGED = frozenset(
+_BEFORE_FIRST_APPLY: Final = "before-first-apply"
+_UNMANAGED: Final = frozenset(
     {"name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion"}
 )
-"""FieldSet of metadata that have no manager."""
-
-_RESET_BESIDE_SPEC = {
-    ("Pod", "status"): field_set(("metadata", "deletionTimestamp"), ("metadata", "ownerReferences")),
-    ("Deployment", "status"): field_set(("metadata", "labels")),
-}
+"""Fields of metadata that have no manager."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,89 +41,54 @@ class Writer:
         return entry | {"subresource": self.subresource} if self.subresource else entry
 
 
-def entries_of_new(kind: Kind, obj: Json, writer: Writer) -> Entries:
-    if not writer.name:
-        return []
-    return _after_write(kind, zero(kind), obj, valid_entries(obj) or [], writer)
+def entries_before_apply(kind: Kind, live: Json, time: str) -> Entries:
+    """Returns the entries of an object; at its first apply one manager owns all of it but the status."""
+    entries: Entries = live["metadata"].get("managedFields") or []
+    fields = {} if entries else configured_paths(object_of(kind), managed_content(kind, live))
+    return [Writer(_BEFORE_FIRST_APPLY, time=time).entry(kind, "Update", fields)] if fields else entries
 
 
 def entries_of_changed(kind: Kind, live: Json, obj: Json, writer: Writer) -> Entries:
-    """Returns the entries after an update of the live object to `obj`.
-
-    The writer may change the entries themselves, or remove all with a single empty entry, but not through a
-    subresource.
-    """
+    """Returns the entries after an update of the live object to `obj`; a sent list of one empty entry removes all."""
     entries: Entries = live["metadata"].get("managedFields") or []
-    sent = obj["metadata"].get("managedFields")
-    if sent is not None and not writer.subresource and sent != entries:
-        entries = [] if sent == [{}] else valid_entries(obj) or entries
-    return _after_write(kind, live, obj, entries, writer) if entries else []
-
-
-def _after_write(kind: Kind, live: Json, obj: Json, entries: Entries, writer: Writer) -> Entries:
+    if not entries or (obj["metadata"].get("managedFields") == [{}] and not writer.subresource):
+        return []
     try:
-        change = compare_managed(kind, managed_content(live), managed_content(obj), writer.subresource)
+        written, removed = compare(
+            object_of(kind), *(managed_content(kind, each, writer.subresource) for each in (live, obj))
+        )
     except StructureError:  # list items cannot be identified: validation refuses the object
         return entries
-    result = entries_without(kind, entries, union(change.written, change.removed))
-    if change.written and writer.name:
-        result = _with_update(kind, result, writer, change.written)
-    return sorted_entries(_capped(kind, result))
+    result = entries_without(entries, union(written, removed))
+    if written and writer.name:
+        entry = writer.entry(kind, "Update", written)
+        for earlier in result:
+            if identity(earlier) == identity(entry):
+                entry["fieldsV1"] = sorted_elements(union(earlier["fieldsV1"], written))
+        result = [*(each for each in result if identity(each) != identity(entry)), entry]
+    return sorted_entries(result)
 
 
-def compare_managed(kind: Kind, live: Json, obj: Json, subresource: str) -> Comparison:
-    """Returns how a write through the subresource changes an object. Raises StructureError for incomparable lists."""
-    return compare(structure_of(kind), live, obj).excluding(reset_fields(kind, subresource))
-
-
-def managed_content(obj: Json) -> Json:
-    """Returns the object without fields that have no manager: type, name and the metadata that the server sets."""
-    rest = {name: value for name, value in obj.items() if name not in {"apiVersion", "kind", "metadata"}}
-    return {
-        "metadata": {name: value for name, value in (obj.get("metadata") or {}).items() if name not in _UNMANAGED},
-        **rest,
-    }
-
-
-def valid_entries(obj: Json) -> Entries | None:
-    """Returns the entries of an object that own fields; None if they are missing or one is malformed."""
-    entries = obj["metadata"].get("managedFields") or []
-    if not all(map(_is_entry, entries)):
-        return None
-    return [entry for entry in entries if entry.get("fieldsV1")] or None
-
-
-def _is_entry(entry: Any) -> bool:
-    return (
-        isinstance(entry, dict)
-        and entry.get("operation") in {"Apply", "Update"}
-        and bool(entry.get("apiVersion"))
-        and entry.get("fieldsType") == "FieldsV1"
-        and is_field_set(entry.get("fieldsV1") or {})
-    )
-
-
-def entries_without(kind: Kind, entries: Entries, fields: FieldSet) -> Entries:
-    """Returns the entries without the paths of a set.
-
-    Entries without paths, or of a version that is not served, are dropped.
+def managed_content(kind: Kind, obj: Json, subresource: str = "") -> Json:
+    """Returns the fields that a write through the (sub)resource may change, without type, name and what is the
+    server's.
     """
-    result = []
-    for entry in entries:
-        before: FieldSet = entry.get("fieldsV1") or {}
-        after = difference(before, fields)
-        if after and entry["apiVersion"] == kind.api_version:
-            result.append(entry if after == before else {**entry, "fieldsV1": after})
-    return result
+    ignored = {"apiVersion", "kind", "metadata"}
+    if subresource == "status":
+        ignored.add("spec")
+    elif "status" in kind.subresources:
+        ignored.add("status")
+    metadata: Any = obj.get("metadata") or {}
+    if isinstance(metadata, dict):
+        metadata = {name: value for name, value in metadata.items() if name not in _UNMANAGED}
+    content = {name: value for name, value in obj.items() if name not in ignored}
+    return {"metadata": metadata, **content} if metadata else content
 
 
-def _with_update(kind: Kind, entries: Entries, writer: Writer, written: FieldSet) -> Entries:
-    entry = writer.entry(kind, "Update", written)
-    others = [each for each in entries if identity(each) != identity(entry)]
-    for earlier in entries:
-        if identity(earlier) == identity(entry):
-            entry["fieldsV1"] = sorted_elements(union(earlier["fieldsV1"], written))
-    return [*others, entry]
+def entries_without(entries: Entries, fields: FieldSet) -> Entries:
+    """Returns the entries without the paths of a set; those without further paths are dropped."""
+    remaining = ((entry, difference(entry.get("fieldsV1") or {}, fields)) for entry in entries)
+    return [{**entry, "fieldsV1": after} for entry, after in remaining if after]
 
 
 def identity(entry: Json) -> tuple[str, str, str]:
@@ -147,37 +96,11 @@ def identity(entry: Json) -> tuple[str, str, str]:
     return entry.get("manager", ""), entry["operation"], entry.get("subresource", "")
 
 
-def _capped(kind: Kind, entries: Entries) -> Entries:
-    """Returns the entries, the oldest updates combined into one if there are more than UPDATERS_MAX."""
-    updates = sorted((each for each in entries if each["operation"] == "Update"), key=_age)
-    if len(updates) <= UPDATERS_MAX:
-        return entries
-    oldest = updates[: len(updates) - UPDATERS_MAX + 1]
-    bucket = Writer(ANCIENT, time=oldest[-1].get("time", ""))
-    combined: list[FieldSet] = [entry["fieldsV1"] for entry in oldest]
-    while len(combined) > 1:  # in pairs: one after the other takes the square of their number
-        combined = [union(one, other or {}) for one, other in zip_longest(combined[::2], combined[1::2])]
-    left = set(map(id, oldest))
-    return _with_update(kind, [entry for entry in entries if id(entry) not in left], bucket, combined[0])
-
-
-def _age(entry: Json) -> tuple[str, str, str]:
-    return entry.get("time", ""), entry.get("manager", ""), entry.get("subresource", "")
-
-
 def sorted_entries(entries: Entries) -> Entries:
     """Returns entries in the order of kube-apiserver: appliers first, then by time and name."""
-    return sorted(entries, key=lambda entry: (entry["operation"], *_age(entry)))
+    return sorted(entries, key=lambda each: (each["operation"], each.get("time", ""), *identity(each)))
 
 
 def same_but_for_times(one: Entries, other: Entries) -> bool:
     """Returns whether two lists of entries are equal apart from their times."""
     return [{**entry, "time": ""} for entry in one] == [{**entry, "time": ""} for entry in other]
-
-
-@cache
-def reset_fields(kind: Kind, subresource: str) -> FieldSet:
-    """Returns the fields that a write through a subresource ("" for none) resets to their stored values."""
-    if subresource == "status":
-        return union(field_set(("spec",)), _RESET_BESIDE_SPEC.get((kind.kind, subresource), {}))
-    return field_set(("status",)) if "status" in kind.subresources else {}

@@ -109,7 +109,7 @@ class _ScratchCluster:
         kind = manifest.kind
         if manifest.namespace in self._missing:
             yield "metadata.namespace", f'namespaces "{manifest.namespace}" not found'
-        yield from check.unknown_field_errors(kind, manifest.obj)
+        yield from check.unknown_fields(kind, manifest.obj)
         mistyped = [each for each in check.mistyped_fields(kind, manifest.obj) if not each[0].startswith(TEXT_FIELDS)]
         if mistyped:
             yield from mistyped

@@ -38,7 +38,7 @@ def list_keys(kind: Kind, path: str) -> Mapping[str, Any] | None:
         return None
     if field.list_type == "set":
         return {}
-    return {key: schema.fields(field.type)[key].default for key in field.list_map_keys} or None
+    return field.key_defaults or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,91 +8,98 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kdns.controlplane.apimachinery.errors import StatusError, bad_request
 from kdns.controlplane.apimachinery.field_errors import expected
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.apimachinery.quantities import canonical
 from kdns.controlplane.schema.custom.pruning import pruned as custom_pruned
-from kdns.controlplane.schema.schema import fields, resolved, type_of
-from kdns.controlplane.schema.types import META, SCALARS, Field, TypeName, TypeRef, name_of
+from kdns.controlplane.schema.schema import object_of
+from kdns.controlplane.schema.types import META, SCALARS, Field, TypeName, fields, resolved
 
 _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
 BASE64: Final = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _ZEROS = {"string": "", "bytes": "", "bool": False, "int32": 0, "int64": 0, "number": 0}
-_ELEMENT_ZEROS = {**_ZEROS, "quantity": "0", "intorstr": 0, "rawextension": None}
+_ELEMENT_ZEROS = {**_ZEROS, "quantity": "0", "intorstr": 0, "rawextension": None, "strings": []}
 
 
 class Pairs(list[tuple[str, Any]]):
     """The names and values of a JSON object in the order of the text, duplicates included."""
 
 
-def unknown_fields(kind: Kind, obj: Json) -> list[str]:
-    """Returns paths such as `spec.ports[0].foo` of fields that the kind does not have, in the object's order."""
-    return [path.removeprefix(".") for path, is_unknown in _strict(type_of(kind), obj) if is_unknown]
+class Mistake(NamedTuple):
+    """A field that does not match the schema: its path, such as `spec.ports[0].port`, and its error."""
+
+    path: str
+    why: str
 
 
-def unknown_field_errors(kind: Kind, obj: Json) -> list[tuple[str, str]]:
-    """Returns the same paths, each with its error."""
-    return [(path, "unknown field") for path in unknown_fields(kind, obj)]
+UNKNOWN: Final = "unknown field"
+DUPLICATE: Final = "duplicate field"
 
 
-def strict_errors(kind: Kind, tree: Any) -> list[str]:
-    """Returns the errors of strict decoding in the order of the text: unknown fields, and fields that occur twice.
+def mistakes(kind: Kind, tree: Any) -> Iterator[Mistake]:
+    """Yields unknown fields, values of the wrong type, and fields that occur twice, in the order of the text.
 
-    `tree` is the object, or its `Pairs`. Fields below an unknown field are not checked.
+    `tree` is the object, or its `Pairs`. null matches any type, and nothing is checked below an unknown field. The
+    values of a custom kind are validated against its schema instead, apart from its metadata.
     """
-    found = dict.fromkeys(_strict(type_of(kind), tree))
-    return [
-        f'{"unknown" if is_unknown else "duplicate"} field "{path.removeprefix(".")}"' for path, is_unknown in found
-    ]
+    for mistake in _walk(object_of(kind), tree, ""):
+        if mistake.why in _STRICT or not kind.schema or mistake.path.startswith("metadata"):
+            yield mistake
 
 
-def _strict(type_name: TypeRef, obj: Any) -> Iterator[tuple[str, bool]]:
-    """Yields paths below `obj`, each with a leading dot, and whether the field is unknown, or else a duplicate.
+_STRICT: Final = (UNKNOWN, DUPLICATE)
 
-    An object without such fields builds no strings.
-    """
-    type_fields = fields(type_name)
+
+def unknown_fields(kind: Kind, obj: Json) -> list[Mistake]:
+    return [each for each in mistakes(kind, obj) if each.why == UNKNOWN]
+
+
+def mistyped_fields(kind: Kind, obj: Json) -> list[Mistake]:
+    return [each for each in mistakes(kind, obj) if each.why not in _STRICT]
+
+
+def mistyped_delete_options(options: Json) -> list[Mistake]:
+    return [each for each in _walk(Field("", f"{META}.DeleteOptions"), options, "") if each.why not in _STRICT]
+
+
+def _walk(place: Field, value: Any, path: str) -> Iterator[Mistake]:
+    if value is None:
+        return
+    if place.list_of:
+        if not isinstance(value, list) or isinstance(value, Pairs):
+            yield Mistake(path, expected("a list", value))
+            return
+        for index, item in enumerate(value):
+            yield from _walk(place.element, item, f"{path}[{index}]")
+    elif not place.map_of and place.type in SCALARS:
+        what, matches = VALUES[place.type_name]
+        if not matches(value):
+            yield Mistake(path, expected(what, value, is_shown=place.type not in _CONCEALED))
+    elif isinstance(value, dict | Pairs):
+        yield from _walk_members(place, value.items() if isinstance(value, dict) else value, path)
+    else:
+        yield Mistake(path, expected("an object", value))
+
+
+def _walk_members(place: Field, members: Iterable[tuple[str, Any]], path: str) -> Iterator[Mistake]:
     seen: set[str] = set()
-    for name, value in _members(obj):
-        field = type_fields.get(name)
-        if field is None:
-            if not resolved(type_name).is_open:
-                yield f".{name}", True
+    for name, value in members:
+        dotted = f"{path}.{name}" if path else name
+        child = place.child(name)
+        if child is None:
+            if not resolved(place.type).is_open:
+                yield Mistake(dotted, UNKNOWN)
             continue
         if name in seen:
-            yield f".{name}", False
+            yield Mistake(dotted, DUPLICATE)
         seen.add(name)
-        if value and (field.map_of or field.type not in SCALARS):
-            for path, is_unknown in _strict_in(field, value):
-                yield f".{name}{path}", is_unknown
-
-
-def _strict_in(field: Field, value: Any) -> Iterator[tuple[str, bool]]:
-    if field.list_of:
-        for index, element in enumerate(value if isinstance(value, list) else ()):
-            for path, is_unknown in _strict(field.type, element):
-                yield f"[{index}]{path}", is_unknown
-    elif field.map_of:
-        seen: set[str] = set()
-        for key, element in _members(value):
-            if key in seen:
-                yield f".{key}", False
-            seen.add(key)
-            for path, is_unknown in _strict(field.type, element) if field.type not in SCALARS else ():
-                yield f".{key}{path}", is_unknown
-    else:
-        yield from _strict(field.type, value)
-
-
-def _members(obj: Any) -> Iterable[tuple[str, Any]]:
-    if isinstance(obj, dict):
-        return obj.items()
-    return obj if isinstance(obj, Pairs) else ()
+        yield from _walk(child, value, f"{path}[{name}]" if place.map_of else dotted)
 
 
 def prune(kind: Kind, obj: Json) -> Json:
@@ -101,24 +108,44 @@ def prune(kind: Kind, obj: Json) -> Json:
     It has no unknown fields, no nulls, and none of the empty lists and maps, false, 0 and "" that omitempty drops.
     """
     if kind.schema:
-        metadata = _pruned(f"{META}.ObjectMeta", obj["metadata"]) if isinstance(obj.get("metadata"), dict) else {}
+        metadata = (
+            _pruned(Field("", f"{META}.ObjectMeta"), obj["metadata"]) if isinstance(obj.get("metadata"), dict) else {}
+        )
         custom: Json = custom_pruned(kind.schema, {**obj, "metadata": metadata}, is_resource=True)
         return custom
-    return _pruned(type_of(kind), obj)  # type: ignore[no-any-return]  # of a dict, a dict is returned
+    return _pruned(object_of(kind), obj)  # type: ignore[no-any-return]  # of a dict, a dict is returned
 
 
-def _pruned(type_name: TypeRef, obj: Any) -> Any:
-    if type_name == "strings" and isinstance(obj, list):
-        return [_pruned_element("string", each) for each in obj]
-    if not isinstance(obj, dict) or type_name in SCALARS:
-        write = WRITTEN.get(name_of(type_name))
-        return write(obj) if write and obj is not None else obj
-    type_fields = fields(type_name)
+def _pruned(place: Field, value: Any) -> Any:
+    if place.list_of and isinstance(value, list):
+        return [_pruned_element(place.element, item) for item in value]
+    if place.map_of and isinstance(value, dict):
+        return {key: _pruned_element(place.element, part) for key, part in value.items()}
+    if place.type == "strings" and isinstance(value, list):
+        return [item or "" for item in value]
+    if not isinstance(value, dict) or place.type in SCALARS:
+        write = WRITTEN.get(place.type_name)
+        return write(value) if write and value is not None else value
+    known = fields(place.type)
     return {
-        name: _pruned_field(type_fields[name], value)
-        for name, value in obj.items()
-        if name in type_fields and (value or _is_serialized(type_fields[name], value))
+        name: _pruned(known[name], part)
+        for name, part in value.items()
+        if name in known and (part or _is_serialized(known[name], part))
     }
+
+
+def _pruned_element(place: Field, element: Any) -> Any:
+    """Returns an element of a list or map. null becomes Go's zero value, such as an empty object."""
+    if element is None:
+        return copy(_ELEMENT_ZEROS.get(place.type_name, "")) if place.type in SCALARS else {}
+    return _pruned(place, element)
+
+
+def _is_serialized(field: Field, value: Any) -> bool:
+    """Returns whether Go serializes a value that is null, empty or zero."""
+    if field.list_of or field.map_of:
+        return field.pointer and value is not None
+    return value is not None and (field.writes_zero or value != _ZEROS.get(field.type_name))
 
 
 def _time_written(value: object, timespec: str, characters: int) -> object:
@@ -141,85 +168,6 @@ WRITTEN: Final[Mapping[str, Callable[[Any], object]]] = {
     "microtime": partial(_time_written, timespec="microseconds", characters=len("2006-01-02T15:04:05.000000Z")),
 }
 """Type → how its values are written, which may differ from how they were sent."""
-
-
-def _is_serialized(field: Field, value: Any) -> bool:
-    """Returns whether Go serializes a value that is null, empty or zero."""
-    if field.list_of or field.map_of:
-        return field.pointer and value is not None
-    return value is not None and (field.writes_zero or value != _ZEROS.get(field.type_name))
-
-
-def _pruned_field(field: Field, value: Any) -> Any:
-    if field.list_of and isinstance(value, list):
-        return [_pruned_element(field.type, element) for element in value]
-    if field.map_of and isinstance(value, dict):
-        return {key: _pruned_element(field.type, element) for key, element in value.items()}
-    return _pruned(field.type, value)
-
-
-def _pruned_element(type_name: TypeRef, element: Any) -> Any:
-    """Returns an element of a list or map. null becomes Go's zero value, such as an empty object."""
-    if element is None:
-        if type_name == "strings":
-            return []
-        return _ELEMENT_ZEROS.get(name_of(type_name), "") if type_name in SCALARS else {}
-    return _pruned(type_name, element)
-
-
-def _typed_part(kind: Kind, obj: Json) -> Json:
-    """Returns the part of an object whose types are checked here: of a custom one the metadata."""
-    return {"metadata": obj.get("metadata")} if kind.schema else obj
-
-
-def mistyped_fields(kind: Kind, obj: Json) -> list[tuple[str, str]]:
-    """Returns the values of the wrong type, in the order of the object; null matches any type.
-
-    Each is the path of its field, such as `spec.ports[0].port`, and its error.
-    """
-    return list(_mistyped(type_of(kind), _typed_part(kind, obj)))
-
-
-def first_mistyped(kind: Kind, obj: Json) -> str:
-    """Returns path and error of the first value of the wrong type, or ""."""
-    return next((f"{path}: {why}" for path, why in _mistyped(type_of(kind), _typed_part(kind, obj))), "")
-
-
-def mistyped_delete_options(options: Json) -> list[tuple[str, str]]:
-    return list(_mistyped(f"{META}.DeleteOptions", options))
-
-
-def _mistyped(type_name: TypeRef, obj: Json) -> Iterator[tuple[str, str]]:
-    return ((path.removeprefix("."), why) for path, why in _mismatches(type_name, obj))
-
-
-def _mismatches(type_name: TypeRef, obj: Json) -> Iterator[tuple[str, str]]:
-    """Yields paths below `obj`, each with a leading dot, and their errors. Paths are built for mismatches only."""
-    type_fields = fields(type_name)
-    for name, value in obj.items():
-        field = type_fields.get(name)
-        if field is None or value is None:
-            continue
-        container = list if field.list_of else dict if field.map_of else None
-        if container and not isinstance(value, container):
-            yield f".{name}", expected("a list" if field.list_of else "an object", value)
-            continue
-        elements = enumerate(value) if field.list_of else value.items() if field.map_of else ((None, value),)
-        for key, element in elements:
-            if element is not None:
-                for below, why in _element_mismatches(field.type, element):
-                    yield f".{name}{below}" if key is None else f".{name}[{key}]{below}", why
-
-
-def _element_mismatches(type_name: TypeRef, element: Any) -> Iterator[tuple[str, str]]:
-    if type_name in SCALARS:
-        what, matches = VALUES[name_of(type_name)]
-        if not matches(element):
-            yield "", expected(what, element, is_shown=type_name not in _CONCEALED)
-    elif isinstance(element, dict):
-        yield from _mismatches(type_name, element)
-    else:
-        yield "", expected("an object", element)
 
 
 def _is_base64(value: Any) -> bool:

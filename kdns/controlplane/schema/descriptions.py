@@ -8,8 +8,8 @@ from functools import cache
 from importlib import resources
 
 from kdns.controlplane.apimachinery.kinds import Kind
-from kdns.controlplane.schema.schema import field_at, fields, type_of
-from kdns.controlplane.schema.types import TypeName, name_of
+from kdns.controlplane.schema.schema import field_at, type_of
+from kdns.controlplane.schema.types import TypeName, fields, name_of
 
 _OBJECT = "*.Object"
 _COMMON = frozenset({"apiVersion", "kind", "metadata"})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -54,17 +55,15 @@ class FieldValidator:
             raise self._refusal(obj, why) if self.is_patch else bad_request(why)
         if self.pairs is None and not self.duplicates and (exact := matching(self.kind, typed(self.kind, obj))):
             return Serialized(exact)
-        if why := check.first_mistyped(self.kind, obj):
-            raise self._refusal(obj, why)
-        if self.policy != "Ignore":
-            strict = check.strict_errors(self.kind, obj if self.pairs is None else self.pairs)
-            self._report(obj, strict if self.pairs is not None else [*self.duplicates, *strict])
+        strict = {} if self.pairs is not None else dict.fromkeys(self.duplicates)
+        for path, why in check.mistakes(self.kind, obj if self.pairs is None else self.pairs):
+            if why not in {check.UNKNOWN, check.DUPLICATE}:
+                raise self._refusal(obj, f"{path}: {why}")
+            strict[f'{why} "{path}"'] = None
+        if strict and self.policy == "Strict":
+            raise self._refusal(obj, f"strict decoding error: {', '.join(islice(strict, ERRORS_MAX))}")
+        self.warnings += strict if self.policy == "Warn" else ()
         return serialized(self.kind, obj)
-
-    def _report(self, obj: Json, errors: list[str]) -> None:
-        if errors and self.policy == "Strict":
-            raise self._refusal(obj, f"strict decoding error: {', '.join(errors[:ERRORS_MAX])}")
-        self.warnings += errors
 
     def _refusal(self, obj: Json, message: str) -> StatusError:
         if not self.is_patch:

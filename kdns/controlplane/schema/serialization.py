@@ -17,8 +17,8 @@ import msgspec
 
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema import check
-from kdns.controlplane.schema.schema import fields, type_of
-from kdns.controlplane.schema.types import META, SCALARS, Field, TypeName, TypeRef, name_of
+from kdns.controlplane.schema.schema import type_of
+from kdns.controlplane.schema.types import META, SCALARS, Field, TypeName, TypeRef, fields, name_of
 
 
 class _Written:
@@ -91,12 +91,6 @@ def encoded(kind: Kind, obj: Json) -> bytes:
 
 def typed(kind: Kind, obj: Json) -> Json:
     return {**obj, "kind": kind.kind, "apiVersion": kind.api_version}
-
-
-@cache
-def zero(kind: Kind) -> Json:
-    """Returns an object without any values, which is shared."""
-    return serialized(kind, {})
 
 
 def matching(kind: Kind, obj: Json) -> Json | None:

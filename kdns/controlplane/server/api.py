@@ -14,7 +14,7 @@ from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.apimachinery.size import check_size
 from kdns.controlplane.fieldmanager.apply import apply, check_kind, check_structure
 from kdns.controlplane.kinds.conversion import Conversion
-from kdns.controlplane.schema.patch import patch_schema
+from kdns.controlplane.schema.schema import object_of
 from kdns.controlplane.server.conversions import conversion_of
 from kdns.controlplane.server.patch import patched
 from kdns.controlplane.server.registry import InTurn, Registry
@@ -111,7 +111,7 @@ class Api:
         """Changes an object by a patch (patch.PATCH_TYPES); `validate` gets the patched object first."""
         version, conversion = self.find(request), self._conversion(request)
         shown = self._shown(version, conversion)
-        sent = patched(shown.copy(), patch_type, patch, patch_schema(shown.kind))
+        sent = patched(shown.copy(), patch_type, patch, object_of(shown.kind))
         check_size(sent)
         sent = validate(sent)
         if conversion:

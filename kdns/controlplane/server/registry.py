@@ -115,7 +115,7 @@ class Registry:
     def create(
         self, request: Request, obj: Json, entries: Entries | None = None, instead_of: StoredObject | None = None
     ) -> StoredObject:
-        """Stores a new object; `entries` are its managedFields if they are known. A dry run returns the object only.
+        """Stores a new object; `entries` are its managedFields if it is applied. A dry run returns the object only.
 
         With `instead_of`, a dry run is one of a cluster without that object.
         """
@@ -129,9 +129,7 @@ class Registry:
         name = self._name(kind, namespace, obj)
         self._begin(kind, obj)
         new = strategy.defaults(obj)
-        if entries is None:
-            entries = managed_fields.entries_of_new(kind, new, self.writer(request))
-        new = strategy.prepare(strategy.prepare_create(_managed(new, entries)), None)
+        new = strategy.prepare(strategy.prepare_create(_managed(new, entries or [])), None)
         key = listing.key(kind, namespace, name)
 
         def refuse_existing() -> None:

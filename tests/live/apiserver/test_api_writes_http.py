@@ -104,8 +104,10 @@ async def test_apply_creates_then_updates(client: Client) -> None:
     ],
 )
 async def test_who_writes(client: Client, agent: str, query: str, manager: str) -> None:
-    assert (await client("POST", f"{SERVICES}{query}", WEB, User_Agent=agent))[0] == 201
-    assert client.managers() == [manager]
+    assert (await client("PATCH", f"{SERVICES}/web?fieldManager=me", WEB, **APPLY))[0] == 201
+    changed = {**WEB, "metadata": {"name": "web", "labels": {"a": "b"}}}
+    assert (await client("PUT", f"{SERVICES}/web{query}", changed, User_Agent=agent))[0] == 200
+    assert client.managers() == ["me", manager]
 
 
 @pytest.mark.parametrize(

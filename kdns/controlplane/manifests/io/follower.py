@@ -190,7 +190,7 @@ class ManifestFollower:
         verb: Verb = "configured"
         obj: Json = {}
         to_apply = _to_apply(manifest)
-        if wrong := [*check.unknown_field_errors(kind, to_apply), *check.mistyped_fields(kind, to_apply)]:
+        if wrong := list(check.mistakes(kind, to_apply)):
             causes = [{"field": field, "message": reason} for field, reason in wrong]
             raise StatusError(400, "BadRequest", str(wrong), {"causes": causes})
         to_apply = check.prune(kind, to_apply)

@@ -20,7 +20,7 @@ from kdns.controlplane.apimachinery.kinds import (
     Json,
     Kind,
 )
-from kdns.controlplane.fieldmanager.managed_fields import Writer, entries_of_new
+from kdns.controlplane.fieldmanager.managed_fields import Writer
 from kdns.controlplane.server.access.users import User
 from kdns.controlplane.storage.object_meta import place, typed
 
@@ -46,8 +46,6 @@ class Reviewer:
         metadata["namespace"] = metadata.get("namespace", "") if kind.namespaced else ""
         place(kind, namespace, review)
         review["metadata"] = {name: value for name, value in metadata.items() if value}
-        if entries := entries_of_new(kind, review, writer):
-            review["metadata"]["managedFields"] = entries
         return _ANSWERS[kind](self, review, user, writer)
 
     def access(self, review: Json, _user: User, _writer: Writer) -> Json:

@@ -7,8 +7,8 @@ from typing import Final
 
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema.descriptions import common_description, field_description, type_description
-from kdns.controlplane.schema.schema import fields, type_named, type_of
-from kdns.controlplane.schema.types import META, SCALARS, Field, Type, TypeName, name_of
+from kdns.controlplane.schema.schema import type_of
+from kdns.controlplane.schema.types import META, SCALARS, Field, Type, TypeName, fields, name_of, type_named
 from kdns.controlplane.server.conversions import kind_at
 from kdns.controlplane.server.openapi.custom import custom_schema, name_of_kind
 
@@ -183,7 +183,7 @@ def _property(field: Field, description: str) -> Json:
         "x-kubernetes-list-type": field.list_type,
         "x-kubernetes-list-map-keys": list(field.list_map_keys),
         "x-kubernetes-map-type": field.map_type,
-        "x-kubernetes-patch-strategy": ",".join(field.patch_strategy),
+        "x-kubernetes-patch-strategy": ",".join(field.strategy),
         "x-kubernetes-patch-merge-key": field.merge_key,
     }
     if field.default is not None:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.schema import schema
-from kdns.controlplane.schema.types import META, Field, TypeName
+from kdns.controlplane.schema.types import META, Field, TypeName, fields
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\0"
@@ -32,13 +32,13 @@ def type_at(api_version: str, kind: str) -> TypeName | None:
 def message_fields(type_name: TypeName) -> MessageFields:
     """Returns the fields of a type's message by number. StatusError 415 if the schema has no numbers for the type."""
     result: dict[int, Any] = {}
-    for field in schema.fields(type_name).values():
+    for field in fields(type_name).values():
         message = result
         for number in field.number[:-1]:
             message = message.setdefault(number, {})
         if field.number:
             message[field.number[-1]] = field
-    if not result and schema.fields(type_name):
+    if not result and fields(type_name):
         short = type_name.rpartition(".")[2]
         why = f"{short} is accepted as application/json or application/yaml only, not as protobuf"
         raise StatusError(415, "UnsupportedMediaType", why)

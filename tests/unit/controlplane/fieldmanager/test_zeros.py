@@ -70,7 +70,7 @@ def test_patches(api: Api, kind: Kind, patch_type: str, patch: Any, *, changes: 
 def test_updates_own_what_is_stored_and_appliers_what_they_configure(api: Api) -> None:
     sent = {**WORKLOAD, "spec": {**WORKLOAD["spec"], "paused": False, "revisionHistoryLimit": 0}}
     validator = FieldValidator(DEPLOYMENT, "Strict")
-    api.update(Request(DEPLOYMENT, "default", "web", manager="writer"), validator(sent))
+    api.apply(Request(DEPLOYMENT, "default", "web", manager="writer", force=True), sent, validate=validator)
     applied = api.apply(
         Request(DEPLOYMENT, "default", "web", manager="applier", force=True), sent, validate=validator
     ).copy()

@@ -12,7 +12,8 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.inert import AUTOSCALER, AUTOSCALER_V1, LEASE, parsed
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.kinds.generic.strategy import generic
-from kdns.controlplane.schema.schema import fields, type_of
+from kdns.controlplane.schema.schema import type_of
+from kdns.controlplane.schema.types import fields
 from kdns.controlplane.server import discovery
 from kdns.controlplane.server.patch import MERGE_PATCH
 from kdns.controlplane.server.request import Request

@@ -14,8 +14,8 @@ import pytest
 from served_kinds import DOCUMENTS, SERVED
 
 from kdns.controlplane.apimachinery.kinds import Json
-from kdns.controlplane.schema.schema import KUBERNETES_VERSION, types
-from kdns.controlplane.schema.types import META
+from kdns.controlplane.schema.schema import KUBERNETES_VERSION
+from kdns.controlplane.schema.types import META, types
 from kdns.controlplane.server import discovery
 from kdns.controlplane.server.openapi.types import GVK, PATCH, list_name
 from kdns.runtime.http import zpages

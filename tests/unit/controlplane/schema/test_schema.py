@@ -8,14 +8,25 @@ from typing import Any
 
 import msgspec
 import pytest
-from served_kinds import SERVED
+from served_kinds import KINDS, SERVED
 
+from kdns.controlplane.apimachinery.inert import VOLUME
 from kdns.controlplane.apimachinery.kinds import NODE, POD, SERVICE, Kind
 from kdns.controlplane.schema.descriptions import descriptions, field_description, type_description
-from kdns.controlplane.schema.patch import PatchSchema, patch_schema
-from kdns.controlplane.schema.schema import field_at, fields, parse_package, parse_type, type_named, type_of, types
-from kdns.controlplane.schema.types import META, SCALARS, Field, Type, TypeName, name_of
-from kdns.controlplane.server.patch import PatchNode
+from kdns.controlplane.schema.schema import field_at, type_of
+from kdns.controlplane.schema.types import (
+    META,
+    SCALARS,
+    Field,
+    Type,
+    TypeName,
+    fields,
+    name_of,
+    parse_package,
+    parse_type,
+    type_named,
+    types,
+)
 
 DISCOVERY = (
     *("APIGroup", "APIGroupList", "APIResource", "APIResourceList", "APIVersions"),
@@ -78,8 +89,8 @@ def test_map_lists_have_keys_and_only_they() -> None:
 
 def test_lists_that_merge_name_a_key_unless_of_scalars() -> None:
     for each, field in ALL_FIELDS:
-        assert set(field.patch_strategy) <= {"merge", "replace", "retainKeys"}, (each.short, field.name)
-        if "merge" in field.patch_strategy and field.type not in SCALARS:
+        assert set(field.strategy) <= {"merge", "replace", "retainKeys"}, (each.short, field.name)
+        if "merge" in field.strategy and field.type not in SCALARS:
             assert field.merge_key, (each.short, field.name)
 
 
@@ -145,10 +156,10 @@ CORE = "io.k8s.api.core.v1"
         (POD, "spec.containers.env.name", {"type": "string", "required": True}),
         (POD, "spec.ephemeralContainers.env", {"merge_key": "name"}),
         (POD, "spec.ephemeralContainers.targetContainerName", {"type": "string"}),
-        (POD, "spec.volumes", {"patch_strategy": ("merge", "retainKeys"), "merge_key": "name"}),
+        (POD, "spec.volumes", {"strategy": ("merge", "retainKeys"), "merge_key": "name"}),
         (POD, "spec.containers.resources.limits", {"type": "quantity", "map_of": True}),
         (NODE, "status.daemonEndpoints.kubeletEndpoint.Port", {"type": "int32"}),
-        (NODE, "metadata.finalizers", {"patch_strategy": ("merge",), "list_type": "set"}),
+        (NODE, "metadata.finalizers", {"strategy": ("merge",), "list_type": "set"}),
     ],
 )
 def test_known_fields(kind: Kind, path: str, expected: dict[str, object]) -> None:
@@ -161,13 +172,6 @@ def test_a_field_that_does_not_exist_is_a_key_error() -> None:
         field_at(SERVICE, "spec.foo")
 
 
-def _walk(kind: Kind, path: str) -> PatchSchema | None:
-    node: PatchSchema | None = patch_schema(kind)
-    for name in path.split("."):
-        node = node.child(name) if node else None
-    return node
-
-
 @pytest.mark.parametrize(
     ("path", "strategy", "merge_key"),
     [
@@ -176,27 +180,42 @@ def _walk(kind: Kind, path: str) -> PatchSchema | None:
         ("spec.containers.ports", ("merge",), "containerPort"),
         ("spec.volumes", ("merge", "retainKeys"), "name"),
         ("spec.tolerations", (), ""),
-        ("spec.nodeSelector", (), ""),
         ("spec.nodeSelector.disk", (), ""),
         ("metadata.finalizers", ("merge",), ""),
         ("metadata.ownerReferences", ("merge",), "uid"),
         ("status.conditions", ("merge",), "type"),
     ],
 )
-def test_patch_schema(path: str, strategy: tuple[str, ...], merge_key: str) -> None:
-    found = _walk(POD, path)
-    assert found
+def test_rules_of_strategic_merge_patch(path: str, strategy: tuple[str, ...], merge_key: str) -> None:
+    found = field_at(POD, path)
     assert (found.strategy, found.merge_key) == (strategy, merge_key)
+    assert found.child("foo") is None or found.map_of
 
 
-def test_patch_schema_knows_nothing_below_what_it_does_not_know() -> None:
-    assert _walk(POD, "spec.foo") is None
-    assert _walk(POD, "spec.hostname.foo") is None
+BUDGET = next(kind for kind in KINDS if kind.kind == "PodDisruptionBudget")
 
 
-def test_patch_schema_is_what_patches_read() -> None:
-    node: PatchNode = patch_schema(SERVICE)
-    assert node.child("spec") is not None
+@pytest.mark.parametrize(
+    ("kind", "path", "form"),
+    [
+        (SERVICE, "spec", "struct"),
+        (SERVICE, "spec.type", "atomic"),
+        (SERVICE, "spec.selector", "atomic"),
+        (SERVICE, "spec.ports", "list"),
+        (SERVICE, "metadata.labels", "map"),
+        (SERVICE, "metadata.labels.any", "atomic"),
+        (SERVICE, "metadata.finalizers", "set"),
+        (POD, "spec.tolerations", "atomic"),
+        (BUDGET, "spec.selector", "atomic"),
+        pytest.param(VOLUME, "spec.claimRef", "struct", id="granular by its field"),
+    ],
+)
+def test_forms_of_ownership(kind: Kind, path: str, form: str) -> None:
+    assert field_at(kind, path).form == form
+
+
+def test_keys_of_lists_have_their_defaults() -> None:
+    assert dict(field_at(SERVICE, "spec.ports").key_defaults) == {"port": None, "protocol": "TCP"}
 
 
 DATA = """\
@@ -229,7 +248,7 @@ def test_data_become_types() -> None:
                     "parts",
                     "io.b.v1.Part",
                     list_of=True,
-                    patch_strategy=("merge", "retainKeys"),
+                    strategy=("merge", "retainKeys"),
                     merge_key="key",
                     list_type="map",
                     list_map_keys=("key",),

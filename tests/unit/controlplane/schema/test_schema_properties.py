@@ -11,10 +11,10 @@ from served_kinds import CATALOGUE, SERVED
 
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema.check import mistyped_fields, prune, unknown_fields
-from kdns.controlplane.schema.schema import fields, type_of
+from kdns.controlplane.schema.schema import type_of
 from kdns.controlplane.schema.serialization import matching as matching_object
 from kdns.controlplane.schema.serialization import serialized
-from kdns.controlplane.schema.types import SCALARS, Field, TypeRef
+from kdns.controlplane.schema.types import SCALARS, Field, TypeRef, fields
 from kdns.controlplane.server.representation import table
 
 SCALAR_VALUES: dict[str, SearchStrategy[object]] = {

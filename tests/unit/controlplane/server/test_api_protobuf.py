@@ -13,8 +13,7 @@ from served_kinds import SERVED
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import Json
-from kdns.controlplane.schema import schema
-from kdns.controlplane.schema.types import Field
+from kdns.controlplane.schema.types import Field, types
 from kdns.controlplane.server.protobuf import decoding, messages
 from kdns.controlplane.server.protobuf.wire import ProtobufError
 
@@ -150,7 +149,7 @@ def test_every_field_has_a_number_of_its_own() -> None:
 
     CustomResourceDefinitions have no protobuf.
     """
-    for described in schema.types().values():
+    for described in types().values():
         if ".apiextensions.v1." in described.name:
             continue
         numbers = {field.name: field.number for field in described.fields.values() if field.number}
@@ -159,7 +158,7 @@ def test_every_field_has_a_number_of_its_own() -> None:
 
 
 def test_a_kind_without_numbers_takes_no_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "fields", lambda _: {"spec": Field("spec", "string")})
+    monkeypatch.setattr(messages, "fields", lambda _: {"spec": Field("spec", "string")})
     with pytest.raises(StatusError) as caught:
         messages.message_fields("io.k8s.api.core.v1.Widget")
     assert (caught.value.code, caught.value.reason) == (415, "UnsupportedMediaType")

@@ -11,7 +11,7 @@ import pytest
 from served_kinds import CATALOGUE, DOCUMENTS, REVIEWS, SERVED
 
 from kdns.controlplane.apimachinery.kinds import Json, Kind
-from kdns.controlplane.schema.schema import types
+from kdns.controlplane.schema.types import types
 from kdns.controlplane.server.discovery import verbs_of
 from kdns.controlplane.server.openapi.paths import operations, root
 from kdns.controlplane.server.openapi.types import type_name_of

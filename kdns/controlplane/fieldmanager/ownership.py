@@ -1,0 +1,207 @@
+"""Objects as field managers see them: which parts have owners, where two objects differ, merging and removing parts.
+
+All walk along `parts`: the fields of an object, the entries of a map and the items of an associative list.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from json.encoder import encode_basestring
+from typing import Any, Final, TypeAlias
+
+from kdns.controlplane.apimachinery.field_errors import expected
+from kdns.controlplane.fieldmanager.field_sets import SELF, FieldSet, inner, is_path, path_text
+from kdns.controlplane.schema.types import Field
+
+_PATH: Final[FieldSet] = {}
+_ATOMIC: Final = Field("", "rawextension")
+"""The place of what the schema does not have, and of items that occur twice."""
+
+Parts: TypeAlias = Mapping[str, tuple[Field, Any]]
+"""Path element → the place and the value of a part."""
+
+
+class StructureError(ValueError):
+    """A value that does not have the structure of its field."""
+
+
+def parts(place: Field, value: Any) -> Parts:
+    """Returns the parts of a value; None has none. Items of one path element are one atomic part, the list of them.
+
+    Raises StructureError for a value of the wrong type, and for items that cannot be identified.
+    """
+    if value is None or place.form == "atomic":
+        return {}
+    if place.form in {"struct", "map"}:
+        if not isinstance(value, dict):
+            raise StructureError(expected("an object", value))
+        return {f"f:{name}": (_child(place, name), part) for name, part in value.items()}
+    found: dict[str, list[Any]] = {}
+    for element, item in _elements(place, value):
+        found.setdefault(element, []).append(item)
+    one = _item(place)
+    return {element: (one, items[0]) if len(items) == 1 else (_ATOMIC, items) for element, items in found.items()}
+
+
+def _child(place: Field, name: str) -> Field:
+    return place.child(name) or _ATOMIC
+
+
+def _item(place: Field) -> Field:
+    return place.element if place.form == "list" else _ATOMIC
+
+
+def _elements(place: Field, items: Any) -> Iterable[tuple[str, Any]]:
+    if not isinstance(items, list):
+        raise StructureError(expected("a list", items))
+    return ((path_element(place, item), item) for item in items)
+
+
+def path_element(place: Field, item: Any) -> str:
+    """Returns the path element of an associative list's item. Raises StructureError if it cannot be identified."""
+    if place.form == "set":
+        if item is None or isinstance(item, dict | list):
+            raise StructureError(f"a set has {expected('a scalar', item)}")
+        return f"v:{_text(item)}"
+    if not isinstance(item, dict):
+        raise StructureError(f"an item of a list with keys: {expected('an object', item)}")
+    pairs = ((key, item.get(key, default)) for key, default in place.key_defaults.items())
+    texts = [f'"{key}":{_text(value)}' for key, value in pairs if value is not None]
+    if not texts:
+        raise StructureError(f"an item has none of the keys {', '.join(place.key_defaults)}")
+    return f"k:{{{','.join(texts)}}}"
+
+
+def _text(value: Any) -> str:
+    if type(value) is int:
+        return str(value)
+    if type(value) is str:
+        return encode_basestring(value)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+def configured_paths(place: Field, value: Any) -> FieldSet:
+    """Returns the paths that a configuration owns: its atomic and empty values, keys of maps, and items of lists.
+
+    The enclosing objects have no owner.
+    """
+    result: FieldSet = {}
+    for element, (child, part) in parts(place, value).items():
+        below = configured_paths(child, part)
+        if place.form != "struct":
+            result[element] = _path(below)
+        elif below or child.form == "atomic" or part in (None, {}):
+            result[element] = below
+    return result
+
+
+def check_items(place: Field, value: Any, at: str = "") -> None:
+    """Raises StructureError for items of an associative list that occur twice."""
+    for element, (child, part) in parts(place, value).items():
+        text = path_text((element,))
+        if place.form in {"list", "set"} and isinstance(part, list):
+            raise StructureError(f"{at}: duplicate entries for key {text}")
+        check_items(child, part, at + text)
+
+
+def all_paths(place: Field, value: Any) -> FieldSet:
+    """Returns every path below a value: its parts, and the objects and lists that contain them."""
+    return {element: _path(all_paths(child, part)) for element, (child, part) in parts(place, value).items()}
+
+
+def compare(place: Field, old: Any, new: Any) -> tuple[FieldSet, FieldSet]:
+    """Returns the paths that the new value sets or changes, and those that only the old one has."""
+    written: FieldSet = {}
+    removed: FieldSet = {}
+    before, after = parts(place, old), parts(place, new)
+    for element, (child, part) in after.items():
+        if element not in before:
+            written[element] = _path(all_paths(child, part))
+            continue
+        old_child, old_part = before[element]
+        if part == old_part and child is old_child:
+            continue
+        if child.form == "atomic" or old_child.form == "atomic" or not (part or old_part):
+            written[element] = _PATH
+            continue
+        for paths, below in zip((written, removed), compare(child, old_part, part), strict=True):
+            if below:
+                paths[element] = below
+    removed |= {
+        element: _path(all_paths(child, part)) for element, (child, part) in before.items() if element not in after
+    }
+    return written, removed
+
+
+def merge(place: Field, live: Any, config: Any) -> Any:
+    """Returns the live value with those of a configuration; an empty object or list, or null, removes nothing."""
+    if place.form == "atomic" or not (live or config):
+        return config
+    if place.form in {"list", "set"}:
+        return _merge_lists(place, live or [], config or [])
+    result = dict(live or {})
+    for name, value in (config or {}).items():
+        result[name] = merge(_child(place, name), result[name], value) if name in result else value
+    return result
+
+
+def _merge_lists(place: Field, live: list[Any], config: list[Any]) -> list[Any]:
+    """Returns the items of both lists: the configuration's in its order, the others at their places among them."""
+    present = parts(place, live)
+    configured = {
+        element: merge(*present[element], item) if element in present else item
+        for element, item in _elements(place, config)
+    }
+    remaining = iter(configured.items())
+    common = iter([element for element in configured if element in present])
+    expected_next = next(common, None)
+    result: list[Any] = []
+    for element, item in _elements(place, live):
+        if element not in configured:
+            result.append(item)
+        elif element == expected_next:
+            expected_next = next(common, None)
+            for name, merged in remaining:
+                result.append(merged)
+                if name == element:
+                    break
+    return result + [merged for _, merged in remaining]
+
+
+def without(place: Field, value: Any, gone: FieldSet, kept: FieldSet) -> Any:
+    """Returns the value without the paths of `gone`, except for those that have paths of `kept` at or below them.
+
+    An object whose fields are gone is gone too, with the fields in it that nobody owns; so is an emptied list or map.
+    """
+    if place.form in {"list", "set"}:
+        items = [
+            part
+            for element, item in _elements(place, value)
+            if (part := _remaining(_item(place), item, gone.get(element), kept.get(element))) is not None
+        ]
+        return items or None
+    result = {}
+    for name, part in value.items():
+        element = f"f:{name}"
+        if element not in gone:
+            result[name] = part
+        elif (rest := _remaining(_child(place, name), part, gone[element], kept.get(element))) is not None:
+            result[name] = rest
+    return result or None
+
+
+def _remaining(place: Field, part: Any, gone: FieldSet | None, kept: FieldSet | None) -> Any:
+    """Returns a part without the paths of `gone` below it; None if nothing remains."""
+    if gone is None:
+        return part
+    if kept is None and (is_path(gone) or place.form == "struct"):
+        return None
+    if place.form == "atomic" or not part:
+        return part
+    rest = without(place, part, inner(gone), kept or {})
+    return type(part)() if rest is None and kept is not None else rest
+
+
+def _path(below: FieldSet) -> FieldSet:
+    return {SELF: _PATH, **below} if below else _PATH
