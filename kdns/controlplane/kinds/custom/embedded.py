@@ -9,37 +9,20 @@ from kdns.controlplane.apimachinery import formats
 from kdns.controlplane.apimachinery.errors import Cause
 from kdns.controlplane.apimachinery.field_errors import expected, invalid_value, invalid_values
 from kdns.controlplane.apimachinery.kinds import Json
-from kdns.controlplane.apimachinery.structural import Schema
 from kdns.controlplane.kinds.validation import validate_meta
-from kdns.controlplane.schema.custom.pruning import child_of
 
 _STRINGS: Final = ("name", "generateName", "namespace")
 _MAPS: Final = ("labels", "annotations")
 
 
-def embedded_causes(schema: Schema, value: Any, path: str = "") -> Iterator[Cause]:
-    """Yields what is wrong with the type and metadata of embedded resources; that they are present is their schema's.
+def embedded_causes(obj: Json, path: str) -> Iterator[Cause]:
+    """Yields what is wrong with the type and metadata of an embedded resource; that they are there is its schema's.
 
-    Of metadata the names, labels and annotations are validated. The object itself, at path "", has other rules.
+    Of metadata the names, labels and annotations are validated.
     """
-    if isinstance(value, list) and schema.items:
-        for index, each in enumerate(value):
-            yield from embedded_causes(schema.items, each, f"{path}[{index}]")
-    if not isinstance(value, dict):
-        return
-    if schema.embedded and path:
-        yield from _type_causes(value, path)
-        if (metadata := value.get("metadata")) is not None:
-            yield from _metadata_causes(metadata, f"{path}.metadata")
-    for name, each in value.items():
-        if child := child_of(schema, name):
-            yield from embedded_causes(child, each, f"{path}.{name}" if path else name)
-
-
-def has_embedded(schema: Schema) -> bool:
-    """Returns whether objects may have embedded resources."""
-    below = [*schema.properties.values(), schema.items, schema.additional_properties]
-    return schema.embedded or any(has_embedded(each) for each in below if isinstance(each, Schema))
+    yield from _type_causes(obj, path)
+    if (metadata := obj.get("metadata")) is not None:
+        yield from _metadata_causes(metadata, f"{path}.metadata")
 
 
 def _type_causes(value: Json, path: str) -> Iterator[Cause]:

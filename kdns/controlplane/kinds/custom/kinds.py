@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import chain, islice
 from typing import Any, Final, Protocol
 
 from kdns.controlplane.apimachinery import formats
@@ -22,12 +21,11 @@ from kdns.controlplane.kinds.custom.definition import (
     is_complete,
     validate_definition,
 )
-from kdns.controlplane.kinds.custom.embedded import embedded_causes, has_embedded
+from kdns.controlplane.kinds.custom.embedded import embedded_causes
 from kdns.controlplane.kinds.custom.status import status_of
 from kdns.controlplane.kinds.scale import ScalePaths
 from kdns.controlplane.kinds.strategy import COMMON, NAMED, Strategy
 from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
-from kdns.controlplane.schema.custom.alternatives import alternatives, check_work
 from kdns.controlplane.schema.custom.pruning import defaulted
 from kdns.controlplane.schema.custom.rules import rule_paths
 from kdns.controlplane.schema.custom.validation import causes_of
@@ -36,10 +34,8 @@ from kdns.controlplane.storage.object_meta import content, is_terminating
 from kdns.spelling import listed
 
 _PLACES_MAX: Final = 5
-_CAUSES_MAX: Final = 100
-"""How many violations of a schema a refusal names. Differs: kube-apiserver names all, in a message of any size."""
-_VALUE_WEIGHT: Final = 8
-"""How many times as long as that of built-in kinds the validation of an object takes, without alternatives."""
+_WEIGHT: Final = 8
+"""How many times as long as that of built-in kinds the validation of an object may take."""
 
 
 class Rows(Protocol):
@@ -68,7 +64,6 @@ class _Version:
 
     source: Json
     schema: Schema
-    alternatives: int
 
     @property
     def subresources(self) -> tuple[str, ...]:
@@ -184,8 +179,7 @@ def _version_of(source: Json, before: _Version | None) -> _Version:
     """Returns a version; a schema that is the same as before is not parsed again."""
     if before and before.source["schema"] == source["schema"]:
         return replace(before, source=source)
-    schema = parsed(source["schema"]["openAPIV3Schema"])
-    return _Version(source, schema, alternatives(schema))
+    return _Version(source, parsed(source["schema"]["openAPIV3Schema"]))
 
 
 def _with_finalizer(definition: Json) -> Json:
@@ -207,7 +201,7 @@ def _follow(kind: Kind, spec: Json, names: Json, version: _Version) -> None:
     kind.short_names = tuple(names.get("shortNames") or ())
     kind.categories = tuple(names.get("categories") or ())
     kind.subresources, kind.schema, kind.source = version.subresources, version.schema, version.source
-    kind.weight = _VALUE_WEIGHT + version.alternatives
+    kind.weight = _WEIGHT
     kind.deprecation = _deprecation(kind, version.source)
 
 
@@ -243,7 +237,7 @@ def _field_labels(kind: Kind, version: Json) -> FieldLabels:
 def _strategy(kind: Kind, version: _Version, definition: Json) -> Strategy:
     """Returns the strategy of custom resources: what their schema, columns and subresources say."""
     schema, has_status = version.schema, "status" in version.subresources
-    ends, count, embeds = is_terminating(definition), version.alternatives, has_embedded(schema)
+    ends = is_terminating(definition)
 
     def validate(new: Json, old: Json | None) -> list[Cause]:
         causes = validate_meta_update(old, new) if old else []
@@ -251,9 +245,7 @@ def _strategy(kind: Kind, version: _Version, definition: Json) -> Strategy:
         return causes + validate_values(new, old)
 
     def validate_values(new: Json, _old: Json | None) -> list[Cause]:
-        check_work(count, new)
-        found = chain(causes_of(schema, new), embedded_causes(schema, new) if embeds else ())
-        return list(islice(found, _CAUSES_MAX))
+        return causes_of(schema, new, embedded=embedded_causes)
 
     def prepare_create(obj: Json) -> Json:
         if ends:

@@ -20,7 +20,3 @@ def compiled(pattern: str) -> Any:
     except re2.error as error:
         reason = error.args[0] if error.args else ""
         raise ValueError(reason.decode() if isinstance(reason, bytes) else str(reason)) from error
-
-
-def matches(pattern: str, text: str) -> bool:
-    return compiled(pattern).search(text) is not None

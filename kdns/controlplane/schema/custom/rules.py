@@ -11,10 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from kdns.controlplane.apimachinery.errors import Cause
-from kdns.controlplane.apimachinery.field_errors import forbidden, invalid_value, required, too_many, unsupported
+from kdns.controlplane.apimachinery.field_errors import forbidden, invalid_value, required, unsupported
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.apimachinery.structural import Schema, parsed
-from kdns.controlplane.schema.custom.alternatives import ALTERNATIVES_MAX, alternatives, check_work
 from kdns.controlplane.schema.custom.patterns import compiled
 from kdns.controlplane.schema.custom.pruning import RESOURCE_FIELDS, pruned
 from kdns.controlplane.schema.custom.validation import causes_of
@@ -53,8 +52,6 @@ def violations(source: Json, path: str) -> list[Cause]:
         if array := _items_array(source, path):
             return [array]
         return [Cause(f"{path}{where}", "Invalid value", str(error).partition(" - at ")[0])]
-    if (count := alternatives(schema)) > ALTERNATIVES_MAX:
-        return [too_many(path, count, ALTERNATIVES_MAX)]
     found = list(_schema(source, path, "root"))
     if schema.type and schema.type != "object":
         found.append(invalid_value(f"{path}.type", schema.type, "must be object at the root"))
@@ -252,7 +249,6 @@ def _metadata(source: Json, path: str) -> Iterator[Cause]:
 
 def _defaults(schema: Schema, path: str) -> Iterator[Cause]:
     if schema.has_default:
-        check_work(alternatives(schema), schema.default)
         if pruned(schema, schema.default, is_resource=schema.embedded) != schema.default:
             yield invalid_value(f"{path}.default", schema.default, "must not have unknown fields")
         for cause in causes_of(schema, schema.default, f"{path}.default"):

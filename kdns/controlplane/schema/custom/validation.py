@@ -1,6 +1,12 @@
-"""Validation of custom resources against their schemas; the texts are those of kube-apiserver (kube-openapi/validate).
+"""Validation of custom resources; the texts are those of kube-apiserver (kube-openapi/validate).
 
-A path is that of a value, such as `spec.ports[0].name`. Of `x-kubernetes-validations` nothing is evaluated.
+A schema becomes a tree of functions once, when its definition is stored: each checks what its schema says and nothing
+else, and a path becomes text for a violation only. Of `x-kubernetes-validations` nothing is evaluated.
+Differs: at most 100 violations are named, and the work for allOf, anyOf, oneOf and not is limited. kube-apiserver has
+no such limits; a few kilobytes of nested `oneOf` would hold this server for minutes.
+
+A library that makes Python source of a schema (fastjsonschema) is no way: its patterns are those of `re`, whose time is
+exponential and which refuses some of Go's, the source for 50 levels is invalid, and that for 20,000 fields takes 6 s.
 """
 
 from __future__ import annotations
@@ -8,10 +14,14 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import date, datetime
+from functools import lru_cache, partial
 from ipaddress import IPv4Address, IPv6Address, ip_network
-from typing import Any, Final
+from itertools import chain
+from operator import ge, gt, le, lt
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from kdns.controlplane.apimachinery.errors import Cause
@@ -23,131 +33,221 @@ from kdns.controlplane.apimachinery.field_errors import (
     too_many,
     unsupported,
 )
+from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.apimachinery.size import too_large
 from kdns.controlplane.apimachinery.structural import Schema
-from kdns.controlplane.schema.custom.patterns import matches
-from kdns.controlplane.schema.custom.pruning import RESOURCE_FIELDS, child_of
+from kdns.controlplane.schema.custom.patterns import compiled
+from kdns.controlplane.schema.custom.pruning import RESOURCE_FIELDS
 
-NO_PATH: Final = "<nil>"
+CAUSES_MAX: Final = 100
+CHECKS_MAX: Final = 500_000
+"""How often schemas in junctors may be tried on the values of one object; each try takes some µs."""
+
+_NO_PATH: Final = "<nil>"
 """The field of a cause about several schemas: its message has the path."""
 
-_RANGES: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+Path: TypeAlias = tuple[Any, "str | int"] | None
+"""The path of the parent, and the name or index in it; None for the object itself."""
+
+Embedded: TypeAlias = Callable[[Json, str], Iterable[Cause]]
+"""What is wrong with the type and metadata of an embedded resource at a path."""
 
 
-def causes_of(schema: Schema, value: Any, path: str = "") -> Iterator[Cause]:
-    """Yields the violated rules of a value, and of the values below it."""
-    if value is None and (schema.nullable or not (schema.type or schema.int_or_string)):
-        return
-    yield from _type_causes(schema, value, path)
-    yield from _combined_causes(schema, value, path)
-    match value:
-        case str():
-            yield from _string_causes(schema, value, path)
-        case bool() | None:
-            pass
-        case int() | float():
-            yield from _number_causes(schema, value, path)
-        case list():
-            yield from _list_causes(schema, value, path)
-    if schema.enum and value is not None and not any(_is_equal(value, each) for each in schema.enum):
-        supported = (each if isinstance(each, str) else quoted(each) for each in schema.enum)
-        yield unsupported(path, value, supported)
-    if isinstance(value, dict):
-        yield from _object_causes(schema, value, path)
+class _FullError(Exception):
+    """There are CAUSES_MAX causes."""
 
 
-def _is_equal(one: Any, other: Any) -> bool:
-    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+class _Findings:
+    """The violations of one value, or of one alternative of it."""
+
+    __slots__ = ("causes", "checks", "embedded")
+
+    def __init__(self, embedded: Embedded, checks: int) -> None:
+        self.causes: list[Cause] = []
+        self.embedded, self.checks = embedded, checks
+
+    def add(self, cause: Cause) -> None:
+        self.causes.append(cause)
+        if len(self.causes) == CAUSES_MAX:
+            raise _FullError
+
+    def extend(self, causes: Iterable[Cause]) -> None:
+        for cause in causes:
+            self.add(cause)
+
+    def several(self, at: Path, text: str, causes: Iterable[Cause] = ()) -> None:
+        """Adds a violation of several schemas at once, and those of the one that fits best."""
+        self.add(invalid_value(_NO_PATH, "", f"{quoted(_text(at))} {text}"))
+        self.extend(causes)
+
+    def run(self, check: Check, value: Any, at: Path) -> list[Cause]:
+        with suppress(_FullError):
+            check(value, at, self)
+        return self.causes
+
+    def tried(self, check: Check, value: Any, at: Path) -> list[Cause]:
+        """Returns the violations of an alternative, which are none of the value yet."""
+        trial = _Findings(self.embedded, self.checks)
+        causes = trial.run(check, value, at)
+        self.checks = trial.checks
+        return causes
+
+
+Check: TypeAlias = Callable[[Any, Path, _Findings], None]
+"""Adds the violations of a value at a path."""
+
+
+def causes_of(schema: Schema, value: Any, path: str = "", embedded: Embedded = lambda _obj, _path: ()) -> list[Cause]:
+    """Returns the violated rules of a value, and of the values below it. Raises 413 if it takes too many checks."""
+    return _Findings(embedded, 0).run(_compiled(schema), value, (None, path) if path else None)
+
+
+def _text(at: Path) -> str:
+    names: list[str | int] = []
+    while at is not None:
+        at, name = at
+        names.append(name)
+    return "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in reversed(names)).removeprefix(".")
+
+
+@lru_cache(maxsize=1024)
+def _compiled(schema: Schema) -> Check:
+    return _check(schema)
+
+
+def _check(schema: Schema, *, is_alternative: bool = False) -> Check:
+    """Returns the check of a schema, in the order of kube-apiserver's causes."""
+    rules = (_type, _format, _junctors, _bounds, _list, _enum, _object)
+    steps = [step for rule in rules for step in rule(schema, is_alternative)]
+    is_nullable = schema.nullable or not (schema.type or schema.int_or_string)
+
+    def check(value: Any, at: Path, found: _Findings) -> None:
+        found.checks += is_alternative
+        if found.checks > CHECKS_MAX:
+            raise too_large(f"{CHECKS_MAX} checks of allOf, anyOf, oneOf and not")
+        if value is None and is_nullable:
+            return
+        for step in steps:
+            step(value, at, found)
+
+    return check
 
 
 def json_type(value: Any) -> str:
     """Returns the type of a JSON value; a number without a fraction is an integer."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "integer" if value.is_integer() else "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"
+    if isinstance(value, float):
+        return "integer" if value.is_integer() else "number"
+    return _JSON_TYPES.get(type(value), "object")
 
 
-def _type_causes(schema: Schema, value: Any, path: str) -> Iterator[Cause]:
-    found = json_type(value)
-    if schema.int_or_string:
-        allowed: tuple[str, ...] = ("integer", "string")
-    elif schema.type == "number":
-        allowed = ("number", "integer")
-    else:
-        allowed = (schema.type,)
-    if allowed != ("",) and found not in allowed:
-        wanted = ",".join(allowed) if schema.int_or_string else schema.type
-        yield _wrong_type(path, found, wanted, found)
-    elif (check := _FORMATS.get(schema.format)) and isinstance(value, str) and not check(value):
-        yield _wrong_type(path, value, schema.format, value)
+_JSON_TYPES: Final[Mapping[type, str]] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
 
 
-def _wrong_type(path: str, value: Any, wanted: str, found: str) -> Cause:
-    return Cause(
-        path,
-        f"Invalid value: {quoted(value)}",
-        f"{path} in body must be of type {wanted}: {quoted(found)}",
-        specific_reason="FieldValueTypeInvalid",
+def _wrong_type(at: Path, value: Any, wanted: str, shown: Any) -> Cause:
+    path = _text(at)
+    message = f"{path} in body must be of type {wanted}: {quoted(shown)}"
+    return Cause(path, f"Invalid value: {quoted(value)}", message, specific_reason="FieldValueTypeInvalid")
+
+
+def _type(schema: Schema, _is_alternative: bool) -> Iterable[Check]:
+    if not (schema.type or schema.int_or_string):
+        return
+    allowed = {"integer", "string"} if schema.int_or_string else {schema.type}
+    wanted = "integer,string" if schema.int_or_string else schema.type
+    if schema.type == "number":
+        allowed.add("integer")
+    plain = frozenset(kind for kind, name in _JSON_TYPES.items() if name in allowed)
+
+    def check(value: Any, at: Path, found: _Findings) -> None:
+        if type(value) not in plain and (actual := json_type(value)) not in allowed:
+            found.add(_wrong_type(at, actual, wanted, actual))
+
+    yield check
+
+
+def _format(schema: Schema, _is_alternative: bool) -> Iterable[Check]:
+    is_valid, span = _FORMATS.get(schema.format), _RANGES.get(schema.format)
+
+    def check(value: Any, at: Path, found: _Findings) -> None:
+        if is_valid and isinstance(value, str) and not is_valid(value):
+            found.add(_wrong_type(at, value, schema.format, value))
+        if span and type(value) in _NUMBER and not span[0] <= value <= span[1]:
+            found.add(_wrong_type(at, value, schema.format, str(value)))
+
+    if is_valid or span:
+        yield check
+
+
+_RANGES: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+
+
+def _junctors(schema: Schema, _is_alternative: bool) -> Iterable[Check]:
+    any_of, one_of, all_of, negated = (
+        [_check(each, is_alternative=True) for each in schemas]
+        for schemas in (schema.any_of, schema.one_of, schema.all_of, (schema.negated,) if schema.negated else ())
     )
+    if schema.int_or_string and [each.type for each in schema.any_of] == ["integer", "string"]:
+        any_of = []  # `_type` has checked it
 
-
-def _combined_causes(schema: Schema, value: Any, path: str) -> Iterator[Cause]:
-    def several(text: str) -> Cause:
-        return invalid_value(NO_PATH, "", f"{quoted(path)} {text}")
-
-    if schema.any_of:
-        found = [list(causes_of(each, value, path)) for each in schema.any_of]
-        if all(found):
-            yield several("must validate at least one schema (anyOf)")
-            yield from min(found, key=len)
-    if schema.one_of:
-        found = [list(causes_of(each, value, path)) for each in schema.one_of]
-        valid = sum(not each for each in found)
-        if valid != 1:
+    def check(value: Any, at: Path, found: _Findings) -> None:
+        tried = [found.tried(each, value, at) for each in any_of]
+        if tried and all(tried):
+            found.several(at, "must validate at least one schema (anyOf)", min(tried, key=len))
+        tried = [found.tried(each, value, at) for each in one_of]
+        valid = sum(not causes for causes in tried)
+        if tried and valid != 1:
             which = f"Found {valid} valid alternatives" if valid else "Found none valid"
-            yield several(f"must validate one and only one schema (oneOf). {which}")
-            yield from [] if valid else min(found, key=len)
-    if schema.all_of:
-        found = [list(causes_of(each, value, path)) for each in schema.all_of]
-        for each in found:
-            yield from each
-        if any(found):
-            yield several(f"must validate all the schemas (allOf){'. None validated' if all(found) else ''}")
-    if schema.negated and not any(causes_of(schema.negated, value, path)):
-        yield several("must not validate the schema (not)")
+            text = f"must validate one and only one schema (oneOf). {which}"
+            found.several(at, text, () if valid else min(tried, key=len))
+        tried = [found.tried(each, value, at) for each in all_of]
+        found.extend(chain.from_iterable(tried))
+        if any(tried):
+            found.several(at, f"must validate all the schemas (allOf){'. None validated' if all(tried) else ''}")
+        if any(not found.tried(each, value, at) for each in negated):
+            found.several(at, "must not validate the schema (not)")
+
+    if any_of or one_of or all_of or negated:
+        yield check
 
 
-def _string_causes(schema: Schema, value: str, path: str) -> Iterator[Cause]:
-    if schema.max_length is not None and len(value) > schema.max_length:
-        yield Cause(path, "Too long", f"may not be more than {schema.max_length} bytes")
-    if schema.min_length is not None and len(value) < schema.min_length:
-        yield invalid_value(path, value, f"{path} in body should be at least {schema.min_length} chars long")
-    if schema.pattern and not matches(schema.pattern, value):
-        yield invalid_value(path, value, f"{path} in body should match '{schema.pattern}'")
+def _bounds(schema: Schema, _is_alternative: bool) -> Iterable[Check]:
+    for word, types, is_violated, cause in _BOUNDS:
+        bound = getattr(schema, word)
+        if word in {"maximum", "minimum"} and getattr(schema, f"exclusive_{word}"):
+            is_violated, cause = _EXCLUSIVE[word]  # noqa: PLW2901
+        if bound or (bound == 0 and bound is not False):
+            yield _bound(bound, types, is_violated, cause)
 
 
-def _number_causes(schema: Schema, value: float, path: str) -> Iterator[Cause]:
-    if (span := _RANGES.get(schema.format)) and not span[0] <= value <= span[1]:
-        yield _wrong_type(path, value, schema.format, str(value))
-    if schema.multiple_of and not _is_multiple(value, schema.multiple_of):
-        yield invalid_value(path, value, f"{path} in body should be a multiple of {_number(schema.multiple_of)}")
-    if (most := schema.maximum) is not None and (value >= most if schema.exclusive_maximum else value > most):
-        than = "less than" if schema.exclusive_maximum else "less than or equal to"
-        yield invalid_value(path, value, f"{path} in body should be {than} {_number(most)}")
-    if (least := schema.minimum) is not None and (value <= least if schema.exclusive_minimum else value < least):
-        than = "greater than" if schema.exclusive_minimum else "greater than or equal to"
-        yield invalid_value(path, value, f"{path} in body should be {than} {_number(least)}")
+def _bound(bound: Any, types: frozenset[type], is_violated: _IsViolated, cause: _Violation) -> Check:
+    def check(value: Any, at: Path, found: _Findings) -> None:
+        if type(value) in types and is_violated(value, bound):
+            found.add(cause(_text(at), value, bound))
+
+    return check
+
+
+def _in_body(wanted: str, shown: Callable[[Any], Any] = lambda value: value) -> _Violation:
+    def cause(path: str, value: Any, bound: Any) -> Cause:
+        text = str(int(bound)) if isinstance(bound, float) and bound.is_integer() else str(bound)  # as Go writes it
+        return invalid_value(path, shown(value), f"{path} in body should {wanted.format(text)}")
+
+    return cause
+
+
+def _too_long(path: str, _value: Any, bound: int) -> Cause:
+    return Cause(path, "Too long", f"may not be more than {bound} bytes")
+
+
+def _too_many(path: str, value: Any, bound: int) -> Cause:
+    return too_many(path, len(value), bound)
 
 
 def _is_multiple(value: float, of: float) -> bool:
@@ -159,49 +259,105 @@ def _is_multiple(value: float, of: float) -> bool:
     return abs(times - nearest) < 1e-9 * max(1.0, abs(times))
 
 
-def _number(value: float) -> str:
-    """Returns a bound as Go writes it: without a fraction where there is none."""
-    return str(int(value)) if value.is_integer() else str(value)
+_IsViolated: TypeAlias = Callable[[Any, Any], bool]
+_Violation: TypeAlias = Callable[[str, Any, Any], Cause]
+_STRING, _NUMBER, _LIST, _OBJECT = map(frozenset, ((str,), (int, float), (list,), (dict,)))
 
 
-def _list_causes(schema: Schema, value: list[Any], path: str) -> Iterator[Cause]:
+def _is_over(value: Any, bound: int) -> bool:
+    return len(value) > bound
+
+
+def _is_under(value: Any, bound: int) -> bool:
+    return len(value) < bound
+
+
+_BOUNDS: Final[tuple[tuple[str, frozenset[type], _IsViolated, _Violation], ...]] = (
+    ("max_length", _STRING, _is_over, _too_long),
+    ("min_length", _STRING, _is_under, _in_body("be at least {} chars long")),
+    ("pattern", _STRING, lambda value, bound: compiled(bound).search(value) is None, _in_body("match '{}'")),
+    ("multiple_of", _NUMBER, lambda value, bound: not _is_multiple(value, bound), _in_body("be a multiple of {}")),
+    ("maximum", _NUMBER, gt, _in_body("be less than or equal to {}")),
+    ("minimum", _NUMBER, lt, _in_body("be greater than or equal to {}")),
+    ("min_items", _LIST, _is_under, _in_body("have at least {} items", len)),
+    ("max_items", _LIST, _is_over, _too_many),
+    ("min_properties", _OBJECT, _is_under, _in_body("have at least {} properties")),
+    ("max_properties", _OBJECT, _is_over, _too_many),
+)
+"""Words of a schema: the values they are for, when they are violated, and by which cause."""
+
+_EXCLUSIVE: Final[Mapping[str, tuple[_IsViolated, _Violation]]] = {
+    "maximum": (ge, _in_body("be less than {}")),
+    "minimum": (le, _in_body("be greater than {}")),
+}
+
+
+def _list(schema: Schema, is_alternative: bool) -> Iterable[Check]:
     if schema.items:
-        for index, each in enumerate(value):
-            yield from causes_of(schema.items, each, f"{path}[{index}]")
-    if schema.min_items is not None and len(value) < schema.min_items:
-        yield invalid_value(path, len(value), f"{path} in body should have at least {schema.min_items} items")
-    if schema.max_items is not None and len(value) > schema.max_items:
-        yield too_many(path, len(value), schema.max_items)
+        items = _check(schema.items, is_alternative=is_alternative)
+
+        def check(value: Any, at: Path, found: _Findings) -> None:
+            for index, item in enumerate(value) if isinstance(value, list) else ():
+                items(item, (at, index), found)
+
+        yield check
     if schema.list_type in {"set", "map"}:
-        yield from _duplicates(schema, value, path)
+        yield partial(_unique, schema)
 
 
-def _duplicates(schema: Schema, value: list[Any], path: str) -> Iterator[Cause]:
-    seen = set()
-    for index, each in enumerate(value):
-        key = each
+def _unique(schema: Schema, value: Any, at: Path, found: _Findings) -> None:
+    seen = set[str]()
+    for index, item in enumerate(value) if isinstance(value, list) else ():
+        key = item
         if schema.list_type == "map":
-            key = {name: each.get(name) for name in schema.list_map_keys} if isinstance(each, dict) else {}
+            key = {name: item.get(name) for name in schema.list_map_keys} if isinstance(item, dict) else {}
         if (text := quoted(key)) in seen:
-            yield duplicate(f"{path}[{index}]", key)
+            found.add(duplicate(_text((at, index)), key))
         seen.add(text)
 
 
-def _object_causes(schema: Schema, value: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    if schema.min_properties is not None and len(value) < schema.min_properties:
-        yield invalid_value(path, value, f"{path} in body should have at least {schema.min_properties} properties")
-    if schema.max_properties is not None and len(value) > schema.max_properties:
-        yield too_many(path, len(value), schema.max_properties)
-    prefix = f"{path}." if path else ""
-    for name in schema.required:
-        if name not in value:
-            yield required(f"{prefix}{name}")
-    for name in ("apiVersion", "kind") if schema.embedded else ():
-        if not value.get(name):
-            yield required(f"{prefix}{name}", "must not be empty")
-    for name, each in value.items():
-        if (child := child_of(schema, name)) and not (schema.embedded and name in RESOURCE_FIELDS):
-            yield from causes_of(child, each, f"{prefix}{name}")
+def _enum(schema: Schema, _is_alternative: bool) -> Iterable[Check]:
+    known = [(value, isinstance(value, bool)) for value in schema.enum]
+
+    def check(value: Any, at: Path, found: _Findings) -> None:
+        if value is not None and not any(value == one and isinstance(value, bool) == is_bool for one, is_bool in known):
+            supported = (one if isinstance(one, str) else quoted(one) for one, _ in known)
+            found.add(unsupported(_text(at), value, supported))
+
+    if known:
+        yield check
+
+
+def _object(schema: Schema, is_alternative: bool) -> Iterable[Check]:
+    ignored = RESOURCE_FIELDS if schema.embedded else frozenset()
+    fields = {
+        name: None if name in ignored else _check(each, is_alternative=is_alternative)
+        for name, each in schema.properties.items()
+    }
+    others = schema.additional_properties
+    other = _check(others, is_alternative=is_alternative) if isinstance(others, Schema) else None
+
+    def check(value: Any, at: Path, found: _Findings) -> None:
+        if not isinstance(value, dict):
+            return
+        for name in schema.required:
+            if name not in value:
+                found.add(required(_text((at, name))))
+        if schema.embedded and at:
+            _embedded(value, at, found)
+        for name, part in value.items():
+            if field := fields.get(name, other):
+                field(part, (at, name), found)
+
+    if fields or other or schema.required or schema.embedded:
+        yield check
+
+
+def _embedded(obj: Json, at: Path, found: _Findings) -> None:
+    for name in ("apiVersion", "kind"):
+        if not obj.get(name):
+            found.add(required(_text((at, name)), "must not be empty"))
+    found.extend(found.embedded(obj, _text(at)))
 
 
 _DURATION = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h|d|w))+|0")

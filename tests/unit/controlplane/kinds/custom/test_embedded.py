@@ -8,7 +8,8 @@ import pytest
 
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.apimachinery.structural import parsed
-from kdns.controlplane.kinds.custom.embedded import embedded_causes, has_embedded
+from kdns.controlplane.kinds.custom.embedded import embedded_causes
+from kdns.controlplane.schema.custom.validation import causes_of
 
 EMBEDDED: Json = {
     "type": "object",
@@ -35,14 +36,8 @@ POD: Json = {"apiVersion": "v1", "kind": "Pod"}
         (POD | {"metadata": {"labels": {"a b": "c"}}}, ["metadata.labels"]),
         (POD | {"metadata": {"name": "a/b"}}, ["metadata.name"]),
         (POD | {"metadata": {"namespace": "A"}}, ["metadata.namespace"]),
-        ("text", []),
     ],
 )
 def test_embedded_resources(obj: Any, fields: list[str]) -> None:
-    assert [cause.field for cause in embedded_causes(SCHEMA, {"list": [obj]})] == [f"list[0].{each}" for each in fields]
-
-
-def test_schemas_with_embedded_resources() -> None:
-    assert has_embedded(SCHEMA)
-    assert has_embedded(parsed({"type": "object", "additionalProperties": EMBEDDED}))
-    assert not has_embedded(parsed({"type": "object", "properties": {"a": {"type": "string"}}}))
+    found = causes_of(SCHEMA, {"list": [obj]}, embedded=embedded_causes)
+    assert [cause.field for cause in found] == [f"list[0].{each}" for each in fields]

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from widgets import SCHEMA
 
+from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.apimachinery.structural import parsed
+from kdns.controlplane.schema.custom import validation
 from kdns.controlplane.schema.custom.pruning import defaulted, pruned
-from kdns.controlplane.schema.custom.validation import causes_of
+from kdns.controlplane.schema.custom.rules import DEPTH_MAX
+from kdns.controlplane.schema.custom.validation import CAUSES_MAX, causes_of
 
 STRING: Json = {"type": "string"}
 INTEGER: Json = {"type": "integer"}
@@ -110,6 +113,48 @@ def test_paths_of_a_whole_object() -> None:
         ("spec.rules[2].name", "FieldValueRequired"),
         ("spec.rules[1]", "FieldValueDuplicate"),
     ]
+
+
+def test_at_most_a_hundred_violations_are_named() -> None:
+    rows = parsed({"type": "array", "items": {"anyOf": [{"type": "array", "items": STRING}, {"type": "string"}]}})
+    assert len(causes_of(rows, [1] * 1000)) == CAUSES_MAX
+    assert len(causes_of(rows, [[1] * 1000, "a", 1])) == 4, "of the alternative that fits best"
+
+
+@pytest.mark.parametrize("word", ["anyOf", "allOf"])
+def test_the_work_for_alternatives_is_limited(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    monkeypatch.setattr(validation, "CHECKS_MAX", 5000)
+    nested: Json = {"minLength": 1}
+    for _ in range(3):
+        nested = {word: [nested] * 8}
+    schema = parsed({"type": "array", "items": nested})
+    assert causes_of(schema, [1]) == causes_of(schema, []) == []
+    with pytest.raises(StatusError, match="limit is 5000 checks of allOf, anyOf, oneOf and not"):
+        causes_of(schema, [1] * 9)
+
+
+HOSTILE = ['"+__import__("os").abort()+"', "{value}", "a\n    raise SystemExit", "\\", "", "__class__", "\U0001f600"]
+
+
+def test_names_and_values_of_schemas_are_data() -> None:
+    fields = {name: {"type": "string", "enum": [name], "default": name} for name in HOSTILE}
+    schema = parsed({"type": "object", "properties": fields, "required": HOSTILE})
+    assert defaulted(schema, {}) == {name: name for name in HOSTILE}
+    assert causes_of(schema, defaulted(schema, {})) == []
+    found = causes_of(schema, {HOSTILE[0]: "x"})
+    assert (found[0].field, len(found)) == (HOSTILE[1], len(HOSTILE))
+
+
+def test_twenty_thousand_fields_and_a_deep_schema() -> None:
+    schema = parsed(
+        {"type": "object", "properties": {f"f{n}": {"type": "string", "default": "x"} for n in range(20_000)}}
+    )
+    assert causes_of(schema, defaulted(schema, {"f7": 1}))[0].field == "f7"
+    deep, value = STRING, ["a"]
+    for _ in range(DEPTH_MAX - 2):
+        deep, value = {"type": "array", "items": deep}, [value]
+    (cause,) = causes_of(parsed(deep), value)
+    assert cause.field == "[0]" * (DEPTH_MAX - 2)
 
 
 def test_pruning_and_defaults() -> None:
