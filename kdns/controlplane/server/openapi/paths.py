@@ -23,35 +23,18 @@ from kdns.controlplane.server.openapi.types import (
 from kdns.controlplane.server.patch import APPLY_PATCH, patch_types
 from kdns.controlplane.server.representation import JSON, YAML
 
-_QUERY: Final[Mapping[str, tuple[str, str]]] = {
-    "allowWatchBookmarks": ("boolean", "With watch: send BOOKMARK events that carry the current resourceVersion."),
-    "continue": ("string", "Token of the next page, from the previous page."),
-    "dryRun": ("string", "All: go through every step but store nothing."),
-    "fieldManager": ("string", "Name of the manager that makes the change."),
-    "fieldSelector": ("string", "Only objects whose fields match, such as metadata.name=web."),
-    "fieldValidation": (
-        "string",
-        "What unknown and duplicate fields mean: Ignore, Warn (default) or Strict: an error.",
-    ),
-    "force": ("boolean", "With an apply patch: take over fields of other managers."),
-    "gracePeriodSeconds": ("integer", "Seconds the object has to end by itself; 0 deletes at once."),
-    "labelSelector": ("string", "Only objects whose labels match, such as app=web,tier!=cache."),
-    "limit": ("integer", "The maximum number of objects in one page."),
-    "orphanDependents": ("boolean", "Deprecated: whether dependents stay. Use propagationPolicy."),
-    "pretty": ("string", "True: indent the response."),
-    "propagationPolicy": ("string", "What happens to dependents: Orphan, Background or Foreground."),
-    "resourceVersion": ("string", "The revision to read at, or to watch from."),
-    "resourceVersionMatch": ("string", "How a list applies resourceVersion: Exact or NotOlderThan."),
-    "timeoutSeconds": ("integer", "Seconds after which the response ends."),
-    "watch": ("boolean", "Send changes as they happen, instead of a list."),
+_TYPES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("allowWatchBookmarks", "force", "orphanDependents", "watch"), "boolean"),
+    **dict.fromkeys(("gracePeriodSeconds", "limit", "timeoutSeconds"), "integer"),
 }
+"""Query parameter → its type, if that is not a string."""
+
 _LIST = (
     "allowWatchBookmarks continue fieldSelector labelSelector limit pretty resourceVersion resourceVersionMatch"
     " timeoutSeconds watch"
 )
 _WRITE = "dryRun fieldManager fieldValidation pretty"
 _DELETE = "dryRun gracePeriodSeconds orphanDependents pretty propagationPolicy"
-_PATH_PARAMETERS: Final[Mapping[str, str]] = {"name": "Name of the object.", "namespace": "Namespace of the object."}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +44,13 @@ class Verb:
     action: str
     method: str
     query: str
-    statuses: tuple[int, ...] = (200,)
+    statuses: tuple[tuple[int, str], ...] = ((200, "OK"),)
     body: str = ""
     response: str = "object"
 
 
-_CREATED, _CHANGED = (200, 201, 202), (200, 201)
+_OK, _NEW, _ACCEPTED = (200, "OK"), (201, "Created"), (202, "Accepted")
+_CREATED, _CHANGED = (_OK, _NEW, _ACCEPTED), (_OK, _NEW)
 _CREATE = Verb("post", "post", _WRITE, statuses=_CREATED, body="object")
 _COLLECTION = (
     Verb("list", "get", _LIST, response="list"),
@@ -77,7 +61,7 @@ _ITEM = (
     Verb("get", "get", "pretty"),
     Verb("put", "put", _WRITE, _CHANGED, body="object"),
     Verb("patch", "patch", f"{_WRITE} force", _CHANGED, body="patch"),
-    Verb("delete", "delete", _DELETE, (200, 202), body="options", response="status"),
+    Verb("delete", "delete", _DELETE, (_OK, _ACCEPTED), body="options", response="status"),
 )
 _POSTED = Verb("post", "post", _WRITE, statuses=_CREATED, body="object", response="status")
 _SUBRESOURCE: Final[Mapping[str, tuple[Verb, ...]]] = {
@@ -139,47 +123,6 @@ def operations(catalogue: Catalogue, kind: Kind) -> Iterable[Operation]:
         )
 
 
-def _described(operation: Operation) -> Json:
-    """Returns the names and description of an operation, in the words of kube-apiserver."""
-    kind, verb, subresource = operation.kind, operation.verb, operation.subresource
-    word, text, text_below = _WORDS[verb.action]
-    words = (kind.group.removesuffix(".k8s.io") or "core").split(".")
-    group = "".join(map(_capitalized, words))
-    collection = "Collection" if verb.action == "deletecollection" else ""
-    namespaced = "Namespaced" if "{namespace}" in operation.path else ""
-    scope = "ForAllNamespaces" if kind.namespaced and not namespaced else ""
-    subject = f"{collection}{namespaced}{kind.kind}{_capitalized(subresource)}{scope}"
-    is_plural = kind.kind.endswith("s") and not kind.kind.endswith("ss")
-    one = kind.kind if is_plural else f"{'an' if kind.kind[0] in 'AEIOU' else 'a'} {kind.kind}"
-    return {
-        "operationId": f"{word}{group}{_capitalized(kind.version)}{subject}",
-        "description": (text_below if subresource else text).format(kind=kind.kind, one=one, subresource=subresource),
-        "tags": [f"{words[0]}{''.join(map(_capitalized, words[1:]))}_{kind.version}"],
-        "x-kubernetes-action": verb.action,
-        GVK: gvk(operation.shown),
-    }
-
-
-_WORDS: Final[Mapping[str, tuple[str, str, str]]] = {
-    "get": ("read", "read the specified {kind}", "read {subresource} of the specified {kind}"),
-    "put": ("replace", "replace the specified {kind}", "replace {subresource} of the specified {kind}"),
-    "patch": (
-        "patch",
-        "partially update the specified {kind}",
-        "partially update {subresource} of the specified {kind}",
-    ),
-    "post": ("create", "create {one}", "create {subresource} of {one}"),
-    "delete": ("delete", "delete {one}", ""),
-    "deletecollection": ("delete", "delete collection of {kind}", ""),
-    "list": ("list", "list or watch objects of kind {kind}", ""),
-}
-"""Action → the first word of its operationId, and its texts for an object and for a subresource."""
-
-
-def _capitalized(word: str) -> str:
-    return f"{word[:1].upper()}{word[1:]}"
-
-
 def _consumed(operation: Operation) -> tuple[str, ...]:
     """Returns the media types of a request's body."""
     return (*patch_types(operation.kind), APPLY_PATCH) if operation.verb.body == "patch" else ("*/*",)
@@ -190,13 +133,17 @@ def _produced(verb: Verb) -> list[str]:
     return [JSON, YAML, *([f"{JSON};stream=watch"] if verb.action == "list" else [])]
 
 
-def _parameters(operation: Operation) -> Iterable[tuple[str, str, str, str]]:
-    """Yields name, place, type and documentation of each parameter."""
-    for name, doc in _PATH_PARAMETERS.items():
-        if f"{{{name}}}" in operation.path:
-            yield name, "path", "string", doc
-    for name in sorted(set(operation.verb.query.split())):
-        yield (name, "query", *_QUERY[name])
+def _parameters(operation: Operation) -> list[Json]:
+    in_path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in ("name", "namespace")
+        if f"{{{name}}}" in operation.path
+    ]
+    in_query = [
+        {"name": name, "in": "query", "schema": {"type": _TYPES.get(name, "string")}}
+        for name in sorted({*operation.verb.query.split()})
+    ]
+    return in_path + in_query
 
 
 def v3_paths(catalogue: Catalogue, kinds: Iterable[Kind]) -> Json:
@@ -204,28 +151,19 @@ def v3_paths(catalogue: Catalogue, kinds: Iterable[Kind]) -> Json:
     paths: Json = {}
     for operation in (operation for kind in kinds for operation in operations(catalogue, kind)):
         verb = operation.verb
-        item = _described(operation)
-        item["parameters"] = [
-            {"name": name, "in": place, "description": doc, "schema": {"type": of}}
-            | ({"required": True} if place == "path" else {})
-            for name, place, of, doc in _parameters(operation)
-        ]
+        response = {"schema": reference(operation.type_named(verb.response))}
+        content = dict.fromkeys(_produced(verb), response)
+        item: Json = {
+            "x-kubernetes-action": verb.action,
+            GVK: gvk(operation.shown),
+            "parameters": _parameters(operation),
+            "responses": {str(status): {"description": text, "content": content} for status, text in verb.statuses},
+        }
         if verb.body:
             schema = reference(operation.type_named(verb.body))
             item["requestBody"] = {
                 "content": {media_type: {"schema": schema} for media_type in _consumed(operation)},
                 **({"required": True} if verb.body != "options" else {}),
             }
-        response = {"schema": reference(operation.type_named(verb.response))}
-        content = dict.fromkeys(_produced(verb), response)
-        item["responses"] = _responses(verb, {"content": content})
         paths.setdefault(operation.path, {})[verb.method] = item
     return paths
-
-
-def _responses(verb: Verb, content: Json) -> Json:
-    answers = {str(status): {"description": _STATUSES[status], **content} for status in verb.statuses}
-    return {**answers, "401": {"description": "Unauthorized"}}
-
-
-_STATUSES: Final[Mapping[int, str]] = {200: "OK", 201: "Created", 202: "Accepted"}

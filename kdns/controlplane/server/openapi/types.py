@@ -10,7 +10,6 @@ from kdns.controlplane.schema.descriptions import common_description, field_desc
 from kdns.controlplane.schema.schema import type_of
 from kdns.controlplane.schema.types import META, SCALARS, Field, Type, TypeName, fields, name_of, type_named
 from kdns.controlplane.server.conversions import kind_at
-from kdns.controlplane.server.openapi.custom import custom_schema, name_of_kind
 
 LIST_META: Final = f"{META}.ListMeta"
 STATUS: Final = f"{META}.Status"
@@ -62,7 +61,9 @@ def _either(first: str, second: str) -> Json:
 
 
 def type_name_of(kind: Kind) -> TypeName:
-    return name_of_kind(kind) if kind.schema else name_of(type_of(kind))
+    if kind.schema:
+        return ".".join((*reversed(kind.group.split(".")), kind.version, kind.kind))
+    return name_of(type_of(kind))
 
 
 def list_name(kind: Kind) -> TypeName:
@@ -77,7 +78,9 @@ def definitions(kinds: Iterable[Kind]) -> Json:
     shown = {kind_at(kind, name) for kind in served for name in kind.subresources} - {*served}
     custom = [kind for kind in served if kind.schema]
     for kind in custom:
-        result[type_name_of(kind)] = {**custom_schema(kind, _common()), GVK: [gvk(kind)]}
+        schema = ((kind.source or {}).get("schema") or {}).get("openAPIV3Schema") or {}
+        properties = {**(schema.get("properties") or {}), **_common()}
+        result[type_name_of(kind)] = {**schema, "properties": dict(sorted(properties.items())), GVK: [gvk(kind)]}
     released = [kind for kind in (*served, *shown) if not kind.schema]
     identities = _identities(released)
     roots = [*map(type_name_of, released), *([OBJECT_META] if custom else ())]
