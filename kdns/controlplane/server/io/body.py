@@ -19,8 +19,7 @@ from kdns.controlplane.schema.check import Pairs
 from kdns.controlplane.schema.field_validation import ERRORS_MAX, duplicate_fields, with_duplicates
 from kdns.controlplane.server.io.threads import in_thread
 from kdns.controlplane.server.patch import APPLY_PATCH, PATCH_TYPES
-from kdns.controlplane.server.protobuf import messages
-from kdns.controlplane.server.protobuf.decoding import decoded as decoded_protobuf
+from kdns.controlplane.server.protobuf import decoding as protobuf
 from kdns.controlplane.server.protobuf.wire import ProtobufError
 from kdns.controlplane.server.representation import JSON, YAML
 from kdns.runtime.files import yaml
@@ -30,7 +29,7 @@ READ_TIMEOUT_S = 60.0
 
 _YAML_TYPES = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml", APPLY_PATCH})
 _JSON_TYPES = frozenset({JSON, "", *PATCH_TYPES})
-_READ = f"{JSON}, {YAML}, {messages.MEDIA_TYPE}"
+_READ = f"{JSON}, {YAML}, {protobuf.MEDIA_TYPE}"
 _SURROGATES = re.compile(r"(?P<whole>\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
 """Escapes of pairs, and of halves. A backslash that is escaped begins no other escape."""
 
@@ -107,9 +106,9 @@ def decoded(body: bytes, media_type: str, *, strictly: bool, kind: str = "") -> 
 def _decoded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:
     if media_type in _YAML_TYPES:
         return _from_yaml(body, strictly=strictly, kind=kind)
-    if media_type == messages.MEDIA_TYPE:
+    if media_type == protobuf.MEDIA_TYPE:
         try:
-            return Body(decoded_protobuf(body), size_bytes=len(body))
+            return Body(protobuf.decoded(body), size_bytes=len(body))
         except ProtobufError as error:
             raise _unreadable(kind, str(error)) from error
     if media_type not in _JSON_TYPES:

@@ -14,7 +14,7 @@ from served_kinds import SERVED
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.schema.types import Field, types
-from kdns.controlplane.server.protobuf import decoding, messages
+from kdns.controlplane.server.protobuf import decoding
 from kdns.controlplane.server.protobuf.wire import ProtobufError
 
 
@@ -158,8 +158,8 @@ def test_every_field_has_a_number_of_its_own() -> None:
 
 
 def test_a_kind_without_numbers_takes_no_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "fields", lambda _: {"spec": Field("spec", "string")})
+    monkeypatch.setattr(decoding, "fields_of", lambda _: {"spec": Field("spec", "string")})
     with pytest.raises(StatusError) as caught:
-        messages.message_fields("io.k8s.api.core.v1.Widget")
+        decoding.message_fields("io.k8s.api.core.v1.Widget")
     assert (caught.value.code, caught.value.reason) == (415, "UnsupportedMediaType")
     assert caught.value.message == "Widget is accepted as application/json or application/yaml only, not as protobuf"
