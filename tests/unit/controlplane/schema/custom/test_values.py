@@ -36,6 +36,7 @@ ROWS: list[tuple[Json, Any, list[str]]] = [
     ({"type": "boolean", "enum": [True]}, True, []),
     ({"type": "integer", "enum": [1, 2]}, True, [f'Invalid value: "boolean": {IN_BODY} must be of type integer: "boolean"', 'Unsupported value: true: supported values: "1", "2"']),
     ({"type": "string", "pattern": "^(a+)+$"}, "a" * 30 + "b", [f"Invalid value: \"{'a' * 30}b\": {IN_BODY} should match '^(a+)+$'"]),
+    ({"type": "string", "pattern": "b"}, "abc", []),
     ({"type": "string", "minLength": 2}, "a", [f'Invalid value: "a": {IN_BODY} should be at least 2 chars long']),
     ({"type": "string", "maxLength": 2}, "äöü", ["Too long: may not be more than 2 bytes"]),
     ({"type": "integer", "minimum": 1}, 0, [f"Invalid value: 0: {IN_BODY} should be greater than or equal to 1"]),
@@ -192,6 +193,11 @@ def test_nulls_of_lists_and_maps_become_defaults() -> None:
     schema = parsed({"type": "object", "properties": fields})
     found = defaulted(schema, {"rows": [None, "a"], "values": {"a": None, "b": "c"}})
     assert found == {"rows": ["x", "a"], "values": {"a": "x", "b": "c"}}
+
+
+def test_a_default_has_the_defaults_below_it() -> None:
+    below = {"type": "object", "default": {}, "properties": {"b": {"type": "integer", "default": 1}}}
+    assert defaulted(parsed({"type": "object", "properties": {"a": below}}), {}) == {"a": {"b": 1}}
 
 
 def test_embedded_resources_keep_their_metadata() -> None:
