@@ -12,7 +12,7 @@ from kdns.controlplane.apimachinery.structural import parsed
 from kdns.controlplane.schema.custom.pruning import defaulted, pruned
 from kdns.controlplane.schema.custom.rules import rule_paths, violations
 from kdns.controlplane.schema.custom.types import custom_type
-from kdns.controlplane.schema.custom.validation import causes_of
+from kdns.controlplane.schema.custom.validation import Validator
 
 NAMES = st.sampled_from(["a", "b", "name", "metadata", "apiVersion"])
 ANY_JSON = st.recursive(
@@ -72,7 +72,7 @@ def test_any_schema_is_valid_or_has_causes(source: Json) -> None:
 @given(SCHEMA, ANY_JSON)
 def test_any_value_is_valid_or_has_causes(source: Json, value: Any) -> None:
     schema = parsed(source)
-    for cause in causes_of(schema, value, "x"):
+    for cause in Validator(schema).causes(value, "x"):
         assert cause.message
         assert cause.reason.startswith("FieldValue")
 

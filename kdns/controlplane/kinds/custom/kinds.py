@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from typing import Any, Final, Protocol
 
 from kdns.controlplane.apimachinery import formats
@@ -28,7 +28,7 @@ from kdns.controlplane.kinds.strategy import COMMON, NAMED, Strategy
 from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
 from kdns.controlplane.schema.custom.pruning import defaulted
 from kdns.controlplane.schema.custom.rules import rule_paths
-from kdns.controlplane.schema.custom.validation import causes_of
+from kdns.controlplane.schema.custom.validation import Validator
 from kdns.controlplane.storage.field_selectors import FieldLabels, fields
 from kdns.controlplane.storage.object_meta import content, is_terminating
 from kdns.spelling import listed
@@ -237,7 +237,7 @@ def _field_labels(kind: Kind, version: Json) -> FieldLabels:
 def _strategy(kind: Kind, version: _Version, definition: Json) -> Strategy:
     """Returns the strategy of custom resources: what their schema, columns and subresources say."""
     schema, has_status = version.schema, "status" in version.subresources
-    ends = is_terminating(definition)
+    ends, validator = is_terminating(definition), cache(lambda: Validator(schema, embedded_causes))
 
     def validate(new: Json, old: Json | None) -> list[Cause]:
         causes = validate_meta_update(old, new) if old else []
@@ -245,7 +245,7 @@ def _strategy(kind: Kind, version: _Version, definition: Json) -> Strategy:
         return causes + validate_values(new, old)
 
     def validate_values(new: Json, _old: Json | None) -> list[Cause]:
-        return causes_of(schema, new, embedded=embedded_causes)
+        return validator().causes(new)
 
     def prepare_create(obj: Json) -> Json:
         if ends:

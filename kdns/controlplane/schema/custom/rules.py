@@ -16,7 +16,7 @@ from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.apimachinery.structural import Schema, parsed
 from kdns.controlplane.schema.custom.patterns import compiled
 from kdns.controlplane.schema.custom.pruning import RESOURCE_FIELDS, pruned
-from kdns.controlplane.schema.custom.validation import causes_of
+from kdns.controlplane.schema.custom.validation import Validator
 
 DEPTH_MAX: Final = 150
 """How deep the JSON of a schema may be; every walk along a schema has a few Python frames for each level."""
@@ -251,7 +251,7 @@ def _defaults(schema: Schema, path: str) -> Iterator[Cause]:
     if schema.has_default:
         if pruned(schema, schema.default, is_resource=schema.embedded) != schema.default:
             yield invalid_value(f"{path}.default", schema.default, "must not have unknown fields")
-        for cause in causes_of(schema, schema.default, f"{path}.default"):
+        for cause in Validator(schema).causes(schema.default, f"{path}.default"):
             yield invalid_value(f"{path}.default", schema.default, cause.detail or cause.message)
     for name, each in schema.properties.items():
         if name not in RESOURCE_FIELDS:

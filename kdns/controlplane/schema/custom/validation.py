@@ -1,7 +1,7 @@
 """Validation of custom resources; the texts are those of kube-apiserver (kube-openapi/validate).
 
-A schema becomes a tree of functions once, when its definition is stored: each checks what its schema says and nothing
-else, and a path becomes text for a violation only. Of `x-kubernetes-validations` nothing is evaluated.
+A schema becomes a tree of functions once, at the first object of its version: they check what the schema says and
+nothing else, and a path becomes text for a violation only. Of `x-kubernetes-validations` nothing is evaluated.
 Differs: at most 100 violations are named, and the work for allOf, anyOf, oneOf and not is limited. kube-apiserver has
 no such limits; a few kilobytes of nested `oneOf` would hold this server for minutes.
 
@@ -14,10 +14,10 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime
-from functools import lru_cache, partial
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_network
 from itertools import chain
 from operator import ge, gt, le, lt
@@ -75,7 +75,7 @@ class _Findings:
         for cause in causes:
             self.add(cause)
 
-    def several(self, at: Path, text: str, causes: Iterable[Cause] = ()) -> None:
+    def several(self, at: Path, text: str, causes: Sequence[Cause] = ()) -> None:
         """Adds a violation of several schemas at once, and those of the one that fits best."""
         self.add(invalid_value(_NO_PATH, "", f"{quoted(_text(at))} {text}"))
         self.extend(causes)
@@ -97,9 +97,18 @@ Check: TypeAlias = Callable[[Any, Path, _Findings], None]
 """Adds the violations of a value at a path."""
 
 
-def causes_of(schema: Schema, value: Any, path: str = "", embedded: Embedded = lambda _obj, _path: ()) -> list[Cause]:
-    """Returns the violated rules of a value, and of the values below it. Raises 413 if it takes too many checks."""
-    return _Findings(embedded, 0).run(_compiled(schema), value, (None, path) if path else None)
+class Validator:
+    """The compiled form of a schema; `embedded` says what is wrong with an embedded resource."""
+
+    def __init__(self, schema: Schema, embedded: Embedded = lambda _obj, _path: ()) -> None:
+        self._check, self._embedded = _check(schema), embedded
+
+    def causes(self, value: Any, path: str = "") -> list[Cause]:
+        """Returns the violated rules of a value, and of the values below it.
+
+        Raises 413 if it takes more than CHECKS_MAX checks.
+        """
+        return _Findings(self._embedded, 0).run(self._check, value, (None, path) if path else None)
 
 
 def _text(at: Path) -> str:
@@ -110,25 +119,20 @@ def _text(at: Path) -> str:
     return "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in reversed(names)).removeprefix(".")
 
 
-@lru_cache(maxsize=1024)
-def _compiled(schema: Schema) -> Check:
-    return _check(schema)
-
-
 def _check(schema: Schema, *, is_alternative: bool = False) -> Check:
     """Returns the check of a schema, in the order of kube-apiserver's causes."""
     rules = (_type, _format, _junctors, _bounds, _list, _enum, _object)
     steps = [step for rule in rules for step in rule(schema, is_alternative)]
     is_nullable = schema.nullable or not (schema.type or schema.int_or_string)
 
-    def check(value: Any, at: Path, found: _Findings) -> None:
-        found.checks += is_alternative
-        if found.checks > CHECKS_MAX:
+    def check(value: Any, at: Path, findings: _Findings) -> None:
+        findings.checks += is_alternative
+        if findings.checks > CHECKS_MAX:
             raise too_large(f"{CHECKS_MAX} checks of allOf, anyOf, oneOf and not")
         if value is None and is_nullable:
             return
         for step in steps:
-            step(value, at, found)
+            step(value, at, findings)
 
     return check
 
@@ -165,9 +169,9 @@ def _type(schema: Schema, _is_alternative: bool) -> Iterable[Check]:
         allowed.add("integer")
     plain = frozenset(kind for kind, name in _JSON_TYPES.items() if name in allowed)
 
-    def check(value: Any, at: Path, found: _Findings) -> None:
+    def check(value: Any, at: Path, findings: _Findings) -> None:
         if type(value) not in plain and (actual := json_type(value)) not in allowed:
-            found.add(_wrong_type(at, actual, wanted, actual))
+            findings.add(_wrong_type(at, actual, wanted, actual))
 
     yield check
 
@@ -175,11 +179,11 @@ def _type(schema: Schema, _is_alternative: bool) -> Iterable[Check]:
 def _format(schema: Schema, _is_alternative: bool) -> Iterable[Check]:
     is_valid, span = _FORMATS.get(schema.format), _RANGES.get(schema.format)
 
-    def check(value: Any, at: Path, found: _Findings) -> None:
+    def check(value: Any, at: Path, findings: _Findings) -> None:
         if is_valid and isinstance(value, str) and not is_valid(value):
-            found.add(_wrong_type(at, value, schema.format, value))
+            findings.add(_wrong_type(at, value, schema.format, value))
         if span and type(value) in _NUMBER and not span[0] <= value <= span[1]:
-            found.add(_wrong_type(at, value, schema.format, str(value)))
+            findings.add(_wrong_type(at, value, schema.format, str(value)))
 
     if is_valid or span:
         yield check
@@ -190,28 +194,28 @@ _RANGES: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)
 
 def _junctors(schema: Schema, _is_alternative: bool) -> Iterable[Check]:
     any_of, one_of, all_of, negated = (
-        [_check(each, is_alternative=True) for each in schemas]
+        [_check(alternative, is_alternative=True) for alternative in schemas]
         for schemas in (schema.any_of, schema.one_of, schema.all_of, (schema.negated,) if schema.negated else ())
     )
-    if schema.int_or_string and [each.type for each in schema.any_of] == ["integer", "string"]:
+    if schema.int_or_string and [alternative.type for alternative in schema.any_of] == ["integer", "string"]:
         any_of = []  # `_type` has checked it
 
-    def check(value: Any, at: Path, found: _Findings) -> None:
-        tried = [found.tried(each, value, at) for each in any_of]
+    def check(value: Any, at: Path, findings: _Findings) -> None:
+        tried = [findings.tried(alternative, value, at) for alternative in any_of]
         if tried and all(tried):
-            found.several(at, "must validate at least one schema (anyOf)", min(tried, key=len))
-        tried = [found.tried(each, value, at) for each in one_of]
+            findings.several(at, "must validate at least one schema (anyOf)", min(tried, key=len))
+        tried = [findings.tried(alternative, value, at) for alternative in one_of]
         valid = sum(not causes for causes in tried)
         if tried and valid != 1:
             which = f"Found {valid} valid alternatives" if valid else "Found none valid"
             text = f"must validate one and only one schema (oneOf). {which}"
-            found.several(at, text, () if valid else min(tried, key=len))
-        tried = [found.tried(each, value, at) for each in all_of]
-        found.extend(chain.from_iterable(tried))
+            findings.several(at, text, () if valid else min(tried, key=len))
+        tried = [findings.tried(alternative, value, at) for alternative in all_of]
+        findings.extend(chain.from_iterable(tried))
         if any(tried):
-            found.several(at, f"must validate all the schemas (allOf){'. None validated' if all(tried) else ''}")
-        if any(not found.tried(each, value, at) for each in negated):
-            found.several(at, "must not validate the schema (not)")
+            findings.several(at, f"must validate all the schemas (allOf){'. None validated' if all(tried) else ''}")
+        if any(not findings.tried(alternative, value, at) for alternative in negated):
+            findings.several(at, "must not validate the schema (not)")
 
     if any_of or one_of or all_of or negated:
         yield check
@@ -222,14 +226,14 @@ def _bounds(schema: Schema, _is_alternative: bool) -> Iterable[Check]:
         bound = getattr(schema, word)
         if word in {"maximum", "minimum"} and getattr(schema, f"exclusive_{word}"):
             is_violated, cause = _EXCLUSIVE[word]  # noqa: PLW2901
-        if bound or (bound == 0 and bound is not False):
+        if bound is not None and bound != "":
             yield _bound(bound, types, is_violated, cause)
 
 
 def _bound(bound: Any, types: frozenset[type], is_violated: _IsViolated, cause: _Violation) -> Check:
-    def check(value: Any, at: Path, found: _Findings) -> None:
+    def check(value: Any, at: Path, findings: _Findings) -> None:
         if type(value) in types and is_violated(value, bound):
-            found.add(cause(_text(at), value, bound))
+            findings.add(cause(_text(at), value, bound))
 
     return check
 
@@ -254,14 +258,17 @@ def _is_multiple(value: float, of: float) -> bool:
     try:
         times = value / of
         nearest = round(times)
-    except OverflowError:  # the quotient is larger than any float
+    except (OverflowError, ZeroDivisionError):  # the quotient is larger than any float; 0 says nothing
         return True
     return abs(times - nearest) < 1e-9 * max(1.0, abs(times))
 
 
 _IsViolated: TypeAlias = Callable[[Any, Any], bool]
 _Violation: TypeAlias = Callable[[str, Any, Any], Cause]
-_STRING, _NUMBER, _LIST, _OBJECT = map(frozenset, ((str,), (int, float), (list,), (dict,)))
+_STRING: Final = frozenset[type]({str})
+_NUMBER: Final = frozenset[type]({int, float})
+_LIST: Final = frozenset[type]({list})
+_OBJECT: Final = frozenset[type]({dict})
 
 
 def _is_over(value: Any, bound: int) -> bool:
@@ -296,33 +303,35 @@ def _list(schema: Schema, is_alternative: bool) -> Iterable[Check]:
     if schema.items:
         items = _check(schema.items, is_alternative=is_alternative)
 
-        def check(value: Any, at: Path, found: _Findings) -> None:
+        def check(value: Any, at: Path, findings: _Findings) -> None:
             for index, item in enumerate(value) if isinstance(value, list) else ():
-                items(item, (at, index), found)
+                items(item, (at, index), findings)
 
         yield check
     if schema.list_type in {"set", "map"}:
         yield partial(_unique, schema)
 
 
-def _unique(schema: Schema, value: Any, at: Path, found: _Findings) -> None:
+def _unique(schema: Schema, value: Any, at: Path, findings: _Findings) -> None:
     seen = set[str]()
     for index, item in enumerate(value) if isinstance(value, list) else ():
         key = item
         if schema.list_type == "map":
             key = {name: item.get(name) for name in schema.list_map_keys} if isinstance(item, dict) else {}
         if (text := quoted(key)) in seen:
-            found.add(duplicate(_text((at, index)), key))
+            findings.add(duplicate(_text((at, index)), key))
         seen.add(text)
 
 
 def _enum(schema: Schema, _is_alternative: bool) -> Iterable[Check]:
-    known = [(value, isinstance(value, bool)) for value in schema.enum]
+    known = [(value, isinstance(value, bool)) for value in schema.enum]  # to Python, True is 1
 
-    def check(value: Any, at: Path, found: _Findings) -> None:
-        if value is not None and not any(value == one and isinstance(value, bool) == is_bool for one, is_bool in known):
-            supported = (one if isinstance(one, str) else quoted(one) for one, _ in known)
-            found.add(unsupported(_text(at), value, supported))
+    def check(value: Any, at: Path, findings: _Findings) -> None:
+        if value is not None and not any(
+            value == member and isinstance(value, bool) == is_bool for member, is_bool in known
+        ):
+            supported = (member if isinstance(member, str) else quoted(member) for member, _ in known)
+            findings.add(unsupported(_text(at), value, supported))
 
     if known:
         yield check
@@ -331,33 +340,33 @@ def _enum(schema: Schema, _is_alternative: bool) -> Iterable[Check]:
 def _object(schema: Schema, is_alternative: bool) -> Iterable[Check]:
     ignored = RESOURCE_FIELDS if schema.embedded else frozenset()
     fields = {
-        name: None if name in ignored else _check(each, is_alternative=is_alternative)
-        for name, each in schema.properties.items()
+        name: None if name in ignored else _check(field, is_alternative=is_alternative)
+        for name, field in schema.properties.items()
     }
     others = schema.additional_properties
     other = _check(others, is_alternative=is_alternative) if isinstance(others, Schema) else None
 
-    def check(value: Any, at: Path, found: _Findings) -> None:
+    def check(value: Any, at: Path, findings: _Findings) -> None:
         if not isinstance(value, dict):
             return
         for name in schema.required:
             if name not in value:
-                found.add(required(_text((at, name))))
+                findings.add(required(_text((at, name))))
         if schema.embedded and at:
-            _embedded(value, at, found)
+            _embedded(value, at, findings)
         for name, part in value.items():
-            if field := fields.get(name, other):
-                field(part, (at, name), found)
+            if checks := fields.get(name, other):
+                checks(part, (at, name), findings)
 
     if fields or other or schema.required or schema.embedded:
         yield check
 
 
-def _embedded(obj: Json, at: Path, found: _Findings) -> None:
+def _embedded(obj: Json, at: Path, findings: _Findings) -> None:
     for name in ("apiVersion", "kind"):
         if not obj.get(name):
-            found.add(required(_text((at, name)), "must not be empty"))
-    found.extend(found.embedded(obj, _text(at)))
+            findings.add(required(_text((at, name)), "must not be empty"))
+    findings.extend(findings.embedded(obj, _text(at)))
 
 
 _DURATION = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h|d|w))+|0")

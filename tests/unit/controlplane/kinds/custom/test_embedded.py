@@ -9,7 +9,7 @@ import pytest
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.apimachinery.structural import parsed
 from kdns.controlplane.kinds.custom.embedded import embedded_causes
-from kdns.controlplane.schema.custom.validation import causes_of
+from kdns.controlplane.schema.custom.validation import Validator
 
 EMBEDDED: Json = {
     "type": "object",
@@ -39,5 +39,5 @@ POD: Json = {"apiVersion": "v1", "kind": "Pod"}
     ],
 )
 def test_embedded_resources(obj: Any, fields: list[str]) -> None:
-    found = causes_of(SCHEMA, {"list": [obj]}, embedded=embedded_causes)
+    found = Validator(SCHEMA, embedded_causes).causes({"list": [obj]})
     assert [cause.field for cause in found] == [f"list[0].{each}" for each in fields]

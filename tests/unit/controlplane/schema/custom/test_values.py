@@ -14,7 +14,7 @@ from kdns.controlplane.apimachinery.structural import parsed
 from kdns.controlplane.schema.custom import validation
 from kdns.controlplane.schema.custom.pruning import defaulted, pruned
 from kdns.controlplane.schema.custom.rules import DEPTH_MAX
-from kdns.controlplane.schema.custom.validation import CAUSES_MAX, causes_of
+from kdns.controlplane.schema.custom.validation import CAUSES_MAX, Validator
 
 STRING: Json = {"type": "string"}
 INTEGER: Json = {"type": "integer"}
@@ -47,6 +47,7 @@ ROWS: list[tuple[Json, Any, list[str]]] = [
     ({"type": "integer", "multipleOf": 5}, 7, [f"Invalid value: 7: {IN_BODY} should be a multiple of 5"]),
     ({"type": "number", "multipleOf": 1e-300}, 1e300, []),
     ({"type": "number", "multipleOf": 2}, 10**400, []),
+    ({"type": "number", "multipleOf": 0}, 1, []),
     ({"type": "array", "items": STRING, "minItems": 1}, [], [f"Invalid value: 0: {IN_BODY} should have at least 1 items"]),
     ({"type": "array", "items": STRING, "maxItems": 1}, ["a", "b"], ["Too many: 2: must have at most 1 items"]),
     ({"type": "array", "items": STRING, "x-kubernetes-list-type": "set"}, ["a", "a"], ['Duplicate value: "a"']),
@@ -72,7 +73,7 @@ ROWS: list[tuple[Json, Any, list[str]]] = [
 
 @pytest.mark.parametrize(("schema", "value", "expected"), ROWS)
 def test_values(schema: Json, value: Any, expected: list[str]) -> None:
-    assert [cause.message for cause in causes_of(parsed(schema), value, "x")] == expected
+    assert [cause.message for cause in Validator(parsed(schema)).causes(value, "x")] == expected
 
 
 @pytest.mark.parametrize(
@@ -95,19 +96,19 @@ def test_values(schema: Json, value: Any, expected: list[str]) -> None:
 )
 def test_formats(schema_format: str, good: str, bad: str) -> None:
     schema = parsed({"type": "string", "format": schema_format})
-    assert list(causes_of(schema, good, "x")) == []
-    (cause,) = causes_of(schema, bad, "x")
+    assert list(Validator(schema).causes(good, "x")) == []
+    (cause,) = Validator(schema).causes(bad, "x")
     assert (cause.reason, cause.field) == ("FieldValueTypeInvalid", "x")
     assert cause.detail == f'x in body must be of type {schema_format}: "{bad}"'
 
 
 def test_unknown_formats_say_nothing() -> None:
-    assert list(causes_of(parsed({"type": "string", "format": "color"}), "any", "x")) == []
+    assert list(Validator(parsed({"type": "string", "format": "color"})).causes("any", "x")) == []
 
 
 def test_paths_of_a_whole_object() -> None:
     obj = {"spec": {"replicas": 101, "rules": [{"name": "a"}, {"name": "a"}, {}], "free": {"a": None}}}
-    found = [(cause.field, cause.reason) for cause in causes_of(parsed(SCHEMA), obj)]
+    found = [(cause.field, cause.reason) for cause in Validator(parsed(SCHEMA)).causes(obj)]
     assert found == [
         ("spec.color", "FieldValueRequired"),
         ("spec.replicas", "FieldValueInvalid"),
@@ -118,8 +119,8 @@ def test_paths_of_a_whole_object() -> None:
 
 def test_at_most_a_hundred_violations_are_named() -> None:
     rows = parsed({"type": "array", "items": {"anyOf": [{"type": "array", "items": STRING}, {"type": "string"}]}})
-    assert len(causes_of(rows, [1] * 1000)) == CAUSES_MAX
-    assert len(causes_of(rows, [[1] * 1000, "a", 1])) == 4, "of the alternative that fits best"
+    assert len(Validator(rows).causes([1] * 1000)) == CAUSES_MAX
+    assert len(Validator(rows).causes([[1] * 1000, "a", 1])) == 4, "of the alternative that fits best"
 
 
 @pytest.mark.parametrize("word", ["anyOf", "allOf"])
@@ -129,9 +130,9 @@ def test_the_work_for_alternatives_is_limited(monkeypatch: pytest.MonkeyPatch, w
     for _ in range(3):
         nested = {word: [nested] * 8}
     schema = parsed({"type": "array", "items": nested})
-    assert causes_of(schema, [1]) == causes_of(schema, []) == []
+    assert Validator(schema).causes([1]) == Validator(schema).causes([]) == []
     with pytest.raises(StatusError, match="limit is 5000 checks of allOf, anyOf, oneOf and not"):
-        causes_of(schema, [1] * 9)
+        Validator(schema).causes([1] * 9)
 
 
 HOSTILE = ['"+__import__("os").abort()+"', "{value}", "a\n    raise SystemExit", "\\", "", "__class__", "\U0001f600"]
@@ -141,8 +142,8 @@ def test_names_and_values_of_schemas_are_data() -> None:
     fields = {name: {"type": "string", "enum": [name], "default": name} for name in HOSTILE}
     schema = parsed({"type": "object", "properties": fields, "required": HOSTILE})
     assert defaulted(schema, {}) == {name: name for name in HOSTILE}
-    assert causes_of(schema, defaulted(schema, {})) == []
-    found = causes_of(schema, {HOSTILE[0]: "x"})
+    assert Validator(schema).causes(defaulted(schema, {})) == []
+    found = Validator(schema).causes({HOSTILE[0]: "x"})
     assert (found[0].field, len(found)) == (HOSTILE[1], len(HOSTILE))
 
 
@@ -150,11 +151,12 @@ def test_twenty_thousand_fields_and_a_deep_schema() -> None:
     schema = parsed(
         {"type": "object", "properties": {f"f{n}": {"type": "string", "default": "x"} for n in range(20_000)}}
     )
-    assert causes_of(schema, defaulted(schema, {"f7": 1}))[0].field == "f7"
-    deep, value = STRING, ["a"]
+    assert Validator(schema).causes(defaulted(schema, {"f7": 1}))[0].field == "f7"
+    deep: Json = STRING
+    value: Any = ["a"]
     for _ in range(DEPTH_MAX - 2):
         deep, value = {"type": "array", "items": deep}, [value]
-    (cause,) = causes_of(parsed(deep), value)
+    (cause,) = Validator(parsed(deep)).causes(value)
     assert cause.field == "[0]" * (DEPTH_MAX - 2)
 
 
