@@ -106,26 +106,30 @@ def _schema(source: Json, path: str, place: str) -> Iterator[Cause]:
     yield from _list_words(source, path)
     if place == "root" or source.get("x-kubernetes-embedded-resource"):
         yield from _metadata(source, path)
-    for name, each in (source.get("properties") or {}).items():
+    for name, below, where in _below(source, path):
         is_metadata = place == "root" and name == "metadata"
-        yield from _schema({"type": "object", **each} if is_metadata else each, f"{path}.properties[{name}]", "field")
-    if isinstance(values := source.get("additionalProperties"), dict):
-        yield from _schema(values, f"{path}.additionalProperties", "field")
-    if isinstance(items := source.get("items"), dict):
-        yield from _schema(items, f"{path}.items", "item")
+        below_place = "item" if where == f"{path}.items" else "field"
+        yield from _schema({"type": "object", **below} if is_metadata else below, where, below_place)
     for below, where in _junctors(source, path):
-        yield from _restriction(below, source, where)
+        is_pair = below.get("anyOf") == _INT_OR_STRING
+        is_of_pair = below in _INT_OR_STRING and source.get("anyOf") == _INT_OR_STRING
+        if not (int_or_string and (is_pair or is_of_pair)):  # the alternatives of int-or-string have types
+            yield from _restriction(below, source, where)
+
+
+def _below(source: Json, path: str) -> Iterator[tuple[str, Json, str]]:
+    """Yields the schemas of fields by name, and those of values and items as "", with their paths."""
+    for name, field in (source.get("properties") or {}).items():
+        yield name, field, f"{path}.properties[{name}]"
+    for word in ("additionalProperties", "items"):
+        if isinstance(below := source.get(word), dict):
+            yield "", below, f"{path}.{word}"
 
 
 def _junctors(source: Json, path: str) -> Iterator[tuple[Json, str]]:
-    """Yields the schemas of allOf, anyOf, oneOf and not. The alternatives of int-or-string have types."""
     for name in _JUNCTORS:
-        if name == "anyOf" and source.get("x-kubernetes-int-or-string") and source.get(name) == _INT_OR_STRING:
-            continue
-        for index, each in enumerate(source.get(name) or ()):
-            is_int_or_string = source.get("x-kubernetes-int-or-string") and each.get("anyOf") == _INT_OR_STRING
-            if not is_int_or_string:
-                yield each, f"{path}.{name}[{index}]"
+        for index, alternative in enumerate(source.get(name) or ()):
+            yield alternative, f"{path}.{name}[{index}]"
     if below := source.get("not"):
         yield below, f"{path}.not"
 
@@ -144,11 +148,8 @@ def _restriction(source: Json, outside: Json, path: str) -> Iterator[Cause]:
         yield from _restriction(each, known.get(name) or {}, f"{path}.properties[{name}]")
     if isinstance(items := source.get("items"), dict):
         yield from _restriction(items, outside.get("items") or {}, f"{path}.items")
-    for name in _JUNCTORS:
-        for index, each in enumerate(source.get(name) or ()):
-            yield from _restriction(each, outside, f"{path}.{name}[{index}]")
-    if below := source.get("not"):
-        yield from _restriction(below, outside, f"{path}.not")
+    for below, where in _junctors(source, path):
+        yield from _restriction(below, outside, where)
 
 
 def _words(source: Json, path: str) -> Iterator[Cause]:
@@ -253,13 +254,12 @@ def _defaults(schema: Schema, path: str) -> Iterator[Cause]:
             yield invalid_value(f"{path}.default", schema.default, "must not have unknown fields")
         for cause in Validator(schema).causes(schema.default, f"{path}.default"):
             yield invalid_value(f"{path}.default", schema.default, cause.detail or cause.message)
-    for name, each in schema.properties.items():
+    for name, field in schema.properties.items():
         if name not in RESOURCE_FIELDS:
-            yield from _defaults(each, f"{path}.properties[{name}]")
-    if isinstance(schema.additional_properties, Schema):
-        yield from _defaults(schema.additional_properties, f"{path}.additionalProperties")
-    if schema.items:
-        yield from _defaults(schema.items, f"{path}.items")
+            yield from _defaults(field, f"{path}.properties[{name}]")
+    for word, below in (("additionalProperties", schema.additional_properties), ("items", schema.items)):
+        if isinstance(below, Schema):
+            yield from _defaults(below, f"{path}.{word}")
 
 
 def rule_paths(source: Json, path: str = "") -> Iterator[str]:

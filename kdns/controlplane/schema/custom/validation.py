@@ -1,7 +1,7 @@
 """Validation of custom resources; the texts are those of kube-apiserver (kube-openapi/validate).
 
-A schema becomes a tree of functions once, at the first object of its version: they check what the schema says and
-nothing else, and a path becomes text for a violation only. Of `x-kubernetes-validations` nothing is evaluated.
+A schema becomes a tree of functions, each part once, at the first value that it is for: they check what the schema says
+and nothing else, and a path becomes text for a violation only. Of `x-kubernetes-validations` nothing is evaluated.
 Differs: at most 100 violations are named, and the work for allOf, anyOf, oneOf and not is limited. kube-apiserver has
 no such limits; a few kilobytes of nested `oneOf` would hold this server for minutes.
 
@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime
-from functools import partial
+from functools import cache, partial
 from ipaddress import IPv4Address, IPv6Address, ip_network
 from itertools import chain
 from operator import ge, gt, le, lt
@@ -301,11 +301,11 @@ _EXCLUSIVE: Final[Mapping[str, tuple[_IsViolated, _Violation]]] = {
 
 def _list(schema: Schema, is_alternative: bool) -> Iterable[Check]:
     if schema.items:
-        items = _check(schema.items, is_alternative=is_alternative)
+        items = cache(partial(_check, schema.items, is_alternative=is_alternative))
 
         def check(value: Any, at: Path, findings: _Findings) -> None:
             for index, item in enumerate(value) if isinstance(value, list) else ():
-                items(item, (at, index), findings)
+                items()(item, (at, index), findings)
 
         yield check
     if schema.list_type in {"set", "map"}:
@@ -339,12 +339,13 @@ def _enum(schema: Schema, _is_alternative: bool) -> Iterable[Check]:
 
 def _object(schema: Schema, is_alternative: bool) -> Iterable[Check]:
     ignored = RESOURCE_FIELDS if schema.embedded else frozenset()
-    fields = {
-        name: None if name in ignored else _check(field, is_alternative=is_alternative)
-        for name, field in schema.properties.items()
-    }
+    properties = {name: field for name, field in schema.properties.items() if name not in ignored}
     others = schema.additional_properties
-    other = _check(others, is_alternative=is_alternative) if isinstance(others, Schema) else None
+    of_others = cache(partial(_check, others, is_alternative=is_alternative)) if isinstance(others, Schema) else None
+
+    @cache
+    def of_field(name: str) -> Check:
+        return _check(properties[name], is_alternative=is_alternative)
 
     def check(value: Any, at: Path, findings: _Findings) -> None:
         if not isinstance(value, dict):
@@ -355,10 +356,12 @@ def _object(schema: Schema, is_alternative: bool) -> Iterable[Check]:
         if schema.embedded and at:
             _embedded(value, at, findings)
         for name, part in value.items():
-            if checks := fields.get(name, other):
-                checks(part, (at, name), findings)
+            if name in properties:
+                of_field(name)(part, (at, name), findings)
+            elif of_others and name not in ignored:
+                of_others()(part, (at, name), findings)
 
-    if fields or other or schema.required or schema.embedded:
+    if properties or of_others or schema.required or schema.embedded:
         yield check
 
 

@@ -85,6 +85,14 @@ def test_schemas_that_are_nested_too_deeply_are_refused(depth: int, count: int) 
     assert [cause.field for cause in causes] == ["s"] * count
 
 
+def test_defaults_of_many_fields_below_each_other() -> None:
+    """The check of a default costs what the default has, not what its schema has."""
+    field: Json = root(**{f"f{number}": {"type": "string", "default": "x"} for number in range(2000)})
+    for _ in range(DEPTH_MAX // 2 - 3):
+        field = root(a=field) | {"default": {}}
+    assert violations(root(a=field), "s") == []
+
+
 def test_patterns_are_those_of_re2() -> None:
     (cause,) = violations(root(a={"type": "string", "pattern": r"(?=a)"}), "s")
     assert cause.field == "s.properties[a].pattern"
