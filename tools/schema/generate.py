@@ -2,7 +2,8 @@
 
     python -m tools.schema.generate
 
-The release is that of kdns.controlplane.schema.schema.KUBERNETES_VERSION. The format of the files is described there.
+The release is that of kdns.controlplane.schema.schema.KUBERNETES_VERSION. kdns.controlplane.schema.types describes the
+format of the files.
 Facts only are written: names, types and extensions, no descriptions. go.txt and markers.txt supply what OpenAPI lacks.
 """
 
