@@ -19,7 +19,7 @@ from kdns.apps.sources.source import ObjectSource
 from kdns.cli.console import reported_errors
 from kdns.cluster.io.kubeconfig import server_url
 from kdns.controlplane.cluster_config import AddressRange, ClusterConfig
-from kdns.controlplane.kinds.service.cluster_ips import SHORTEST_IPV6_PREFIX
+from kdns.controlplane.kinds.service.allocator import SHORTEST_IPV6_PREFIX
 from kdns.errors import InputError
 from kdns.net import Address, HostPort, Network, parse_port, split_host_port, unusable_addresses
 from kdns.proxy.modes import NAMES

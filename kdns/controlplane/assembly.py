@@ -7,8 +7,6 @@ from collections.abc import Callable
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.kinds.service.allocator import AllocatorMetrics, Choose
-from kdns.controlplane.server.api import Api
-from kdns.controlplane.server.deletion import GracePeriod, no_grace_s
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.simulation.workloads.pods import suffixes
 from kdns.controlplane.storage.store import Store
@@ -21,17 +19,17 @@ def assembled_api(
     choose: Choose,
     choose_names: Choose,
     *,
-    grace_s: GracePeriod = no_grace_s,
+    grace: bool = False,
     metrics: AllocatorMetrics | None = None,
     kinds: Catalogue | None = None,
-) -> Api:
+) -> Registry:
     """Returns an API with the objects of the store.
 
     `choose(n)` is a random number below n, from which addresses and ports are chosen; uids and generated names come
     from `choose_names`.
     """
     uid, suffix = (lambda: _uid(choose_names(1 << 128))), suffixes(choose_names)
-    return Api(Registry(store, config, choose, now_s, uid, suffix, grace_s, metrics=metrics, kinds=kinds))
+    return Registry(store, config, choose, now_s, uid, suffix, grace=grace, metrics=metrics, kinds=kinds)
 
 
 def _uid(number: int) -> str:

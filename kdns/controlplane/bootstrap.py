@@ -26,8 +26,8 @@ from kdns.controlplane.controllers.service_cidrs import upgraded
 from kdns.controlplane.endpoints.mirroring_controller import SKIP
 from kdns.controlplane.endpoints.pod_endpoints import SERVICE_NAME
 from kdns.controlplane.kinds.service.service_cidr import default_service_cidr
-from kdns.controlplane.kinds.service.spec import address_family, cluster_ips
-from kdns.controlplane.server.api import Api
+from kdns.controlplane.kinds.service.spec import address_family, spec_of
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.simulation.nodes.node_status import NODE_ANNOTATIONS, node_labels, node_status
 from kdns.net import Network
@@ -67,7 +67,7 @@ def api_objects(config: ClusterConfig, api: Listening) -> list[tuple[Kind, Json]
     return _served("default", "kubernetes", api_service(config), api, "https")
 
 
-def missing_dns_service(api: Api, config: ClusterConfig) -> list[tuple[Kind, Json]]:
+def missing_dns_service(api: Registry, config: ClusterConfig) -> list[tuple[Kind, Json]]:
     """Returns Service kube-dns if it does not exist.
 
     So its address is allocated before other Services request it; the DNS server listens later.
@@ -76,13 +76,13 @@ def missing_dns_service(api: Api, config: ClusterConfig) -> list[tuple[Kind, Jso
     return [] if api.store.get(kind, ("kube-system", "kube-dns")) else [(kind, obj)]
 
 
-def establish(api: Api, objects: Iterable[tuple[Kind, Json]]) -> list[str]:
+def establish(api: Registry, objects: Iterable[tuple[Kind, Json]]) -> list[str]:
     """Creates the objects that do not exist; updates the others to the addresses where the servers listen now.
 
     A Service whose cluster IP is taken gets another address. Returns these changes, and the failed writes.
     """
     problems: list[str] = []
-    with api.registry.without_validation():
+    with api.without_validation():
         for kind, obj in objects:
             meta = obj["metadata"]
             key = (meta.get("namespace", ""), meta["name"])
@@ -95,7 +95,7 @@ def establish(api: Api, objects: Iterable[tuple[Kind, Json]]) -> list[str]:
     return problems
 
 
-def _establish(api: Api, kind: Kind, key: tuple[str, str], obj: Json) -> str:
+def _establish(api: Registry, kind: Kind, key: tuple[str, str], obj: Json) -> str:
     """Creates or updates the object. Returns the problem, or "". Raises StatusError."""
     stored = api.store.get(kind, key)
     if stored is None:
@@ -116,7 +116,7 @@ def _establish(api: Api, kind: Kind, key: tuple[str, str], obj: Json) -> str:
     return ""
 
 
-def _create(api: Api, kind: Kind, namespace: str, obj: Json) -> str:
+def _create(api: Registry, kind: Kind, namespace: str, obj: Json) -> str:
     """Creates the object. A Service whose cluster IP is taken gets another one; returns this problem, or ""."""
     try:
         api.create(Request(kind, namespace, manager=_MANAGER), obj)
@@ -133,10 +133,10 @@ def _create(api: Api, kind: Kind, namespace: str, obj: Json) -> str:
     return f"has the cluster IP {instead}, since {why}"
 
 
-def _owner(api: Api, address: str) -> str:
+def _owner(api: Registry, address: str) -> str:
     """Returns the namespace and name of the Service with this cluster IP, or ""."""
     for each in api.list(Request(SERVICE)).items:
-        if address in cluster_ips(each):
+        if address in (spec_of(each).get("clusterIPs") or ()):
             return f"{each['metadata']['namespace']}/{each['metadata']['name']}"
     return ""
 

@@ -14,7 +14,6 @@ import aiohttp
 
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, Json, Kind
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.registry import Registry
@@ -30,7 +29,7 @@ class Server:
     `warnings` are those of the last answer.
     """
 
-    api: Api
+    api: Registry
     session: aiohttp.ClientSession
     warnings: list[str] = field(default_factory=list)
 
@@ -61,15 +60,13 @@ async def server(
     """A server whose Services have these ranges; dynamic numbers come from the middle of what is free."""
     uids = count(1)
     config = ClusterConfig(service_cidrs=tuple(ip_network(cidr) for cidr in cidrs), node_port_range=node_ports)
-    api = Api(
-        Registry(
-            Store(),
-            config,
-            lambda n: n // 2,
-            lambda: 1_700_000_000.0,
-            lambda: f"uid-{next(uids)}",
-            lambda: f"{next(uids):05}",
-        )
+    api = Registry(
+        Store(),
+        config,
+        lambda n: n // 2,
+        lambda: 1_700_000_000.0,
+        lambda: f"uid-{next(uids)}",
+        lambda: f"{next(uids):05}",
     )
     for name in namespaces:
         api.create(Request(NAMESPACE), {"metadata": {"name": name}})

@@ -13,7 +13,6 @@ from kdns.controlplane.kinds.service.validation import (
     validate_external_traffic,
     validate_load_balancer_status,
     validate_service,
-    validate_service_update,
 )
 
 CASES: list[Json] = [
@@ -59,10 +58,10 @@ def found_in(case: Json) -> list[Cause]:
     if case.get("kind") == "EndpointSlice":
         return validate_endpoint_slice(obj, old)
     if case["op"] == "externalTrafficPolicy":
-        return validate_external_traffic(obj)
+        return validate_external_traffic(obj["spec"])
     if case["op"] == "statusUpdate":
-        return validate_load_balancer_status(obj, old or {})
-    return validate_service_update(obj, old) if old else validate_service(obj)
+        return validate_load_balancer_status(obj, old, path="status")
+    return validate_service(obj, old)
 
 
 @each_case(CASES, itemgetter("id"), KNOWN)

@@ -12,8 +12,6 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, NODE, POD, REPLICA_SET, REPLICATION_CONTROLLER, Json, Kind
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request
-from kdns.controlplane.kinds.strategy import Strategy
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request as ApiRequest
 from kdns.controlplane.simulation.workloads.daemonset import DaemonSets
@@ -43,7 +41,7 @@ def workload(name: str = "web", replicas: int | None = None, image: str = "i:1",
 
 @dataclass
 class Workbench:
-    """An Api with the controllers of workloads. Nothing happens but by `settle` and the other methods.
+    """A Registry with the controllers of workloads. Nothing happens but by `settle` and the other methods.
 
     `watch` sees each write of a controller before it is done.
     """
@@ -63,16 +61,10 @@ class Workbench:
 
         config = ClusterConfig()
 
-        def grace_s(strategy: Strategy, _obj: Json, wanted: int | None) -> int:
-            if not (strategy.is_graceful and self.graceful):
-                return 0
-            return 30 if wanted is None else wanted
-
-        self.api = Api(
-            Registry(
-                Store(), config, lambda n: n // 2, lambda: self.now_s, lambda: f"uid-{next(numbers)}", suffix, grace_s
-            )
+        self.api = Registry(
+            Store(), config, lambda n: n // 2, lambda: self.now_s, lambda: f"uid-{next(numbers)}", suffix
         )
+        self.api.deletion.grace = self.graceful
         self.controllers: tuple[Reconciler, ...] = (
             Deployments(),
             ReplicaSets(REPLICA_SET, suffix),

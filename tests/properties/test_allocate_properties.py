@@ -6,13 +6,13 @@ from ipaddress import ip_address, ip_network
 
 from hypothesis import given
 from hypothesis import strategies as st
+from kdns.controlplane.kinds.service.cluster_ips import Addresses
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.pod.pod import pod_ips
 from kdns.controlplane.kinds.service.allocator import AllocationError, AllocatorMetrics, RangeFullError, Transaction
-from kdns.controlplane.kinds.service.cluster_ips import Addresses
 from kdns.controlplane.simulation.nodes.pod_addresses import PodAddresses
 
 OWNERS = [("default", name) for name in "abcd"]

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, NAMESPACE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
@@ -22,17 +21,15 @@ OWNERS = st.lists(st.tuples(st.integers(0, 11), st.booleans()), max_size=3, uniq
 DELETIONS = st.lists(st.tuples(st.integers(0, 11), st.sampled_from(["Background", "Foreground", "Orphan"])), max_size=8)
 
 
-def cluster() -> Api:
+def cluster() -> Registry:
     numbers = count(1)
-    api = Api(
-        Registry(
-            Store(),
-            ClusterConfig(),
-            random.Random(1).randrange,
-            lambda: 1.7e9,
-            lambda: f"uid-{next(numbers)}",
-            lambda: "abcde",
-        )
+    api = Registry(
+        Store(),
+        ClusterConfig(),
+        random.Random(1).randrange,
+        lambda: 1.7e9,
+        lambda: f"uid-{next(numbers)}",
+        lambda: "abcde",
     )
     api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
     return api

@@ -19,7 +19,6 @@ from kdns.controlplane.apimachinery.kinds import IP_ADDRESS, NAMESPACE, SERVICE,
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.service.service_cidr import default_service_cidr, is_managed, names_of, service_of
 from kdns.controlplane.kinds.service.spec import ports_held
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
@@ -58,7 +57,7 @@ class Cluster:
         numbers = count(revision)
         store = Store(objects or [], revision=revision, persist=self._persist)
         new = lambda: f"uid-{next(numbers)}"  # noqa: E731
-        self.api = Api(Registry(store, CONFIG, lambda n: n // 2, lambda: NOW_S, new, lambda: "x"))
+        self.api = Registry(store, CONFIG, lambda n: n // 2, lambda: NOW_S, new, lambda: "x")
 
     def _persist(self, commit: Commit) -> None:
         if self.loses:
@@ -112,14 +111,14 @@ class Cluster:
             self.api.delete(Request(kind, "", name))
 
     def check(self) -> None:
-        numbers = self.api.registry.services
+        numbers = self.api.services
         services, objects = self.all(SERVICE), self.all(IP_ADDRESS)
         addresses = [name for each in services for name in names_of(each)]
-        ports = [port for each in services for port in ports_held(each)]
+        ports = [port for each in services for port in ports_held(each["spec"])]
         assert len(addresses) == len(set(addresses))
         assert len(ports) == len(set(ports))
         assert set(addresses) == {each["metadata"]["name"] for each in objects if is_managed(each)}
-        assert all(each["metadata"]["name"] in names_of(self.owner(each)) for each in objects if is_managed(each))
+        assert all(each["metadata"]["name"] in names_of(self.owner(each) or {}) for each in objects if is_managed(each))
         assert len(addresses) == sum(len(each.owners) for each in numbers.addresses.values())
         assert set(ports) == set(numbers.ports.owners)
         assert numbers.ports.pool.used == len(ports)
@@ -149,10 +148,10 @@ def test_numbers_are_never_shared_and_never_leak(writes: list[Write]) -> None:
             cluster = cluster.restarted()
         cluster.apply(write)
         cluster.check()
-    assert cluster.restarted().api.registry.lost == []
+    assert cluster.restarted().api.lost == []
     for kind in (SERVICE, IP_ADDRESS):
         cluster.api.delete_all(Request(kind), cluster.api.list(Request(kind)).stored)
-    numbers = cluster.api.registry.services
+    numbers = cluster.api.services
     ranges = [each for family in numbers.addresses.values() for each in family.ranges.values()]
     assert [each.used for each in (*ranges, numbers.ports.pool)] == [0] * (len(ranges) + 1)
     assert not any(family.owners or family.objects for family in numbers.addresses.values())

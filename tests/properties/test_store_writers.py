@@ -15,7 +15,6 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, POD, SERVICE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.schema.schema import object_of
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, patched
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
@@ -28,7 +27,7 @@ WRITERS = 3
 @given(turns=st.lists(st.integers(0, WRITERS - 1), max_size=60))
 def test_no_update_is_lost(turns: list[int]) -> None:
     """Each writer reads a number and on its next turn writes the next one; only a current read may succeed."""
-    api = Api(Registry(Store(), ClusterConfig(), lambda _: 0, lambda: 0.0, lambda: "uid", lambda: "x"))
+    api = Registry(Store(), ClusterConfig(), lambda _: 0, lambda: 0.0, lambda: "uid", lambda: "x")
     api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
     counter: Json = {"metadata": {"name": "c", "annotations": {"n": "0"}}, "spec": {"ports": [{"port": 80}]}}
     api.create(Request(SERVICE, "default"), counter)

@@ -14,7 +14,6 @@ import aiohttp
 
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.registry import Registry
@@ -26,17 +25,15 @@ SERVICES = "/api/v1/namespaces/default/services"
 PODS = "/api/v1/namespaces/default/pods"
 
 
-def new_api() -> Api:
+def new_api() -> Registry:
     numbers = count(1)
-    api = Api(
-        Registry(
-            Store(history_commits=20),
-            ClusterConfig(),
-            lambda _: 0,
-            lambda: 1_700_000_000.0,
-            lambda: f"uid-{next(numbers)}",
-            lambda: f"{next(numbers)}",
-        )
+    api = Registry(
+        Store(history_commits=20),
+        ClusterConfig(),
+        lambda _: 0,
+        lambda: 1_700_000_000.0,
+        lambda: f"uid-{next(numbers)}",
+        lambda: f"{next(numbers)}",
     )
     api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
     return api
@@ -49,7 +46,7 @@ def service(name: str = "web", **metadata: Any) -> Json:
 class Client:
     """The server and a client of it."""
 
-    def __init__(self, api: Api, server: rest.RestServer, session: aiohttp.ClientSession) -> None:
+    def __init__(self, api: Registry, server: rest.RestServer, session: aiohttp.ClientSession) -> None:
         self.api, self.server, self.session = api, server, session
 
     async def __call__(

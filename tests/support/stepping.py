@@ -11,7 +11,6 @@ from kdns.controlplane.apimachinery.kinds import SERVICE, Json, Kind
 from kdns.controlplane.bootstrap import establish, initial_objects
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Change, Event, Reconciler, Request
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request as ApiRequest
 from kdns.controlplane.storage.store import Store
@@ -34,8 +33,8 @@ class Stepper:
     def __post_init__(self) -> None:
         numbers = count(self.revision)
         store = Store(self.objects, revision=self.revision)
-        self.api = Api(
-            Registry(store, self.config, lambda _: 0, lambda: self.now_s, lambda: f"uid-{next(numbers)}", lambda: "x")
+        self.api = Registry(
+            store, self.config, lambda _: 0, lambda: self.now_s, lambda: f"uid-{next(numbers)}", lambda: "x"
         )
         establish(self.api, initial_objects(self.config, "2023-11-14T22:13:20Z"))
         self._watched: list[tuple[Reconciler, Kind, Subscription]] = []

@@ -1,4 +1,4 @@
-"""An Api over the real registry, for tests of its verbs; its clock stands."""
+"""A Registry over the real registry, for tests of its verbs; its clock stands."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.catalogue import Catalogue
-from kdns.controlplane.server.api import Api
-from kdns.controlplane.server.deletion import GracePeriod, no_grace_s
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
@@ -44,8 +42,8 @@ def new_registry(
     return registry
 
 
-def new_api(store: Store | None = None, grace_s: GracePeriod = no_grace_s, kinds: Catalogue | None = None) -> Api:
-    return Api(new_registry(store, grace_s=grace_s, kinds=kinds))
+def new_api(store: Store | None = None, *, grace: bool = False, kinds: Catalogue | None = None) -> Registry:
+    return new_registry(store, grace=grace, kinds=kinds)
 
 
 def without_revision(obj: Json) -> Json:

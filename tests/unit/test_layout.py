@@ -62,6 +62,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("controlplane.storage",),
     ("controlplane.fieldmanager",),
     ("controlplane.kinds",),
+    ("controlplane.gc",),
     ("controlplane.server",),
     ("controlplane.controllers.reconciler",),
     ("controlplane.controllers.events", "controlplane.controllers.owner_references"),

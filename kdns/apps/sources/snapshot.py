@@ -22,7 +22,7 @@ from kdns.net import Address
 
 if TYPE_CHECKING:
     from kdns.cluster.io.connection import Connection
-    from kdns.controlplane.server.api import Api
+    from kdns.controlplane.server.registry import Registry
 
 KINDS: Final[Mapping[type[Object], Kind]] = {
     Namespace: NAMESPACE,
@@ -115,7 +115,7 @@ async def objects_of(
         return await _all_listed(connection, types, warn)
 
 
-def _decoded(api: Api, types: Mapping[type[Object], type[Object]]) -> Iterator[Object]:
+def _decoded(api: Registry, types: Mapping[type[Object], type[Object]]) -> Iterator[Object]:
     from kdns.controlplane.io.in_memory import stored  # noqa: PLC0415 - see above
 
     return (msgspec.convert(obj, known) for kind, known in types.items() for obj in stored(api, KINDS[kind]))

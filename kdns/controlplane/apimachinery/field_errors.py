@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from kdns.controlplane.apimachinery.errors import Cause
@@ -86,6 +86,6 @@ def too_many(path: str, count: int, most: int) -> Cause:
     return Cause(path, f"Too many: {count}", f"must have at most {most} items")
 
 
-def invalid_values(path: str, value: object, details: Iterable[str]) -> list[Cause]:
+def invalid_values(path: str, value: object, details: Sequence[str]) -> list[Cause]:
     """One `Invalid value` for each problem of the value."""
-    return [invalid_value(path, value, detail) for detail in details]
+    return [invalid_value(path, value, detail) for detail in details] if details else []

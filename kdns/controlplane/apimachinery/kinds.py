@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from kdns.controlplane.apimachinery.structural import Schema
@@ -43,8 +43,15 @@ class Kind:
     singular: str = ""
     list_kind: str = ""
     weight: int = 1
+    api_version: str = field(init=False)
+    """`v1` or `group/version`, as objects spell it."""
+
+    resource: str = field(init=False)
+    """`plural` or `plural.group`, as messages and kubectl spell it (GroupResource)."""
 
     def __post_init__(self) -> None:
+        self.api_version = f"{self.group}/{self.version}" if self.group else self.version
+        self.resource = f"{self.plural}.{self.group}" if self.group else self.plural
         self.singular = self.singular or self.kind.lower()
         self.list_kind = self.list_kind or f"{self.kind}List"
 
@@ -57,20 +64,13 @@ class Kind:
     def is_stored(self) -> bool:
         return self.stored_as is None and not self.is_review
 
-    @property
-    def api_version(self) -> str:
-        """`v1` or `group/version`, as objects spell it."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def resource(self) -> str:
-        """`plural` or `plural.group`, as messages and kubectl spell it (GroupResource)."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
 
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", False, ("ns",), ("status", "finalize"))
 SERVICE = Kind("", "v1", "Service", "services", True, ("svc",), ("status",), ("all",))
-ENDPOINTS = Kind("", "v1", "Endpoints", "endpoints", True, ("ep",))
+ENDPOINTS = Kind(
+    *("", "v1", "Endpoints", "endpoints", True, ("ep",)),
+    deprecation="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+)
 POD = Kind("", "v1", "Pod", "pods", True, ("po",), ("status", "eviction", "binding"), ("all",))
 NODE = Kind("", "v1", "Node", "nodes", False, ("no",), ("status",))
 EVENT = Kind("", "v1", "Event", "events", True, ("ev",))
@@ -124,7 +124,8 @@ class Kinds:
         self.changes: Counter[str] = Counter()
         self._kinds: dict[Kind, None] = {}
         self._by_type: dict[tuple[str, str], Kind] = {}
-        self._by_plural: dict[tuple[str, str], Kind] = {}
+        self.by_plural: dict[tuple[str, str], Kind] = {}
+        """(apiVersion, plural) → the kind."""
         self._by_resource: dict[str, Kind] = {}
         for kind in kinds:
             self._learn(kind if kind.is_stored else None, (kind,))
@@ -136,14 +137,14 @@ class Kinds:
             self.changes[kind.api_version] += 1
             self._kinds[kind] = None
             self._by_type[kind.api_version, kind.kind] = kind
-            self._by_plural[kind.api_version, kind.plural] = kind
+            self.by_plural[kind.api_version, kind.plural] = kind
 
     def _forget(self, stored: Kind) -> None:
         versions = [kind for kind in self._kinds if kind.stored_kind is stored]
         for kind in versions:
             self.changes[kind.api_version] += 1
             del self._kinds[kind], self._by_type[kind.api_version, kind.kind]
-            del self._by_plural[kind.api_version, kind.plural]
+            del self.by_plural[kind.api_version, kind.plural]
         del self._by_resource[stored.resource]
 
     def __iter__(self) -> Iterator[Kind]:
@@ -165,9 +166,6 @@ class Kinds:
 
     def by_type(self, api_version: str, kind: str) -> Kind | None:
         return self._by_type.get((api_version, kind))
-
-    def by_plural(self, api_version: str, plural: str) -> Kind | None:
-        return self._by_plural.get((api_version, plural))
 
     def by_resource(self, resource: str) -> Kind | None:
         """Returns the stored kind of a resource: `plural` or `plural.group`."""

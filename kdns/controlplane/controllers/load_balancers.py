@@ -15,7 +15,7 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 from kdns.controlplane.cluster_config import AddressRange
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
-from kdns.controlplane.kinds.service.spec import LOAD_BALANCER, REQUIRE, ip_families, spec_of, type_of
+from kdns.controlplane.kinds.service.spec import LOAD_BALANCER, REQUIRE, spec_of
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.net import Address, parse_address
 
@@ -25,7 +25,7 @@ FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
 def wants_address(service: Json) -> bool:
     """Returns whether the Service is a LoadBalancer without loadBalancerClass and not terminating."""
     return (
-        type_of(service) == LOAD_BALANCER
+        spec_of(service).get("type") == LOAD_BALANCER
         and not spec_of(service).get("loadBalancerClass")
         and not is_terminating(service)
     )
@@ -76,7 +76,9 @@ class LoadBalancers(Reconciler):
             self._events.pop(key, None)
         if old and obj and self._pool and (events := list(_events(old, obj))):
             self._events.setdefault(key, []).extend(events)
-        concerned = [key] if obj and (type_of(obj) == LOAD_BALANCER or FINALIZER in _finalizers(obj)) else []
+        concerned = (
+            [key] if obj and (spec_of(obj).get("type") == LOAD_BALANCER or FINALIZER in _finalizers(obj)) else []
+        )
         return [*concerned, *self._waiting] if had - has else concerned
 
     def reconcile(self, request: Request) -> Result:
@@ -127,7 +129,7 @@ class LoadBalancers(Reconciler):
 
     def _desired_ingress(self, key: Key, service: Json) -> tuple[list[Json], list[str]]:
         """Returns the desired ingress points, and why one is missing; those that are not of the pool are kept."""
-        families = ip_families(service) or ["IPv4"]
+        families = spec_of(service).get("ipFamilies") or ["IPv4"]
         requested = parse_address(spec_of(service).get("loadBalancerIP") or "")
         ingress = ingress_of(service)
         if requested and f"IPv{requested.version}" not in families:
@@ -214,7 +216,7 @@ def _failure(service: Json, why: str) -> Event:
 def _events(old: Json, new: Json) -> Iterator[Event]:
     """Yields the Events of the cloud-provider controller about a change of the Service."""
     if wants_address(old) != wants_address(new) and not is_terminating(new):
-        yield Event(SERVICE, new, "Normal", "Type", f"{type_of(old)} -> {type_of(new)}")
+        yield Event(SERVICE, new, "Normal", "Type", f"{spec_of(old).get('type')} -> {spec_of(new).get('type')}")
     elif wants_address(new) and spec_of(old).get("loadBalancerIP") != spec_of(new).get("loadBalancerIP"):
         before, now = (spec_of(each).get("loadBalancerIP") or "" for each in (old, new))
         yield Event(SERVICE, new, "Normal", "LoadbalancerIP", f"{before} -> {now}")

@@ -31,7 +31,7 @@ from kdns.controlplane.endpoints.pod_endpoints import (
 )
 from kdns.controlplane.endpoints.service_index import PodViews, ServiceIndex
 from kdns.controlplane.kinds.pod.pod import pod_ips
-from kdns.controlplane.kinds.service.spec import ip_families, spec_of
+from kdns.controlplane.kinds.service.spec import spec_of
 
 CAPACITY: Final = 1000
 """Addresses in one Endpoints object."""
@@ -217,7 +217,7 @@ def _address(service: Json, pod: Json) -> Json | None:
         return None
     family = families_of(service)[0]
     addresses = addresses_in(pod, family)
-    if not addresses and not ip_families(service):
+    if not addresses and not spec_of(service).get("ipFamilies"):
         addresses = pod_ips(pod)
     if not addresses:
         return None

@@ -11,10 +11,7 @@ from kdns.controlplane.kinds.service.spec import (
     EXTERNAL_NAME,
     NONE,
     address_family,
-    ip_families,
-    ports_of,
     spec_of,
-    type_of,
 )
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.net import Address, family_of, parse_address
@@ -25,7 +22,7 @@ TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
 
 
 def has_selector(service: Json) -> bool:
-    return spec_of(service).get("selector") is not None and type_of(service) != EXTERNAL_NAME
+    return spec_of(service).get("selector") is not None and spec_of(service).get("type") != EXTERNAL_NAME
 
 
 def publishes_not_ready(service: Json) -> bool:
@@ -59,7 +56,7 @@ def hostname_in(pod: Json, service: Json) -> str:
 
 def target_ports(pod: Json, service: Json) -> list[Json]:
     ports = []
-    for port in ports_of(service):
+    for port in spec_of(service).get("ports") or ():
         number = _target(pod, port)
         if number is not None:
             row = {"name": port.get("name") or "", "protocol": port.get("protocol") or "TCP", "port": number}
@@ -87,7 +84,8 @@ def _container_ports(pod: Json) -> Iterable[Json]:
 
 
 def is_portless(service: Json) -> bool:
-    return not ports_of(service) and spec_of(service).get("clusterIP") == NONE
+    spec = spec_of(service)
+    return not spec.get("ports") and spec.get("clusterIP") == NONE
 
 
 def wants_headless_label(service: Json) -> bool:
@@ -97,7 +95,8 @@ def wants_headless_label(service: Json) -> bool:
 
 def families_of(service: Json) -> list[str]:
     """Returns spec.ipFamilies. If they are absent: the family of clusterIP, or both families for a headless Service."""
-    if listed := ip_families(service):
+    listed: list[str] = spec_of(service).get("ipFamilies") or []
+    if listed:
         return listed
     ip = spec_of(service).get("clusterIP") or NONE
     return ["IPv4", "IPv6"] if ip == NONE else [address_family(ip)]

@@ -22,11 +22,12 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.endpoints.slice_reconciler import MANAGED_BY
+from kdns.controlplane.fieldmanager.managed_fields import Entries
 from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.manifests.io.files import load, texts_read_once
 from kdns.controlplane.manifests.io.follower import ManifestFollower
 from kdns.controlplane.manifests.manifest import Manifest
-from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import StoredObject
@@ -39,7 +40,7 @@ _OWN: Final = frozenset({("default", "kubernetes"), ("kube-system", "kube-dns")}
 """The Services whose endpoints are servers of kdns."""
 
 
-async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: Callable[[str], None]) -> Api:
+async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: Callable[[str], None]) -> Registry:
     """Returns a cluster with the objects of the manifests and all that the controllers make of them.
 
     EndpointSlices in the manifests stay as they are: no controller changes them. Namespaces need no manifest. `warn`
@@ -56,11 +57,11 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
     named = {each.namespace for each in manifests} | {_namespace(each.value) for each in unknown}
     for name in sorted(named - {"", *_namespaces(api, manifests)}):
         api.create(Request(NAMESPACE), {"metadata": {"name": name}})
-    controllers = ControllerManager(api, lambda: controllers_of(config, chance.randrange, api.registry.services))
+    controllers = ControllerManager(api, lambda: controllers_of(config, chance.randrange, api.services))
     controllers.start()
     try:
         problems: list[ManifestError] = []
-        applied = await ManifestFollower(_ExportedObjects(api.registry), paths, texts, report=problems.append).start()
+        applied = await ManifestFollower(_ExportedObjects(api), paths, texts, report=problems.append).start()
         if applied.refused:
             raise InputError("\n".join(map(str, problems)))
         for problem in problems:
@@ -71,7 +72,7 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
     return api
 
 
-def stored(api: Api, kind: Kind) -> list[Json]:
+def stored(api: Registry, kind: Kind) -> list[Json]:
     """Returns the objects of a kind; a Service with EndpointSlices of its own in the manifests has no others."""
     found = [*api.list(Request(kind)).items]
     if kind != ENDPOINT_SLICE:
@@ -96,7 +97,7 @@ def _namespace(obj: Json) -> str:
     return str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
 
 
-def _namespaces(api: Api, manifests: Iterable[Manifest]) -> Iterator[str]:
+def _namespaces(api: Registry, manifests: Iterable[Manifest]) -> Iterator[str]:
     yield from (obj["metadata"]["name"] for obj in api.list(Request(NAMESPACE)).items)
     yield from (each.name for each in manifests if each.kind == NAMESPACE)
 
@@ -109,16 +110,21 @@ async def _until_idle(controllers: ControllerManager) -> None:
             return
 
 
-class _ExportedObjects(Api):
-    """The API, which also accepts objects that were exported from a cluster.
+class _ExportedObjects(Registry):
+    """The same registry, which also accepts objects that were exported from a cluster.
 
     EndpointSlices of manifests get another managed-by label, so that no controller manages them. Endpoints of kdns's
     own servers may have loopback addresses.
     """
 
-    def create(self, request: Request, obj: Json) -> StoredObject:
+    def __init__(self, registry: Registry) -> None:
+        self.__dict__ = registry.__dict__  # one state, which is written in two ways
+
+    def create(
+        self, request: Request, obj: Json, entries: Entries | None = None, *, instead_of: StoredObject | None = None
+    ) -> StoredObject:
         with self._validation(request, obj):
-            return super().create(request, _unmanaged(request.kind, obj))
+            return super().create(request, _unmanaged(request.kind, obj), entries, instead_of=instead_of)
 
     def update(self, request: Request, obj: Json) -> StoredObject:
         with self._validation(request, obj):
@@ -127,7 +133,7 @@ class _ExportedObjects(Api):
     def _validation(self, request: Request, obj: Json) -> AbstractContextManager[None]:
         name = request.namespace, obj["metadata"]["name"]
         is_own = request.kind in {ENDPOINTS, ENDPOINT_SLICE} and name in _OWN
-        return self.registry.without_validation() if is_own else nullcontext()
+        return self.without_validation() if is_own else nullcontext()
 
 
 def _unmanaged(kind: Kind, obj: Json) -> Json:

@@ -21,11 +21,10 @@ from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.manifests.changes import ChangeLog
 from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
-from kdns.controlplane.server.api import Api
-from kdns.controlplane.server.deletion import grace_period_s, no_grace_s
 from kdns.controlplane.server.io import server
 from kdns.controlplane.server.io.authentication import RestConfig, check_config
 from kdns.controlplane.server.io.metrics import AllocationMetrics
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.storage.io.journal import clock_revision, open_journal
 from kdns.controlplane.storage.store import Store
 from kdns.errors import ManifestError
@@ -49,7 +48,7 @@ class LocalCluster:
     warn: Callable[[str], None] = lambda problem: log.warning("first objects", problem=problem)
     address: tuple[str, int] = ("", 0)
     _running: AsyncExitStack = field(init=False)
-    api: Api = field(init=False)
+    api: Registry = field(init=False)
     _controllers: ControllerManager = field(init=False)
 
     async def start(self) -> None:
@@ -70,30 +69,28 @@ class LocalCluster:
             journal = open_journal(self.data, kinds) if self.data else None
             if journal:
                 stack.push_async_callback(journal.close)
-            grace_s = grace_period_s if self.config.simulate_pods else no_grace_s
             self.api = assembled_api(
                 self.config,
                 journal.store() if journal else Store(revision=clock_revision()),
                 time.time,
                 random.randrange,
                 random.SystemRandom().randrange,
-                grace_s=grace_s,
+                grace=self.config.simulate_pods,
                 metrics=allocation.metrics,
                 kinds=kinds,
             )
-        for lost in self.api.registry.lost:
+        for lost in self.api.lost:
             log.warning("allocation lost", allocation=lost)
         durable = {"durable": journal.durable} if journal else {}
-        metrics = partial(scraped, allocation.registry(self.api.registry.services))
+        metrics = partial(scraped, allocation.registry(self.api.services))
         rest = await server.start(self.api, self.rest_config, metrics=metrics, **durable)
         stack.push_async_callback(rest.close)
         self.address = rest.address
         self._establish(api=Listening(*self.address))
         self._warn_of(establish(self.api, missing_dns_service(self.api, self.config)))
         self._controllers = ControllerManager(
-            self.api, lambda: controllers_of(self.config, random.randrange, self.api.registry.services)
+            self.api, lambda: controllers_of(self.config, random.randrange, self.api.services)
         )
-        stack.push_async_callback(self._controllers.closed)
         stack.callback(self._controllers.close)
         self._controllers.start()
         stack.callback(KubernetesServiceKeeper(self.api, self._serve).close)

@@ -51,10 +51,15 @@ def validate_meta(obj: Json, name: Format, *, namespaced: bool = True, any_final
         causes += invalid_values("metadata.namespace", meta["namespace"], formats.dns_label(meta["namespace"]))
     elif meta.get("namespace"):
         causes.append(forbidden("metadata.namespace", "not allowed on this type"))
-    causes += validate_labels("metadata.labels", meta.get("labels"))
-    causes += _annotations(meta.get("annotations") or {})
-    causes += _owners(meta.get("ownerReferences") or [])
-    return causes + _finalizers(meta.get("finalizers") or [], is_any=any_finalizer)
+    if labels := meta.get("labels"):
+        causes += validate_labels("metadata.labels", labels)
+    if annotations := meta.get("annotations"):
+        causes += _annotations(annotations)
+    if owners := meta.get("ownerReferences"):
+        causes += _owners(owners)
+    if finalizers := meta.get("finalizers"):
+        causes += _finalizers(finalizers, is_any=any_finalizer)
+    return causes
 
 
 def _finalizers(finalizers: list[str], *, is_any: bool) -> list[Cause]:

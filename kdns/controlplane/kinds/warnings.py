@@ -10,14 +10,10 @@ from kdns.controlplane.kinds.service.spec import (
     CLUSTER_IP,
     EXTERNAL_NAME,
     NONE,
-    cluster_ips,
     is_headless,
-    spec_of,
-    type_of,
 )
 from kdns.net import parse_network, unusable_addresses
 
-ENDPOINTS_DEPRECATED = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
 JOBS_ORPHAN = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or "
     "set propagationPolicy=Orphan to suppress this warning"
@@ -44,12 +40,16 @@ def service_cidr_warnings(service_cidr: Json) -> Iterable[str]:
 
 def service_warnings(service: Json) -> Iterable[str]:
     """Warns of deprecated fields, fields that the type ignores, and non-canonical addresses."""
-    spec, external = spec_of(service), spec_of(service).get("externalIPs") or []
-    alias = type_of(service) == EXTERNAL_NAME
-    headless = is_headless(service) and type_of(service) == CLUSTER_IP
-    yield from _topology(service["metadata"].get("annotations") or {})
+    spec, annotations = service["spec"], service["metadata"].get("annotations")
+    external = spec.get("externalIPs") or []
+    alias = spec.get("type") == EXTERNAL_NAME
+    headless = is_headless(spec) and spec.get("type") == CLUSTER_IP
+    if annotations:
+        yield from _topology(annotations)
     if not headless:
-        yield from _addresses("spec.clusterIPs", [address for address in cluster_ips(service) if address != NONE])
+        yield from _addresses(
+            "spec.clusterIPs", [address for address in spec.get("clusterIPs") or () if address != NONE]
+        )
     if headless and spec.get("loadBalancerIP"):
         yield "spec.loadBalancerIP is ignored for headless services"
     if headless and external:

@@ -20,7 +20,7 @@ from kdns.controlplane.bootstrap import establish, initial_objects
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.kinds.node.validation import pod_cidrs
-from kdns.controlplane.kinds.service.spec import has_node_ports, needs_cluster_ip, needs_health_check, spec_of
+from kdns.controlplane.kinds.service.spec import EXTERNAL_NAME, NODE_PORT_TYPES, needs_health_check, spec_of
 from kdns.controlplane.manifests.manifest import TEXT_FIELDS, Key, Manifest, Mistake, in_order, json_text
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.schema import check
@@ -95,7 +95,7 @@ class _ScratchCluster:
         known |= {each.name for each in objects.values() if each.kind == NAMESPACE}
         self._missing = {each.namespace for each in objects.values()} - {"", *known}
         for name in self._missing:
-            with self._api.registry.without_validation():
+            with self._api.without_validation():
                 self._api.create(Request(NAMESPACE), {"metadata": {"name": name}})
 
     def service_ranges(self) -> Iterator[tuple[Network, str]]:
@@ -132,7 +132,7 @@ class _ScratchCluster:
 
     def _is_ours(self, service: Json, field: str) -> bool:
         """Returns whether a Service of these manifests has the number that this one requests."""
-        numbers = self._api.registry.services
+        numbers = self._api.services
         prefix = "spec.clusterIP" if field.startswith("spec.clusterIP") else field
         owners = [
             (numbers.addresses[what].owners if what in numbers.addresses else numbers.ports.owners).get(number)
@@ -157,17 +157,17 @@ def _with_text_alone(manifest: Manifest) -> Manifest:
 def _requested_numbers(service: Json) -> Iterator[tuple[str, int, str]]:
     """Yields the numbers that a Service requests: IP family or "port", the number, and the field."""
     spec = spec_of(service)
-    if needs_cluster_ip(service):
+    if spec.get("type") != EXTERNAL_NAME:
         texts = [("spec.clusterIP", spec.get("clusterIP"))]
         texts += [(f"spec.clusterIPs[{index}]", text) for index, text in enumerate(spec.get("clusterIPs") or ())]
         for field, text in texts:
             if address := parse_address(text or ""):
                 yield f"IPv{address.version}", int(address), field
-    if has_node_ports(service):
+    if spec.get("type") in NODE_PORT_TYPES:
         for index, port in enumerate(spec.get("ports") or ()):
             if port and port.get("nodePort"):
                 yield "port", port["nodePort"], f"spec.ports[{index}].nodePort"
-    if needs_health_check(service) and spec.get("healthCheckNodePort"):
+    if needs_health_check(spec) and spec.get("healthCheckNodePort"):
         yield "port", spec["healthCheckNodePort"], _HEALTH_CHECK_PORT
 
 

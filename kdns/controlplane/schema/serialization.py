@@ -124,6 +124,7 @@ def _decoder(type_ref: TypeRef) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(_compiled(type_ref), dec_hook=_decoded)
 
 
+@cache
 def is_compiled(kind: Kind) -> bool:
     return not kind.schema and not _contains_itself(type_of(kind))
 

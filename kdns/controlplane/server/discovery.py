@@ -55,7 +55,7 @@ def version(build: str, platform: tuple[str, str]) -> Json:
 def verbs_of(kinds: Catalogue, kind: Kind) -> list[str]:
     if kind.is_review:
         return ["create"]
-    whole = kinds[kind.stored_kind].delete_collection
+    whole = kinds[kind.stored_kind].delete.collection
     return [verb for verb in VERBS if verb != "deletecollection" or whole]
 
 

@@ -1,71 +1,62 @@
-"""The registry: the objects of one cluster with their allocations, owners and owned objects, and the way of each write.
+"""The verbs of the Kubernetes API on the objects of one cluster, without HTTP.
 
-Type and metadata → defaults → managedFields → preparation, allocation, validation (strategy of the kind) → encoding →
-store. All steps before the store may run in any thread: they read versions, which are never changed. The store changes
-in its owner's turn, and refuses with 409 an object that was made of an outdated version. A refused write holds nothing.
+A write goes: type and metadata → defaults → managedFields → preparation, allocation, validation (strategy of the kind)
+→ encoding → store. Arguments are not changed, and results are shared: `get` returns a new value. One thread owns it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from typing import Any
 
-from kdns.cluster.objects import Key
+import msgspec
+
 from kdns.controlplane.apimachinery import formats
-from kdns.controlplane.apimachinery.errors import Cause, already_exists, conflict, invalid
+from kdns.controlplane.apimachinery.errors import Cause, already_exists, invalid, not_found
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, Json, Kind
+from kdns.controlplane.apimachinery.size import check_size
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.fieldmanager import managed_fields
+from kdns.controlplane.fieldmanager.apply import apply, check_kind, check_structure
 from kdns.controlplane.fieldmanager.managed_fields import Entries, Writer
+from kdns.controlplane.gc import namespaces
+from kdns.controlplane.gc.backlog import Backlog
+from kdns.controlplane.gc.deletion import Deletion
+from kdns.controlplane.gc.objects import Objects
 from kdns.controlplane.kinds.catalogue import Catalogue, built_in
+from kdns.controlplane.kinds.conversion import Conversion
 from kdns.controlplane.kinds.defaults import without_nulls
 from kdns.controlplane.kinds.service.allocation import ServiceAllocator
-from kdns.controlplane.kinds.service.allocator import AllocatorMetrics, Choose, Transaction
+from kdns.controlplane.kinds.service.allocator import AllocatorMetrics, Choose
 from kdns.controlplane.kinds.strategy import Strategy
 from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
+from kdns.controlplane.schema.schema import object_of
 from kdns.controlplane.schema.serialization import Serialized, serialized
-from kdns.controlplane.server import namespaces
-from kdns.controlplane.server.deletion import Deletion, GracePeriod, no_grace_s
+from kdns.controlplane.server.conversions import conversion_of
+from kdns.controlplane.server.patch import patched
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage import listing, object_meta
-from kdns.controlplane.storage.backlog import Backlog
-from kdns.controlplane.storage.owners import Owners
-from kdns.controlplane.storage.store import MODIFIED, Store
-from kdns.controlplane.storage.watch import Filter, StoredObject, exact_of, stored_object_of
+from kdns.controlplane.storage.listing import ListOptions, ListResult
+from kdns.controlplane.storage.store import Store
+from kdns.controlplane.storage.watch import Filter, StoredObject, Subscription, exact_of, stored_object_of
 
+_ALL = ListOptions()
 _NAME_TRIES = 8
-_TRUSTS: Final = ContextVar("trusts", default=False)
-"""Whether validation has no effect; another thread that prepares an object meanwhile has its own value."""
-
-T = TypeVar("T")
 
 
-class InTurn(Protocol):
-    """Runs work that changes the store in the thread that owns it."""
-
-    def __call__(self, work: Callable[[], T], /) -> T:
-        """Returns the result of the work."""
-        ...
-
-
-def _at_once(work: Callable[[], T]) -> T:
-    """Returns the turns of an owner that makes all writes itself."""
-    return work()
+def _same(obj: Json) -> Json:
+    return obj
 
 
 class Registry:
-    """Every object of one cluster. The objects in the store at start are registered at once.
+    """Every object of one cluster; those in the store at the start are registered at once.
 
     `choose(n)` returns a number from 0 to n - 1: the search for a free address or port starts there. `lost` names
-    allocations of stored objects that were not available at start. `kinds` is the catalogue of the cluster, that of the
-    built-in kinds by default. `grace_s(strategy, obj, requested)`: how long a deleted object stays.
-    Differs: by default 0 also for Pods, since no containers run.
-
-    Owned objects (the IPAddresses of a Service) are made and removed together with their owner. The journal writes the
-    commits of one step as one transaction: after a crash both exist, or neither.
+    allocations of stored objects that were not available at the start. `kinds` is the catalogue of the cluster, that
+    of the built-in kinds by default. `grace`: deleted Pods stay for their grace period. `backlog` is the work that
+    follows from deletions.
     """
 
     def __init__(  # noqa: PLR0913 - what a cluster needs of the world
@@ -76,107 +67,182 @@ class Registry:
         now_s: Callable[[], float],
         new_uid: Callable[[], str],
         random_suffix: Callable[[], str],
-        grace_s: GracePeriod = no_grace_s,
         *,
+        grace: bool = False,
         metrics: AllocatorMetrics | None = None,
         kinds: Catalogue | None = None,
     ) -> None:
         self.store, self.config, self.kinds = store, config, kinds or built_in()
-        self.now_s, self._new_uid, self._random_suffix = now_s, new_uid, random_suffix
+        self.now_s, self._random_suffix = now_s, random_suffix
         self.services = ServiceAllocator(config, choose, metrics or AllocatorMetrics())
-        self.owners = Owners()
-        self.lost: list[str] = []
-        self.in_turn: InTurn = _at_once
-        self.backlog = Backlog()
-        self.deletion = Deletion(self, grace_s)
-        self._restore()
+        self._objects = Objects(store, self.kinds, config, self.services, now_s, new_uid)
+        self.lost, self.backlog = self._objects.lost, Backlog()
+        self.deletion = Deletion(self._objects, self.backlog, grace=grace)
+        self._validates = True
 
-    def _restore(self) -> None:
-        """Registers the stored objects, and queues the deletions that the last stop interrupted."""
-        terminating, uids = [], set()
-        for kind in self.kinds.stored:
-            restored = self.kinds[kind].restored
-            for version in self.store.page(kind, Filter()).items:
-                if restored:
-                    self.lost += [f"{'/'.join(version.key)}: {what}" for what in restored(self.services, version)]
-                metadata = self.owners.learn(version)
-                uids.add(metadata.uid)
-                if metadata.deletion_timestamp:
-                    terminating.append(version)
-        self.deletion.go_on(terminating, self.owners.ownerless(uids))
-        owning = {kind: self.kinds[kind].owned_objects for kind in self.kinds.stored}
-        self._owner_kinds = {owned.kind: kind for kind, owned in owning.items() if owned}
-        for kind in self._owner_kinds.values():
-            for version in self.store.page(
-                kind, Filter()
-            ).items:  # a release without owned objects may have stored them
-                self._accompany(kind, version.key, None, version)
+    # Reads
+
+    def find(self, request: Request) -> StoredObject:
+        """Returns the stored version. Raises 404 if it does not exist."""
+        version = self.store.get(request.kind, request.key)
+        if version is None:
+            raise not_found(request.kind, request.name)
+        return version
+
+    def shown(self, request: Request) -> StoredObject:
+        """Returns an object, or its subresource, as the served version. Raises 404 if it does not exist."""
+        return _shown(self.find(request), self._conversion(request))
+
+    def get(self, request: Request) -> Json:
+        """Returns the same as a new value."""
+        return self.shown(request).copy()
+
+    def list(self, request: Request, options: ListOptions = _ALL) -> ListResult:
+        """Returns one page of the objects of a kind."""
+        return listing.page(self.store, request.kind, self._filter(request, options), options)
+
+    def watch(self, request: Request, options: ListOptions = _ALL) -> Subscription:
+        """Returns a watch from a revision on; see listing.subscribe.
+
+        The caller sends bookmarks, with `store.revision`.
+        """
+        return listing.subscribe(self.store, request.kind, self._filter(request, options), options)
+
+    # Writes
 
     def create(
-        self, request: Request, obj: Json, entries: Entries | None = None, instead_of: StoredObject | None = None
+        self, request: Request, obj: Json, entries: Entries | None = None, *, instead_of: StoredObject | None = None
     ) -> StoredObject:
         """Stores a new object; `entries` are its managedFields if it is applied. A dry run returns the object only.
 
-        With `instead_of`, a dry run is one of a cluster without that object.
+        Arguments and results of writes have the kind of the served version. With `instead_of`, a dry run is one of a
+        cluster without that object.
         """
-        kind, namespace, dry_run = request.kind, request.space, request.dry_run
-        strategy, txn = self.kinds.strategy(kind, request.served_version), Transaction()
-        obj = _serialized(kind, obj)
-        object_meta.place(kind, namespace, obj)
-        metadata = obj["metadata"]
+        kind, (namespace, _), dry_run = request.kind, request.key, request.dry_run
+        conversion = self.kinds.conversion(request.served_version) if request.served_version else None
+        if conversion and entries is None:
+            obj = conversion.write({}, object_meta.typed(conversion.kind, obj))
+        strategy = self.kinds.strategy(kind, request.served_version)
+        new = _serialized(kind, obj)
+        object_meta.place(kind, namespace, new)
+        metadata = new["metadata"]
+        if kind.namespaced:
+            holder = self.store.get(NAMESPACE, ("", namespace))
+            if holder is None or holder.metadata.get("deletionTimestamp"):
+                raise namespaces.refusal(holder, kind, namespace, metadata)
+        name = metadata.get("name") or self._generated_name(kind, namespace, new)
         is_generated = bool(metadata.get("generateName"))
-        self._check_namespace(kind, namespace, metadata.get("name") or metadata.get("generateName") or "")
-        name = self._name(kind, namespace, obj)
-        self._begin(kind, obj)
-        new = strategy.defaults(obj)
-        new = strategy.prepare(strategy.prepare_create(_managed(new, entries or [])), None)
-        key = listing.key(kind, namespace, name)
-
-        def refuse_existing() -> None:
-            if (exists := self.store.get(kind, key)) and exists is not instead_of:
-                is_terminating = object_meta.is_terminating(exists.obj)
-                raise already_exists(kind, name, is_generated=is_generated, is_terminating=is_terminating)
-
-        def commit() -> StoredObject:
-            self._check_namespace(kind, namespace, name)  # another turn may have ended it
-            refuse_existing()
-            version = self.put(draft, None, txn)
+        self._objects.begin(new, generation=strategy.generation is not None)
+        new = strategy.defaults(new)
+        new = strategy.prepare(_managed(new, entries or []), None)
+        if strategy.hooks and strategy.hooks.allocate:
+            strategy.hooks.allocate(self.services, new, None, dry_run=dry_run and not instead_of)
+        if causes := strategy.validate(new, None):
+            self._check(kind, name, causes)
+        key = (namespace, name)
+        if (exists := self.store.get(kind, key)) and exists is not instead_of:
+            is_terminating = object_meta.is_terminating(exists.obj)
+            raise already_exists(kind, name, is_generated=is_generated, is_terminating=is_terminating)
+        draft = self._objects.draft(kind, new, key)
+        if dry_run:
+            return _shown(draft.without_revision(), conversion)
+        version = self._objects.put(draft, None)
+        if metadata.get("ownerReferences"):
             self.deletion.owned(version)
             self.backlog.begin()
-            return version
+        return _shown(version, conversion) if conversion else version
 
-        try:
-            self._allocate(kind, new, None, txn, dry_run=dry_run and not instead_of)
-            if strategy.first_status:
-                new = {**new, "status": strategy.first_status(new)}
-            self._check(kind, new, strategy.validate(new, None))
-            refuse_existing()
-            draft = self.draft(kind, new)
-            if not dry_run:
-                return self.in_turn(commit)
-        except BaseException:
-            self.in_turn(txn.revert)
-            raise
-        self.in_turn(txn.revert)
-        return draft.without_revision()
-
-    def check_successor(self, request: Request, version: StoredObject, obj: Json) -> None:
-        """Raises the error of a creation of the object after a deletion of the stored one, and stores nothing."""
-        owned_objects = self.kinds[version.kind].owned_objects
-        names = sorted(owned_objects.names(version.obj)) if owned_objects else ()
-        owned = (self.store.get(owned_objects.kind, ("", name)) for name in names) if owned_objects else ()
-        released = [version, *filter(None, owned)]
-        for each in released:
-            if deleted := self.kinds[each.kind].deleted:
-                deleted(self.services, each.obj)
+    def check_successor(self, request: Request, obj: Json) -> None:
+        """Raises the error of a creation of this object after a deletion of the stored one, and stores nothing."""
+        version = self.find(request)
+        hooks = self.kinds[version.kind].hooks
+        freed = [version] if hooks and hooks.allocate else []
+        if hooks and hooks.owned:
+            names = sorted(hooks.owned.names(version.obj))
+            freed += filter(None, (self.store.get(hooks.owned.kind, ("", name)) for name in names))
+        followed = [(each.obj, freeing.follow) for each in freed if (freeing := self.kinds[each.kind].hooks)]
+        for stored, follow in followed:
+            follow(self.services, stored, None)
         try:
             self.create(replace(request, dry_run=True), obj, instead_of=version)
         finally:
-            for each in released:
-                if restored := self.kinds[each.kind].restored:
-                    restored(self.services, each)
+            for stored, follow in followed:
+                follow(self.services, None, stored)
 
-    def update(
+    def update(self, request: Request, obj: Json) -> StoredObject:
+        """Replaces an object, or its status alone. Raises 409 if it changed, or was recreated, since it was read."""
+        kind, name = request.kind, request.name
+        object_meta.check_address(request.key[0], name, obj)
+        version, uid = self.store.get(kind, request.key), obj["metadata"].get("uid") or ""
+        if version is None and (request.subresource or not self.kinds[kind].allow_create_on_update):
+            raise not_found(kind, name)
+        object_meta.check_uid(kind, name, uid, version.obj if version else None)
+        if version is None:
+            return self.create(request, _without_revision(obj))
+        conversion = self._conversion(request)
+        sent = conversion.write(version.obj, object_meta.typed(conversion.kind, obj)) if conversion else obj
+        return _shown(self._replace(request, version, sent), conversion)
+
+    def patch(
+        self, request: Request, patch_type: str, patch: Any, validate: Callable[[Json], Json] = _same
+    ) -> StoredObject:
+        """Changes an object by a patch (patch.PATCH_TYPES); `validate` gets the patched object first."""
+        version, conversion = self.find(request), self._conversion(request)
+        shown = _shown(version, conversion)
+        sent = patched(shown.copy(), patch_type, patch, object_of(shown.kind))
+        check_size(sent)
+        sent = validate(sent)
+        if conversion:
+            object_meta.check_address(request.key[0], request.name, sent)
+            object_meta.check_uid(request.kind, request.name, sent["metadata"].get("uid") or "", version.obj)
+            sent = conversion.write(version.obj, object_meta.typed(conversion.kind, sent))
+        return _shown(self._replace(request, version, sent), conversion)
+
+    def apply(self, request: Request, config: Json, validate: Callable[[Json], Json] = _same) -> StoredObject:
+        """Applies a configuration to an object, which need not exist (server-side apply)."""
+        kind, version, conversion = request.kind, self.store.get(request.kind, request.key), self._conversion(request)
+        if version is None and request.subresource:
+            raise not_found(kind, request.name)
+        check_kind(conversion.kind if conversion else kind, config)
+        if conversion:
+            check_structure(conversion.kind, config)
+            config = conversion.configuration(kind, config)
+        obj = apply(kind, version.obj if version else None, config, self.writer(request), force=request.force)
+        check_size(obj)
+        object_meta.check_address(request.key[0], request.name, obj)
+        if version is None:
+            object_meta.check_uid(kind, request.name, obj["metadata"].get("uid") or "", None)
+            obj = _without_revision(obj)
+        obj = validate(obj)
+        entries = obj["metadata"].get("managedFields") or []
+        if version is None:
+            return self.create(request, obj, entries)
+        return _shown(self._replace(request, version, obj, entries), conversion)
+
+    def delete(self, request: Request, options: Json | None = None) -> StoredObject:
+        """Deletes an object; returns its last state, or the current one if finalizers or a grace period hold it."""
+        last = self.deletion.delete(self.find(request), options or {}, dry_run=request.dry_run)
+        return _shown(last, self._conversion(request))
+
+    def delete_all(self, request: Request, versions: Iterable[StoredObject], options: Json | None = None) -> None:
+        """Deletes the current versions of listed objects, as far as they still exist."""
+        for listed in versions:
+            if version := self.store.get(request.kind, listed.key):
+                self.deletion.delete(version, options or {}, dry_run=request.dry_run)
+
+    @contextmanager
+    def without_validation(self) -> Iterator[None]:
+        """Disables validation inside: for the server's own objects, whose endpoints may be on loopback."""
+        before, self._validates = self._validates, False
+        try:
+            yield
+        finally:
+            self._validates = before
+
+    def writer(self, request: Request) -> Writer:
+        return Writer(request.manager, request.subresource, object_meta.timestamp(self.now_s()))
+
+    def _replace(
         self, request: Request, version: StoredObject, obj: Json, entries: Entries | None = None
     ) -> StoredObject:
         """Replaces a version; `entries` as for a create. An unchanged object is not committed.
@@ -184,7 +250,7 @@ class Registry:
         With a subresource, no more than metadata and status is validated.
         """
         kind, (namespace, name), subresource = version.kind, version.key, request.subresource
-        strategy, old, txn = self.kinds.strategy(kind, request.served_version), version.obj, Transaction()
+        strategy, old = self.kinds.strategy(kind, request.served_version), version.obj
         new = _serialized(kind, obj)
         object_meta.place(kind, namespace, new)
         object_meta.check_address(namespace, name, new)
@@ -195,58 +261,44 @@ class Registry:
             entries = managed_fields.entries_of_changed(kind, old, new, self.writer(request))
         if "finalize" in kind.subresources and not subresource:
             new = {**new, "spec": old.get("spec") or {}}  # its finalizers have a manager, but do not change
-        new = _managed(new, entries)
+        new = self._prepared(request, strategy, old, _managed(new, entries))
+        draft = self._successor(version, new)
+        if request.dry_run:
+            return draft
+        if _may_go(kind, new):
+            self.deletion.remove(version)
+            return draft
+        stored = version if draft is version else self._objects.put(draft, version)
+        if old["metadata"].get("ownerReferences") != stored.metadata.get("ownerReferences"):
+            self.deletion.released(old)
+            self.deletion.owned(stored)
+            self.backlog.begin()
+        if kind is NAMESPACE:
+            self.deletion.finish_namespace(name)
+        return stored
 
-        def commit() -> StoredObject:
-            if self.store.get(kind, version.key) is not version:
-                raise conflict(kind, name, MODIFIED)
-            if may_go:
-                txn.revert()
-                self.deletion.remove(version)
-                return draft
-            stored = version if draft is version else self.put(draft, version, txn)
-            txn.commit()
-            if version.metadata.get("ownerReferences") != stored.metadata.get("ownerReferences"):
-                self.deletion.released(old)
-                self.deletion.owned(stored)
-                self.backlog.begin()
-            if strategy.spec_finalizers:
-                self.deletion.finish_namespace(name)
-            return stored
-
-        try:
-            new = self._prepared(request, old, new, txn)
-            draft, may_go = self._successor(version, new), _may_go(strategy, new)
-            if not request.dry_run:
-                return self.in_turn(commit)
-        except BaseException:
-            self.in_turn(txn.revert)
-            raise
-        self.in_turn(txn.revert)
-        return draft
-
-    def _prepared(self, request: Request, old: Json, new: Json, txn: Transaction) -> Json:
+    def _prepared(self, request: Request, strategy: Strategy, old: Json, new: Json) -> Json:
         """Returns the replacement of an object, ready to be stored.
 
         As in kube-apiserver, metadata are validated for all kinds alike and then with the kind: causes occur twice.
         """
         kind, subresource = request.kind, request.subresource
-        strategy = self.kinds.strategy(kind, request.served_version)
         if subresource:
             causes = _common(kind, old, new) + validate_meta_update(old, new)
-            if rules := strategy.validate_subresource.get(subresource):
-                causes += rules(new, old)
+            if rules := strategy.subresources.get(subresource):
+                causes += rules.validate(new, old)
         else:
             new = strategy.prepare(new, old)
-            self._allocate(kind, new, old, txn, dry_run=request.dry_run)
+            if strategy.hooks and strategy.hooks.allocate:
+                strategy.hooks.allocate(self.services, new, old, dry_run=request.dry_run)
             causes = _common(kind, old, new) + strategy.validate(new, old)
-        self._check(kind, new, causes)
+        self._check(kind, new["metadata"].get("name") or "", causes)
         return new
 
     def _successor(self, version: StoredObject, new: Json) -> StoredObject:
         """Returns the draft that replaces a version: the version itself if nothing but times of managers changes."""
         kind, old = version.kind, version.obj
-        exact = exact_of(kind, self._on_read(kind, new), version.revision)
+        exact = exact_of(kind, self._objects.on_read(kind, new), version.revision)
         metadata, before = exact["metadata"], old["metadata"].get("managedFields")
         now = metadata.get("managedFields")
         is_same_writer = before and now and managed_fields.same_but_for_times(before, now)
@@ -257,103 +309,40 @@ class Registry:
             generation = (old["metadata"].get("generation") or 0) + 1
             counted_metadata = serialized(kind, {"metadata": {**metadata, "generation": generation}})["metadata"]
             exact = {**exact, "metadata": counted_metadata}
-        return StoredObject.of(kind, version.key, version.revision, exact)
+        return StoredObject(kind, version.key, version.revision, msgspec.json.encode(exact), exact)
 
-    def draft(self, kind: Kind, obj: Json) -> StoredObject:
-        """Returns an object as `put` takes it. Any thread may call it."""
-        key = listing.key(kind, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-        return stored_object_of(kind, key, self._on_read(kind, obj), 0)
+    def _check(self, kind: Kind, name: str, causes: Sequence[Cause]) -> None:
+        if causes and self._validates:
+            raise invalid(kind, name, causes)
 
-    def put(self, draft: StoredObject, replaces: StoredObject | None, txn: Transaction | None = None) -> StoredObject:
-        """Stores a draft under the next revision, and commits its allocations."""
-        version = self.store.commit(draft, replaces)
-        if txn:
-            txn.commit()
-        self.owners.track(replaces, version)
-        if stored := self.kinds[version.kind].stored:
-            stored(self.services, version.obj)
-        self._accompany(version.kind, version.key, replaces, version)
-        return version
-
-    def remove(self, version: StoredObject) -> StoredObject:
-        """Removes an object and releases its allocations; returns its last state."""
-        last = self.store.delete(version)
-        self.owners.track(version, None)
-        if deleted := self.kinds[version.kind].deleted:
-            deleted(self.services, version.obj)
-        self._accompany(version.kind, version.key, version, None)
-        return last
-
-    def user_of(self, version: StoredObject) -> StoredObject | None:
-        """Returns the object that has this owned object, such as the Service of an IPAddress; else None."""
-        if (kind := self._owner_kinds.get(version.kind)) and (owned_objects := self.kinds[kind].owned_objects):
-            key = owned_objects.owner(version.obj)
-            owner = self.store.get(kind, key) if key else None
-            return owner if owner and version.key[1] in owned_objects.names(owner.obj) else None
-        return None
-
-    @contextmanager
-    def without_validation(self) -> Iterator[None]:
-        """Disables validation inside: for the server's own objects, whose endpoints may be on loopback."""
-        token = _TRUSTS.set(True)
-        try:
-            yield
-        finally:
-            _TRUSTS.reset(token)
-
-    def _accompany(self, of: Kind, owner: Key, old: StoredObject | None, new: StoredObject | None) -> None:
-        """Makes the owned objects that an object gained, and removes those that it lost.
-
-        One that is held by a finalizer, or that belongs to another object, stays.
-        """
-        owned_objects = self.kinds[of].owned_objects
-        if owned_objects is None or (old and new and owned_objects.source(old.obj) == owned_objects.source(new.obj)):
-            return
-        kind = owned_objects.kind
-        before, now = (owned_objects.names(each.obj if each else None) for each in (old, new))
-        for name in sorted(before - now):
-            version = self.store.get(kind, ("", name))
-            if version and owned_objects.owner(version.obj) == owner and not version.metadata.get("finalizers"):
-                self.remove(version)
-        for name in sorted(now - before):
-            if self.store.get(kind, ("", name)) is None:
-                obj = owned_objects.make(owner, name)
-                self._begin(kind, obj)
-                self.put(self.draft(kind, obj), None)
-
-    def _allocate(self, kind: Kind, new: Json, old: Json | None, txn: Transaction, *, dry_run: bool) -> None:
-        if allocate := self.kinds[kind].allocate:
-            self.in_turn(lambda: allocate(self.services, new, old, txn, dry_run=dry_run))
-
-    def _check(self, kind: Kind, obj: Json, causes: list[Cause]) -> None:
-        if causes and not _TRUSTS.get():
-            raise invalid(kind, obj["metadata"].get("name") or "", causes)
-
-    def _check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
-        if kind.namespaced:
-            namespaces.check_creation(self.store.get(NAMESPACE, ("", namespace)), kind, namespace, name)
-
-    def _begin(self, kind: Kind, obj: Json) -> None:
-        is_counted = self.kinds[kind].generation is not None
-        object_meta.begin(obj, self._new_uid(), self.now_s(), generation=is_counted)
-
-    def _name(self, kind: Kind, namespace: str, obj: Json) -> str:
-        generated = not obj["metadata"].get("name")
-        name = object_meta.name_new(obj, self._random_suffix() if generated else "")
-        for _try in range(_NAME_TRIES if generated else 0):
-            if self.store.get(kind, listing.key(kind, namespace, name)) is None:
+    def _generated_name(self, kind: Kind, namespace: str, obj: Json) -> str:
+        """Sets and returns a free name of generateName; "" without it, which is invalid."""
+        name = object_meta.name_new(obj, self._random_suffix())
+        for _try in range(_NAME_TRIES):
+            if self.store.get(kind, (namespace, name)) is None:
                 break
             obj["metadata"]["name"] = ""
             name = object_meta.name_new(obj, self._random_suffix())
         return name
 
-    def _on_read(self, kind: Kind, obj: Json) -> Json:
-        """Returns the object with the fields that older versions of kdns did not store."""
-        fill = self.kinds[kind].on_read
-        return fill(obj, self.config.families) if fill else obj
+    def _conversion(self, request: Request) -> Conversion | None:
+        return conversion_of(self.kinds, request.kind, request.subresource, request.served_version)
 
-    def writer(self, request: Request) -> Writer:
-        return Writer(request.manager, request.subresource, object_meta.timestamp(self.now_s()))
+    def _filter(self, request: Request, options: ListOptions) -> Filter:
+        labels = self.kinds.field_labels(request.kind, request.served_version)
+        return listing.filter_of(request.namespace, options.label_selector, options.field_selector, labels)
+
+
+def _shown(version: StoredObject, conversion: Conversion | None) -> StoredObject:
+    if conversion is None:
+        return version
+    return stored_object_of(conversion.kind, version.key, conversion.read(version.obj), version.revision)
+
+
+def _without_revision(obj: Json) -> Json:
+    """Returns a new object of a PUT or a server-side apply without its resourceVersion, which may be any number."""
+    object_meta.sent_revision(obj)  # 500 for any other text
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": ""}}
 
 
 def _serialized(kind: Kind, obj: Json) -> Json:
@@ -362,8 +351,10 @@ def _serialized(kind: Kind, obj: Json) -> Json:
 
 
 def _managed(obj: Json, entries: Entries) -> Json:
-    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-    return {**obj, "metadata": {**metadata, "managedFields": entries} if entries else metadata}
+    metadata = {**obj["metadata"], "managedFields": entries}
+    if not entries:
+        del metadata["managedFields"]
+    return {**obj, "metadata": metadata}
 
 
 _FIELDS = {"status": "status", "finalize": "spec"}
@@ -376,19 +367,20 @@ def _confined(kind: Kind, strategy: Strategy, old: Json, new: Json, subresource:
         metadata = {name: value for name, value in new["metadata"].items() if name != "generateName"}
         if "generateName" in old["metadata"]:
             metadata["generateName"] = old["metadata"]["generateName"]
-        kept = without_nulls({**old, "metadata": metadata, field: new.get(field)})
-        return strategy.prepare_status(kept, old) if subresource == "status" else kept
+        confined = without_nulls({**old, "metadata": metadata, field: new.get(field)})
+        rules = strategy.subresources.get(subresource)
+        return rules.prepare(confined, old) if rules else confined
     if "status" not in kind.subresources:
         return new
-    kept = {name: value for name, value in new.items() if name != "status"}
-    return {**kept, "status": old["status"]} if "status" in old else kept
+    confined = {name: value for name, value in new.items() if name != "status"}
+    return {**confined, "status": old["status"]} if "status" in old else confined
 
 
-def _may_go(strategy: Strategy, obj: Json) -> bool:
+def _may_go(kind: Kind, obj: Json) -> bool:
     """Returns whether an object that is being deleted has neither finalizers nor a grace period left."""
     metadata = obj["metadata"]
     waits = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
-    return bool(metadata.get("deletionTimestamp")) and not waits and not strategy.spec_finalizers
+    return bool(metadata.get("deletionTimestamp")) and not waits and kind is not NAMESPACE
 
 
 def _common(kind: Kind, old: Json, new: Json) -> list[Cause]:

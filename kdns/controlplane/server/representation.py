@@ -74,6 +74,7 @@ def _quality(text: str) -> float:
         return 1.0
 
 
+@lru_cache(256)
 def representation(accept: str, *, has_forms: bool = True, streams: bool = False) -> Representation:
     """Returns the best representation the client accepts, of a watch if it `streams`. Raises 406 if there is none."""
     if not accept:

@@ -13,13 +13,12 @@ from kdns.controlplane.apimachinery.errors import Cause, StatusError, bad_reques
 from kdns.controlplane.apimachinery.field_errors import required, unsupported
 from kdns.controlplane.apimachinery.kinds import NODE, POD, SERVICE, SERVICE_ACCOUNT, Json, Kind
 from kdns.controlplane.kinds.pod.pod import node_of, with_condition
-from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
-from kdns.controlplane.server.routes import Path
 from kdns.controlplane.storage.object_meta import check_preconditions, is_terminating, timestamp
 
 
-def evict(api: Api, request: Request, eviction: Json) -> None:
+def evict(registry: Registry, request: Request, eviction: Json) -> None:
     """Deletes the Pod, with the DeleteOptions of the Eviction.
 
     Differs: no PodDisruptionBudget limits it.
@@ -30,10 +29,10 @@ def evict(api: Api, request: Request, eviction: Json) -> None:
         sent = " ".join(options["dryRun"])
         raise StatusError(500, "", f"Non-matching dry-run options in request and content: [All] and [{sent}]")
     dry_run = request.dry_run or bool(options.get("dryRun"))
-    api.delete(Request(POD, request.namespace, request.name, dry_run=dry_run), options)
+    registry.delete(Request(POD, request.namespace, request.name, dry_run=dry_run), options)
 
 
-def bind(api: Api, request: Request, binding: Json) -> None:
+def bind(registry: Registry, request: Request, binding: Json) -> None:
     """Binds the Pod to a scheduler's node. Raises 409 if the Pod is bound, terminating or has scheduling gates."""
     name, subject = request.name, Request(POD, request.namespace, request.name)
     _check_name("Binding", binding, name)
@@ -42,7 +41,7 @@ def bind(api: Api, request: Request, binding: Json) -> None:
         raise _unwrapped(unsupported("target.kind", target["kind"], ("Node", "<empty>")))
     if not target.get("name"):
         raise _unwrapped(required("target.name"))
-    pod = api.find(subject).obj
+    pod = registry.find(subject).obj
     check_preconditions(
         POD, pod, {field: metadata[field] for field in ("uid", "resourceVersion") if metadata.get(field)}
     )
@@ -52,10 +51,10 @@ def bind(api: Api, request: Request, binding: Json) -> None:
     labels = {**(pod["metadata"].get("labels") or {}), **(metadata.get("labels") or {})}
     metadata = {**pod["metadata"], "annotations": annotations, "labels": labels}
     placed = {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": target["name"]}}
-    placed = api.update(replace(subject, dry_run=request.dry_run), placed).obj
+    placed = registry.update(replace(subject, dry_run=request.dry_run), placed).obj
     if not request.dry_run:
-        told = with_condition(placed, "PodScheduled", "True", timestamp(api.now_s()))
-        api.update(replace(subject, subresource="status"), told)
+        told = with_condition(placed, "PodScheduled", "True", timestamp(registry.now_s()))
+        registry.update(replace(subject, subresource="status"), told)
 
 
 def _unbindable(pod: Json, name: str) -> str:
@@ -80,7 +79,7 @@ def _check_name(kind: str, body: Json, name: str) -> None:
 class Post(Protocol):
     """Handles a POST to a subresource of a Pod."""
 
-    def __call__(self, api: Api, request: Request, body: Json, /) -> None:
+    def __call__(self, registry: Registry, request: Request, body: Json, /) -> None:
         """Handles the request; a dry run stores nothing."""
         ...
 
@@ -103,16 +102,15 @@ _REFUSED: dict[tuple[Kind, str], str] = {
         "token",
     ): 'serviceaccount "{}": TokenRequest is not supported; authenticate with --token-file or --client-ca-file',
 }
-_KINDS = {kind.plural: kind for kind in (NODE, POD, SERVICE, SERVICE_ACCOUNT)}
 
 
-def refuse(path: Path, api: Api) -> None:
-    """Raises 400 for the path of a subresource in _REFUSED, 404 without its object; other paths pass."""
-    plural, name, subresource, *_ = (*path.names, "", "", "")
-    kind = _KINDS.get(plural) if path.api_version == "v1" else None
-    text = _REFUSED.get((kind, subresource)) if kind else None
-    if kind is None or text is None or (path.namespace is not None) != kind.namespaced:
+def refuse(registry: Registry, request: Request) -> None:
+    """Raises 400 for a subresource in _REFUSED, 404 without its object; others pass."""
+    text = _REFUSED.get((request.kind, request.subresource))
+    if text is None:
         return
-    plain = name.removeprefix("https:").removeprefix("http:").partition(":")[0] if subresource == "proxy" else name
-    api.find(Request(kind, path.namespace, plain))
-    raise bad_request(text.format(plain))
+    name = request.name
+    if request.subresource == "proxy":  # scheme:name:port
+        name = name.removeprefix("https:").removeprefix("http:").partition(":")[0]
+    registry.find(replace(request, name=name, subresource=""))
+    raise bad_request(text.format(name))

@@ -108,7 +108,7 @@ def begin(obj: Json, uid: str, now_s: float, *, generation: bool) -> None:
     """Sets the metadata that the server owns; raises 500 for a resourceVersion that is a number."""
     metadata = obj["metadata"]
     with suppress(ValueError):
-        if parsed_revision(metadata.get("resourceVersion") or "0"):
+        if (sent := metadata.get("resourceVersion")) and parsed_revision(sent):
             raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
     for field in (*_CLIENT_MAY_NOT_SET, "resourceVersion"):
         metadata.pop(field, None)

@@ -78,15 +78,16 @@ class _Collection:
         for watcher in tuple(self.watchers):
             watcher.feed(commit)
 
-    def remember(self, commit: Commit) -> None:
-        """Appends a commit to the history."""
-        history = self.history
+    def remember(self, commit: Commit) -> int:
+        """Appends a commit to the history; returns its size in bytes."""
+        history, size = self.history, commit.size
         history.append(commit)
-        self.history_bytes += commit.size
+        self.history_bytes += size
         if len(history) > _DECODED_COMMITS:
             for version in (history[-_DECODED_COMMITS].old, history[-_DECODED_COMMITS].new):
                 if version:
                     version.rest()
+        return size
 
     def forget(self) -> Commit:
         """Drops the oldest commit of the history."""
@@ -118,7 +119,7 @@ def _in_memory(_: Commit) -> None:
 
 
 class Store:
-    """Every served object. One event loop owns it; other threads may call `get`.
+    """Every served object. One event loop owns it.
 
     A restarted store continues at `revision` with `objects`, the commits of `history` (oldest first), and the floor of
     each kind (default: `revision`). `forget` is called with each commit that leaves the history.
@@ -147,12 +148,13 @@ class Store:
             collection.objects[version.key] = version
             collection.keys.append(version.key)
         for commit in history:
-            self._remember(commit)
+            self._history_bytes += self._collection(commit.kind).remember(commit)
         self._compact(self._collections.values())
 
     def get(self, kind: Kind, key: Key) -> StoredObject | None:
         """Returns the latest version, or None."""
-        return self._collection(kind).objects.get(key)
+        collection = self._collections.get(kind)
+        return collection.objects.get(key) if collection else None
 
     def put(self, kind: Kind, key: Key, obj: Json, replaces: StoredObject | None) -> StoredObject:
         """Commit a new version, as `commit` does. `obj` belongs to the store afterwards."""
@@ -163,14 +165,13 @@ class Store:
 
         Raises 409 Conflict if that is no longer the latest.
         """
-        self._is_latest(draft.kind, draft.key, replaces)
-        new = draft.at(self.revision + 1)
-        self._commit(Commit(new.revision, new.kind, new.key, replaces, new))
+        revision = self.revision + 1
+        new = draft if draft.revision == revision else draft.at(revision)
+        self._commit(Commit(revision, new.kind, new.key, replaces, new))
         return new
 
     def delete(self, version: StoredObject) -> StoredObject:
         """Commits a deletion; returns the last state with the revision of the deletion. 409 as in `put`."""
-        self._is_latest(version.kind, version.key, version)
         commit = Commit(self.revision + 1, version.kind, version.key, version, None)
         self._commit(commit)
         return commit.lost.stored
@@ -229,26 +230,20 @@ class Store:
 
     def _collection(self, kind: Kind) -> _Collection:
         collection = self._collections.get(kind)
-        if collection is None:  # setdefault, since another thread may read too
-            collection = self._collections.setdefault(kind, _Collection(floor=self._floors.get(kind, self._start)))
+        if collection is None:
+            collection = self._collections[kind] = _Collection(floor=self._floors.get(kind, self._start))
         return collection
-
-    def _is_latest(self, kind: Kind, key: Key, version: StoredObject | None) -> None:
-        if self.get(kind, key) is not version:
-            raise conflict(kind, key[1], MODIFIED)
 
     def _commit(self, commit: Commit) -> None:
+        collection = self._collections.get(commit.kind) or self._collection(commit.kind)
+        if collection.objects.get(commit.key) is not commit.old:
+            raise conflict(commit.kind, commit.key[1], MODIFIED)
         self._persist(commit)
         self.revision = commit.revision
-        collection = self._remember(commit)
+        self._history_bytes += collection.remember(commit)
         collection.apply(commit)
-        self._compact((collection,))
-
-    def _remember(self, commit: Commit) -> _Collection:
-        collection = self._collection(commit.kind)
-        collection.remember(commit)
-        self._history_bytes += commit.size
-        return collection
+        if len(collection.history) > self._commits_max or self._history_bytes > self._bytes_max:
+            self._compact((collection,))
 
     def _compact(self, changed: Iterable[_Collection]) -> None:
         """Drops the oldest commits beyond the bounds; only the `changed` collections can have too many."""

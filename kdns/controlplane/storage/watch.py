@@ -39,21 +39,13 @@ class StoredObject:
 
     __slots__ = ("_obj", "encoded", "key", "kind", "revision")
 
-    def __init__(self, kind: Kind, key: Key, revision: int, encoded: bytes) -> None:
-        self.kind, self.key, self.revision, self.encoded = kind, key, revision, encoded
-        self._obj: Json | None = None
-
-    @classmethod
-    def of(cls, kind: Kind, key: Key, revision: int, exact: Json) -> StoredObject:
-        """Returns an object that is as Go serializes it, with its resourceVersion."""
-        version = cls(kind, key, revision, msgspec.json.encode(exact))
-        version._obj = exact
-        return version
+    def __init__(self, kind: Kind, key: Key, revision: int, encoded: bytes, obj: Json | None = None) -> None:
+        self.kind, self.key, self.revision, self.encoded, self._obj = kind, key, revision, encoded, obj
 
     @property
     def obj(self) -> Json:
         obj = self._obj
-        if obj is None:  # also while another thread calls `rest`
+        if obj is None:
             obj = self._obj = msgspec.json.decode(self.encoded)
         return obj
 
@@ -83,7 +75,7 @@ class StoredObject:
 
     def at(self, revision: int) -> StoredObject:
         """The same content under another resourceVersion, which takes no look at the rest."""
-        before, after = (b'"resourceVersion":"%d"' % each for each in (self.revision, revision))
+        before, after = b'"resourceVersion":"%d"' % self.revision, b'"resourceVersion":"%d"' % revision
         if self.encoded.count(before) != 1:  # also that of an object referred to, or an annotation of this name
             return stored_object_of(self.kind, self.key, self.obj, revision)
         later = StoredObject(self.kind, self.key, revision, self.encoded.replace(before, after))
@@ -121,7 +113,8 @@ def exact_of(kind: Kind, obj: Json, revision: int) -> Json:
 
 def stored_object_of(kind: Kind, key: Key, obj: Json, revision: int) -> StoredObject:
     """Returns the same, encoded."""
-    return StoredObject.of(kind, key, revision, exact_of(kind, obj, revision))
+    exact = exact_of(kind, obj, revision)
+    return StoredObject(kind, key, revision, msgspec.json.encode(exact), exact)
 
 
 def joined_items(kind: Kind, versions: Sequence[StoredObject]) -> bytes:

@@ -15,7 +15,6 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, SERVICE
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.access.users import ADMIN
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.io.metrics import AllocationMetrics
@@ -30,21 +29,19 @@ IPS, PORTS = "kube_apiserver_clusterip_allocator", "kube_apiserver_nodeport_allo
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[tuple[Api, str]]:
+async def served() -> AsyncIterator[tuple[Registry, str]]:
     numbers, metrics = count(1), AllocationMetrics()
-    api = Api(
-        Registry(
-            Store(),
-            CONFIG,
-            lambda _: 0,
-            lambda: 0.0,
-            lambda: f"uid-{next(numbers)}",
-            lambda: "x",
-            metrics=metrics.metrics,
-        )
+    api = Registry(
+        Store(),
+        CONFIG,
+        lambda _: 0,
+        lambda: 0.0,
+        lambda: f"uid-{next(numbers)}",
+        lambda: "x",
+        metrics=metrics.metrics,
     )
     api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
-    scrape = partial(scraped, metrics.registry(api.registry.services))
+    scrape = partial(scraped, metrics.registry(api.services))
     server = await rest.start(api, RestConfig(port=0, tokens={"secret": ADMIN}), metrics=scrape)
     yield api, f"http://127.0.0.1:{server.address[1]}/metrics"
     await server.close()
@@ -60,7 +57,7 @@ async def samples(url: str) -> dict[tuple[str, ...], float]:
     return {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
 
 
-async def test_what_is_counted(served: tuple[Api, str]) -> None:
+async def test_what_is_counted(served: tuple[Registry, str]) -> None:
     api, url = served
     ports = [{"port": 80}]
     api.create(Request(SERVICE, "default"), {"metadata": {"name": "a"}, "spec": {"ports": ports, "type": "NodePort"}})
@@ -95,7 +92,7 @@ async def test_what_is_counted(served: tuple[Api, str]) -> None:
     assert {key: found.get(key) for key in wanted} == wanted
 
 
-async def test_only_for_those_with_a_token(served: tuple[Api, str]) -> None:
+async def test_only_for_those_with_a_token(served: tuple[Registry, str]) -> None:
     _, url = served
     async with aiohttp.ClientSession() as session:
         async with session.get(url) as response:

@@ -14,11 +14,11 @@ from structlog.testing import capture_logs
 
 from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 from kdns.controlplane.server import representation
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io import verbs
 from kdns.controlplane.server.io import watch as rest_watch
 from kdns.controlplane.server.io.authentication import RestConfig
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 
 DEADLINE_S = 60.0
@@ -26,12 +26,12 @@ WATCH = f"GET {SERVICES}?watch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
 
 @pytest.fixture
-def api() -> Api:
+def api() -> Registry:
     return new_api()
 
 
 @pytest.fixture
-async def server(api: Api) -> AsyncIterator[rest.RestServer]:
+async def server(api: Registry) -> AsyncIterator[rest.RestServer]:
     server = await rest.start(api, RestConfig(port=0))
     yield server
     await server.close()
@@ -53,7 +53,7 @@ async def unread(server: rest.RestServer, sent: bytes) -> socket.socket:
 
 
 async def test_a_long_initial_list_comes_in_pieces(
-    api: Api, server: rest.RestServer, monkeypatch: pytest.MonkeyPatch
+    api: Registry, server: rest.RestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rest_watch, "_PIECE_BYTES", 3000)
     for number in range(100):
@@ -82,7 +82,7 @@ async def test_a_long_initial_list_comes_in_pieces(
 
 
 async def test_a_client_that_reads_nothing_is_cut_off_and_others_are_not(
-    api: Api, server: rest.RestServer, monkeypatch: pytest.MonkeyPatch
+    api: Registry, server: rest.RestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rest_watch, "_STALLED_S", 1.0)
     client = await unread(server, WATCH)
@@ -102,7 +102,7 @@ async def test_a_client_that_reads_nothing_is_cut_off_and_others_are_not(
 
 
 async def test_lists_that_nobody_reads_are_bounded_together(
-    api: Api, server: rest.RestServer, monkeypatch: pytest.MonkeyPatch
+    api: Registry, server: rest.RestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(100):
         api.create(Request(SERVICE, "default"), large(f"s{number}", 200_000))  # more than the kernel's buffers take
@@ -126,7 +126,7 @@ async def test_lists_that_nobody_reads_are_bounded_together(
 
 
 async def test_tables_are_made_once_for_all_who_watch_alike(
-    api: Api, server: rest.RestServer, monkeypatch: pytest.MonkeyPatch
+    api: Registry, server: rest.RestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
     line = representation.Renderer.line
@@ -147,7 +147,7 @@ async def test_tables_are_made_once_for_all_who_watch_alike(
     assert made == ["ADDED"]
 
 
-async def test_a_client_that_leaves_while_an_event_is_sent_is_no_error(api: Api, server: rest.RestServer) -> None:
+async def test_a_client_that_leaves_while_an_event_is_sent_is_no_error(api: Registry, server: rest.RestServer) -> None:
     with capture_logs() as logs:
         client = await unread(server, WATCH)
         async with asyncio.timeout(DEADLINE_S):

@@ -15,9 +15,9 @@ from verbs_api import new_api
 
 from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 from kdns.controlplane.apimachinery.size import VALUES_MAX
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.listing import ListOptions
 
@@ -43,7 +43,7 @@ spec:
 class Client:
     """Requests to a server on loopback; answers as (status, object, warnings)."""
 
-    def __init__(self, api: Api, session: aiohttp.ClientSession, url: str) -> None:
+    def __init__(self, api: Registry, session: aiohttp.ClientSession, url: str) -> None:
         self.api, self.session, self.url = api, session, url
 
     async def __call__(self, method: str, path: str, body: Any, **headers: str) -> tuple[int, Json, list[str]]:

@@ -10,14 +10,13 @@ from typing import Any, TypeVar
 
 import aiohttp
 import pytest
+from kdns.controlplane.server.io.threads import LARGE_BYTES, turns_of_loop
 from verbs_api import new_api, service
 
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, NAMESPACE, SERVICE, Json
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io import verbs
 from kdns.controlplane.server.io.authentication import RestConfig
-from kdns.controlplane.server.io.threads import LARGE_BYTES, turns_of_loop
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 
@@ -30,9 +29,9 @@ APPLY = "application/apply-patch+yaml"
 
 
 class Server:
-    """A server, its Api, and the threads in which its objects are prepared, by kind and verb."""
+    """A server, its Registry, and the threads in which its objects are prepared, by kind and verb."""
 
-    def __init__(self, api: Api, session: aiohttp.ClientSession, url: str) -> None:
+    def __init__(self, api: Registry, session: aiohttp.ClientSession, url: str) -> None:
         self.api, self.session, self.url = api, session, url
         self.threads: list[tuple[str, bool]] = []
 
@@ -145,7 +144,7 @@ async def test_a_new_object_meets_what_came_between(server: Server) -> None:
 async def test_validation_is_not_lifted_for_a_thread_by_what_the_loop_does(server: Server) -> None:
     """The server's own objects are stored without validation, while a client's are prepared."""
     odd = config_map({"no key!": "x", **LARGE})
-    with server.api.registry.without_validation():
+    with server.api.without_validation():
         status, _ = await server("POST", MAPS, odd)
     assert status == 422
 

@@ -13,7 +13,6 @@ from kdns.controlplane.apimachinery.inert import AUTOSCALER
 from kdns.controlplane.apimachinery.kinds import IP_ADDRESS, NAMESPACE, POD, SERVICE
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
@@ -35,18 +34,16 @@ spec:
 
 
 @pytest.fixture
-def api() -> Api:
+def api() -> Registry:
     config = ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"), ip_network("fd00:10:96::/112")))
     counter = itertools.count(1)
-    made = Api(
-        Registry(
-            Store(),
-            config,
-            lambda n: next(counter) % n,
-            lambda: 1_700_000_000.0,
-            lambda: f"uid-{next(counter)}",
-            lambda: f"{next(counter):05}",
-        )
+    made = Registry(
+        Store(),
+        config,
+        lambda n: next(counter) % n,
+        lambda: 1_700_000_000.0,
+        lambda: f"uid-{next(counter)}",
+        lambda: f"{next(counter):05}",
     )
     made.create(Request(NAMESPACE), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
     return made
@@ -57,7 +54,7 @@ def problems() -> list[str]:
     return []
 
 
-def follower(api: Api, folder: Path, problems: list[str]) -> ManifestFollower:
+def follower(api: Registry, folder: Path, problems: list[str]) -> ManifestFollower:
     return ManifestFollower(
         api, [folder], report=lambda problem: problems.append(str(problem).replace(f"{folder}/", ""))
     )
@@ -68,7 +65,7 @@ async def settled(follower: ManifestFollower) -> Applied:
     return await follower.scan()
 
 
-async def test_the_examples_apply_and_a_second_start_changes_nothing(api: Api, problems: list[str]) -> None:
+async def test_the_examples_apply_and_a_second_start_changes_nothing(api: Registry, problems: list[str]) -> None:
     done = await follower(api, EXAMPLES, problems).start()
     assert (problems, done.refused, done.deleted) == ([], 0, 0)
     assert done.applied > 15
@@ -81,7 +78,7 @@ async def test_the_examples_apply_and_a_second_start_changes_nothing(api: Api, p
     assert api.store.revision == before
 
 
-async def test_allocated_values_survive_an_edit(api: Api, tmp_path: Path, problems: list[str]) -> None:
+async def test_allocated_values_survive_an_edit(api: Registry, tmp_path: Path, problems: list[str]) -> None:
     file = tmp_path / "a.yaml"
     namespace = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"
     file.write_text(NODE_PORT + namespace)
@@ -107,7 +104,7 @@ async def test_allocated_values_survive_an_edit(api: Api, tmp_path: Path, proble
 
 
 async def test_what_the_api_refuses_is_told_at_its_line_and_mended(
-    api: Api, tmp_path: Path, problems: list[str]
+    api: Registry, tmp_path: Path, problems: list[str]
 ) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(NODE_PORT.replace("port: 80", "port: 80808").replace("shop", "default") + "---\n" + NODE_PORT)
@@ -123,7 +120,7 @@ async def test_what_the_api_refuses_is_told_at_its_line_and_mended(
     assert len(problems) == 3
 
 
-async def test_a_renamed_service_keeps_its_address(api: Api, tmp_path: Path, problems: list[str]) -> None:
+async def test_a_renamed_service_keeps_its_address(api: Registry, tmp_path: Path, problems: list[str]) -> None:
     file = tmp_path / "a.yaml"
     text = NODE_PORT.replace("NodePort", "ClusterIP\n  clusterIP: 10.96.0.77").replace("shop", "default")
     file.write_text(text)
@@ -135,7 +132,7 @@ async def test_a_renamed_service_keeps_its_address(api: Api, tmp_path: Path, pro
     assert problems == []
 
 
-async def test_readiness_of_a_pod_follows_its_manifest(api: Api, tmp_path: Path, problems: list[str]) -> None:
+async def test_readiness_of_a_pod_follows_its_manifest(api: Registry, tmp_path: Path, problems: list[str]) -> None:
     file = tmp_path / "pod.yaml"
     text = (EXAMPLES / "redis-master.yaml").read_text()
     file.write_text(text)
@@ -167,7 +164,7 @@ async def look_twice(follows: ManifestFollower) -> None:
     await follows.scan()
 
 
-async def test_another_cluster_ip_makes_the_service_anew(api: Api, tmp_path: Path, problems: list[str]) -> None:
+async def test_another_cluster_ip_makes_the_service_anew(api: Registry, tmp_path: Path, problems: list[str]) -> None:
     path = tmp_path / "web.yaml"
     path.write_text(FIXED)
     follows = follower(api, tmp_path, problems)
@@ -184,7 +181,9 @@ async def test_another_cluster_ip_makes_the_service_anew(api: Api, tmp_path: Pat
     assert len(problems) == 1
 
 
-async def test_a_finalizer_delays_the_service_that_is_made_anew(api: Api, tmp_path: Path, problems: list[str]) -> None:
+async def test_a_finalizer_delays_the_service_that_is_made_anew(
+    api: Registry, tmp_path: Path, problems: list[str]
+) -> None:
     path = tmp_path / "web.yaml"
     path.write_text(FIXED)
     follows = follower(api, tmp_path, problems)
@@ -204,7 +203,7 @@ async def test_a_finalizer_delays_the_service_that_is_made_anew(api: Api, tmp_pa
     assert api.get(Request(SERVICE, "default", "web"))["spec"]["clusterIP"] == "10.96.0.201"
 
 
-async def test_what_is_made_anew_may_keep_its_numbers(api: Api, tmp_path: Path, problems: list[str]) -> None:
+async def test_what_is_made_anew_may_keep_its_numbers(api: Registry, tmp_path: Path, problems: list[str]) -> None:
     path = tmp_path / "web.yaml"
     text = FIXED.replace("spec:\n", "spec:\n  type: NodePort\n").replace("port: 80", "port: 80\n    nodePort: 30080")
     path.write_text(text)
@@ -221,7 +220,7 @@ async def test_what_is_made_anew_may_keep_its_numbers(api: Api, tmp_path: Path, 
     ("address", "reason"), [("10.96.0.21", "already allocated"), ("192.0.2.1", "is not in the valid range")]
 )
 async def test_an_address_that_cannot_be_allocated_leaves_the_service_as_it_was(
-    api: Api, tmp_path: Path, problems: list[str], address: str, reason: str
+    api: Registry, tmp_path: Path, problems: list[str], address: str, reason: str
 ) -> None:
     path = tmp_path / "web.yaml"
     path.write_text(FIXED)
@@ -251,7 +250,7 @@ async def test_an_address_that_cannot_be_allocated_leaves_the_service_as_it_was(
     ],
 )
 async def test_fields_the_api_does_not_know_are_told(
-    api: Api, tmp_path: Path, problems: list[str], found: str, wrong: str, said: str
+    api: Registry, tmp_path: Path, problems: list[str], found: str, wrong: str, said: str
 ) -> None:
     (tmp_path / "web.yaml").write_text(FIXED.replace(found, wrong))
     assert await follower(api, tmp_path, problems).start() == Applied(refused=1)
@@ -259,7 +258,7 @@ async def test_fields_the_api_does_not_know_are_told(
 
 
 async def test_every_mistake_of_an_object_is_reported_as_by_check(
-    api: Api, tmp_path: Path, problems: list[str]
+    api: Registry, tmp_path: Path, problems: list[str]
 ) -> None:
     """Addresses and node ports are allocated before other rules are looked at, and unknown fields come first of all."""
     api.create(Request(NAMESPACE), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
@@ -288,7 +287,9 @@ spec:
 """
 
 
-async def test_a_version_that_is_served_by_conversion_is_applied(api: Api, tmp_path: Path, problems: list[str]) -> None:
+async def test_a_version_that_is_served_by_conversion_is_applied(
+    api: Registry, tmp_path: Path, problems: list[str]
+) -> None:
     path = tmp_path / "old.yaml"
     path.write_text(AUTOSCALER_V1)
     follows = follower(api, tmp_path, problems)

@@ -22,7 +22,6 @@ from kubernetes.watch import Watch
 
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, SERVICE
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.patch import MERGE_PATCH
@@ -49,15 +48,13 @@ class Server:
     async def _serve(self) -> None:
         self.ended = asyncio.Event()
         store = Store(history_commits=HISTORY)
-        self.api = Api(
-            Registry(
-                store,
-                ClusterConfig(),
-                lambda _: 0,
-                time.time,
-                lambda: f"uid-{next(self._uids)}",
-                lambda: f"{next(self._uids)}",
-            )
+        self.api = Registry(
+            store,
+            ClusterConfig(),
+            lambda _: 0,
+            time.time,
+            lambda: f"uid-{next(self._uids)}",
+            lambda: f"{next(self._uids)}",
         )
         self.api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
         self.server = await rest.start(self.api, RestConfig(port=0, bookmark_interval_s=0.1))

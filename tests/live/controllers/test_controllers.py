@@ -1,4 +1,4 @@
-"""The controllers on a real Api in this process: what clients write, and what follows by itself."""
+"""The controllers on a real Registry in this process: what clients write, and what follows by itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.io import controller_manager
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.table import controllers_of
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.listing import ListOptions
@@ -58,12 +57,10 @@ class Cluster:
     def __post_init__(self) -> None:
         numbers = count(1)
         uid, suffix = (lambda: f"uid-{next(numbers)}"), (lambda: f"{next(numbers):05}")
-        self.api = Api(Registry(Store(), self.config, choose, time, uid, suffix))
+        self.api = Registry(Store(), self.config, choose, time, uid, suffix)
         objects = initial_objects(self.config, NOW, Listening("127.0.0.1", 8001), Listening("127.0.0.1", 1053))
         establish(self.api, objects)
-        self.controllers = ControllerManager(
-            self.api, lambda: controllers_of(self.config, choose, self.api.registry.services)
-        )
+        self.controllers = ControllerManager(self.api, lambda: controllers_of(self.config, choose, self.api.services))
 
     async def settled(self) -> None:
         await asyncio.sleep(0)

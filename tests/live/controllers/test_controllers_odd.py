@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 import pytest
+from kdns.controlplane.server.io.threads import LARGE_BYTES, turns_of_loop
 from structlog.testing import capture_logs
 from test_controllers import Cluster
 
@@ -28,7 +29,6 @@ from kdns.controlplane.apimachinery.kinds import (
 from kdns.controlplane.controllers.io import controller_manager
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.reconciler import Action, Change, Name, Reconciler, Request, Result
-from kdns.controlplane.server.io.threads import LARGE_BYTES, turns_of_loop
 from kdns.controlplane.server.patch import MERGE_PATCH
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request as ApiRequest

@@ -17,7 +17,6 @@ from kdns.cluster.state import State
 from kdns.cluster.watch import Timing
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NAMESPACE, SERVICE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.registry import Registry
@@ -27,30 +26,28 @@ from kdns.controlplane.storage.store import Store
 TIMING = Timing(page_objects=3, backoff_s=0.02, backoff_cap_s=0.05, idle_s=5.0)
 
 
-def new_api(history_commits: int = 4096) -> Api:
+def new_api(history_commits: int = 4096) -> Registry:
     counter = itertools.count(1)
-    api = Api(
-        Registry(
-            Store(history_commits=history_commits),
-            ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"),)),
-            lambda n: next(counter) % n,
-            lambda: 1_714_564_800.0,
-            lambda: f"uid-{next(counter)}",
-            lambda: f"{next(counter):05}",
-        )
+    api = Registry(
+        Store(history_commits=history_commits),
+        ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"),)),
+        lambda n: next(counter) % n,
+        lambda: 1_714_564_800.0,
+        lambda: f"uid-{next(counter)}",
+        lambda: f"{next(counter):05}",
     )
     api.create(Request(NAMESPACE), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
     return api
 
 
-def create_service(api: Api, name: str) -> Json:
+def create_service(api: Registry, name: str) -> Json:
     spec = {"ports": [{"port": 80}]}
     return api.create(
         Request(SERVICE, "default"), {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
     ).copy()
 
 
-def create_slice(api: Api, name: str) -> None:
+def create_slice(api: Registry, name: str) -> None:
     labels = {"kubernetes.io/service-name": name}
     api.create(
         Request(ENDPOINT_SLICE, "default"),
@@ -78,7 +75,7 @@ async def followed(port: int) -> AsyncIterator[tuple[State, FollowStats]]:
 
 
 @asynccontextmanager
-async def serving(api: Api, port: int = 0) -> AsyncIterator[int]:
+async def serving(api: Registry, port: int = 0) -> AsyncIterator[int]:
     server = await rest.start(api, RestConfig(port=port))
     try:
         yield server.address[1]

@@ -19,7 +19,6 @@ from kdns_process import WITHOUT_COLLECTION
 
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, SERVICE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.registry import Registry
@@ -46,7 +45,7 @@ class Run:
 class Kubectl:
     """kubectl with a kubeconfig and a home of its own."""
 
-    def __init__(self, api: Api, url: str, home: Path) -> None:
+    def __init__(self, api: Registry, url: str, home: Path) -> None:
         self.api, self.home = api, home
         config = {
             "apiVersion": "v1",
@@ -98,15 +97,13 @@ class Kubectl:
 @asynccontextmanager
 async def served(home: Path) -> AsyncIterator[Kubectl]:
     """A fresh API with two namespaces, on loopback."""
-    api = Api(
-        Registry(
-            Store(),
-            ClusterConfig(),
-            random.randrange,
-            time.time,
-            lambda: str(uuid.uuid4()),
-            lambda: "".join(random.choices(string.ascii_lowercase, k=5)),
-        )
+    api = Registry(
+        Store(),
+        ClusterConfig(),
+        random.randrange,
+        time.time,
+        lambda: str(uuid.uuid4()),
+        lambda: "".join(random.choices(string.ascii_lowercase, k=5)),
     )
     for name in ("default", "kube-system"):
         api.create(Request(NAMESPACE), {"metadata": {"name": name}})

@@ -14,7 +14,6 @@ from fake_api_certs import Authority, authority, issue
 from kdns.controlplane.apimachinery.kinds import NAMESPACE
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.access.users import ADMIN
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.io.secure_serving import tls_context
@@ -31,7 +30,7 @@ async def test_only_a_good_token_or_certificate_gets_in(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(ca.pem)
     certificate, key = issue(ca, "localhost", tmp_path)
     context = tls_context(str(certificate), str(key), str(tmp_path / "ca.crt"))
-    api = Api(Registry(Store(), ClusterConfig(), lambda _: 0, lambda: 0.0, lambda: "uid", lambda: "x"))
+    api = Registry(Store(), ClusterConfig(), lambda _: 0, lambda: 0.0, lambda: "uid", lambda: "x")
     api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
     server = await rest.start(api, RestConfig("127.0.0.1", 0, tokens={"good": ADMIN}, ssl_context=context))
 

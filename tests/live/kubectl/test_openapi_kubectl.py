@@ -19,7 +19,6 @@ from served_kinds import KINDS
 
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, Kind
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.registry import Registry
@@ -58,15 +57,13 @@ spec:
 async def served(home: Path) -> AsyncIterator[Run]:
     """Runs kubectl against a server of its own; returns the exit code and the output."""
     counter = itertools.count(1)
-    api = Api(
-        Registry(
-            Store(),
-            ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"),)),
-            lambda n: next(counter) % n,
-            lambda: NOW_S,
-            lambda: f"uid-{next(counter)}",
-            lambda: f"{next(counter):05}",
-        )
+    api = Registry(
+        Store(),
+        ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"),)),
+        lambda n: next(counter) % n,
+        lambda: NOW_S,
+        lambda: f"uid-{next(counter)}",
+        lambda: f"{next(counter):05}",
     )
     api.create(Request(NAMESPACE), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
     server = await rest.start(api, RestConfig(port=0))

@@ -11,7 +11,6 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import ENDPOINTS, SERVICE, Json
 from kdns.controlplane.bootstrap import Listening, establish, initial_objects, missing_dns_service
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
@@ -25,15 +24,13 @@ class Cluster:
     def __init__(self, service_cidr: str = "10.96.0.0/16") -> None:
         self.config = ClusterConfig(service_cidrs=(ip_network(service_cidr),))
         numbers = count(1)
-        self.api = Api(
-            Registry(
-                Store(),
-                self.config,
-                lambda upper: upper - 1,
-                lambda: 1.7e9,
-                lambda: f"uid-{next(numbers)}",
-                lambda: "suffix",
-            )
+        self.api = Registry(
+            Store(),
+            self.config,
+            lambda upper: upper - 1,
+            lambda: 1.7e9,
+            lambda: f"uid-{next(numbers)}",
+            lambda: "suffix",
         )
 
     def begin(self) -> list[str]:

@@ -1,24 +1,20 @@
 """Runs the controllers in the process of the API server, in the event loop iteration of each change.
 
 A change wakes the manager once per iteration. It passes on all events, then reconciles requests until the queue is
-empty or the time slice is used up, also in the middle of the writes of one reconcile, so that large queues and large
-workloads do not starve the clients of the API. A large object is made in a thread, if the API is shared with
-other threads, and nothing else is observed or reconciled until it is written. When the queue is empty, it deletes
-dependents of deleted objects, a few at a time, and then writes the Events of the controllers.
+empty or the time slice is used up: the clients of the API have their turn, and watchers do not fall behind. When the
+queue is empty, it deletes dependents of deleted objects, a few at a time, then writes the Events of the controllers.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from functools import partial
+from dataclasses import replace
 from time import monotonic, time
 from typing import TypeAlias
-
-import msgspec
 
 from kdns import logs
 from kdns.cluster.objects import Key
@@ -26,9 +22,8 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import EVENT, Json, Kind
 from kdns.controlplane.controllers.events import EventRecorder, new_event, repeated
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request
-from kdns.controlplane.server.api import Api
-from kdns.controlplane.server.io.threads import LARGE_BYTES, made_in_thread
-from kdns.controlplane.server.namespaces import is_namespace_terminating
+from kdns.controlplane.gc.namespaces import is_namespace_terminating
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request as ApiRequest
 from kdns.controlplane.storage.watch import Subscription, WatchEvent
 from kdns.errors import KdnsError
@@ -42,14 +37,8 @@ _CONFLICT = 409
 _DELETIONS_AT_ONCE = 25
 _EVENTS_MAX = 10_000
 """How many Events wait for an empty queue; each further one is written at once."""
-_PIECE_BYTES = 64 * 1024
-"""How much of a subscription is read between two checks of the time slice."""
-
 Task: TypeAlias = tuple[int, Name]
 """A controller, by its index in the table, and the name of an object to reconcile."""
-
-Making: TypeAlias = asyncio.Task[Json]
-"""A large object that is made and written beside the loop."""
 
 log = logs.get(__name__)
 
@@ -62,7 +51,7 @@ class ControllerManager:
     """
 
     def __init__(
-        self, api: Api, new_controllers: Callable[[], Sequence[Reconciler]], *, now_s: Callable[[], float] = time
+        self, api: Registry, new_controllers: Callable[[], Sequence[Reconciler]], *, now_s: Callable[[], float] = time
     ) -> None:
         self._api, self._new_controllers, self._now_s = api, new_controllers, now_s
         self.idle = asyncio.Event()
@@ -71,7 +60,6 @@ class ControllerManager:
         self._later: dict[Task, asyncio.TimerHandle] = {}
         self._subscriptions: dict[Kind, Subscription] = {}
         self._deletions_failed = 0
-        self._making: Making | None = None
         self._action: Action | None = None
         self._unrecorded: deque[tuple[str, Event]] = deque()
         self._scheduled = self._closed = self._has_events = False
@@ -81,7 +69,6 @@ class ControllerManager:
         self._stop()
         self._controllers = tuple(self._new_controllers())
         self._queue = _PriorityQueue({index for index, each in enumerate(self._controllers) if each.has_low_priority})
-        self._at_work: tuple[Task, Iterator[Making | None]] | None = None
         self._own_writes: dict[tuple[int, Kind, Key], int] = {}
         self._recorder = EventRecorder()
         self._followers: dict[Kind, list[tuple[int, Reconciler]]] = {}
@@ -103,18 +90,13 @@ class ControllerManager:
         """
         was_idle = False
         while not (was_idle or self.idle.is_set()):
-            progress(self._reconciled, len(self._queue) + (self._at_work is not None))
+            progress(self._reconciled, len(self._queue))
             with suppress(TimeoutError):
                 was_idle = await asyncio.wait_for(self.idle.wait(), PROGRESS_S)
 
     def close(self) -> None:
         self._closed = True
         self._stop()
-
-    async def closed(self) -> None:
-        """Waits for the write that was at work when the manager was closed."""
-        if self._making:
-            await asyncio.wait([self._making])
 
     def _stop(self) -> None:
         self._api.backlog.wake = None
@@ -141,9 +123,8 @@ class ControllerManager:
     def _run(self) -> None:
         """Works for one time slice."""
         self._scheduled = False
-        if self._closed or self._making:
+        if self._closed:
             return
-        self._api.backlog.is_held = True
         try:
             self._work(monotonic() + TIME_SLICE_S)
         except Exception:  # the task's boundary: the manager continues after any failure
@@ -151,18 +132,11 @@ class ControllerManager:
             self._stop()
             asyncio.get_running_loop().call_later(FIRST_RETRY_S, self._restart)
 
-        finally:
-            self._api.backlog.is_held = False
-
     def _work(self, until: float) -> None:
         while True:
-            if not self._drain(until):
-                self._schedule()
-                return
-            if self._at_work or self._queue:
-                self._attempt(until)
-                if self._making:
-                    return
+            self._drain()
+            if self._queue:
+                self._attempt(self._queue.pop())
             elif self._api.backlog.is_left:
                 if not self._delete_dependents():
                     return
@@ -187,7 +161,7 @@ class ControllerManager:
     def _delete_dependents(self) -> bool:
         """Deletes a few dependents of deleted objects; False if that fails, which schedules a retry."""
         try:
-            self._api.backlog.go_on(_DELETIONS_AT_ONCE)
+            self._api.backlog.run(_DELETIONS_AT_ONCE)
         except KdnsError as error:
             self._deletions_failed += 1
             delay_s = _retry_s(self._deletions_failed)
@@ -197,22 +171,16 @@ class ControllerManager:
         self._deletions_failed = 0
         return True
 
-    def _drain(self, until: float) -> bool:
-        """Passes on all events; False if the time slice ends before, and then nothing may be reconciled."""
-        if not self._has_events:
-            return True
-        for kind, subscription in self._subscriptions.items():
-            while subscription.waiting:
-                for event in subscription.take(_PIECE_BYTES):
+    def _drain(self) -> None:
+        """Passes on all events."""
+        while self._has_events:
+            self._has_events = False
+            for kind, subscription in self._subscriptions.items():
+                for event in subscription.take():
                     self._observe(kind, event)
-                if monotonic() > until and subscription.waiting:
-                    return False
-            if subscription.closed and not self._closed:
-                log.info("controllers fell behind, restarting", kind=kind.kind)
+            if any(subscription.closed for subscription in self._subscriptions.values()):
+                log.info("controllers fell behind, restarting")
                 self.start()
-                return self._drain(until)
-        self._has_events = False
-        return True
 
     def _observe(self, kind: Kind, event: WatchEvent) -> None:
         version = event.stored
@@ -231,38 +199,18 @@ class ControllerManager:
                 for name in names:
                     self._queue.add((index, name))
 
-    def _attempt(self, until: float) -> None:
-        """Goes on with the current request, or begin with the next, until it is done or the time slice is used up."""
-        if self._at_work is None:
-            task = self._queue.pop()
-            self._at_work = task, self._writes(task)
-        task, writes = self._at_work
+    def _attempt(self, task: Task) -> None:
         try:
-            for making in writes:
-                if making:
-                    self._making = making
-                    making.add_done_callback(self._made)
-                    return
-                if monotonic() > until:
-                    return
+            self._reconcile(task)
         except KdnsError as error:
             self._failed(task, error)
         except Exception as error:  # one request must not stop the others
             name = self._controllers[task[0]].name
             log.exception("controller failed", controller=name, request="/".join(task[1]))
             self._failed(task, error)
-        self._at_work = None
         self._reconciled += 1
 
-    def _made(self, making: Making) -> None:
-        """Goes on behind a large object; the error of a cancelled one is dropped."""
-        self._making = None
-        if not making.cancelled():
-            making.exception()
-        self._wake()
-
-    def _writes(self, task: Task) -> Iterator[Making | None]:
-        """Reconciles a request; yields after each write, and a large one that has to end first."""
+    def _reconcile(self, task: Task) -> None:
         index, name = task
         controller = self._controllers[index]
         if waiting := self._later.pop(task, None):
@@ -271,16 +219,9 @@ class ControllerManager:
         result = controller.reconcile(Request(name, self._now_s()))
         for action in result.actions:
             self._action = action
-            if self._is_large(action):
-                making = asyncio.get_running_loop().create_task(self._write_in_thread(index, action))
-                yield making
-                self._note_own(index, action, making.result())
-            else:
-                self._write(index, action)
-                yield None
+            self._write(index, action)
         for event in result.events:
-            if self._note(controller, event):
-                yield None
+            self._note(controller, event)
         self._failures.pop(task, None)
         if result.requeue_after_s is not None:
             self._reconcile_later(task, result.requeue_after_s)
@@ -310,19 +251,6 @@ class ControllerManager:
 
         self._later[task] = asyncio.get_running_loop().call_later(delay_s, enqueue)
 
-    def _is_large(self, action: Action) -> bool:
-        """Whether an object is made beside the loop."""
-        if action.verb == "delete" or not self._api.is_shared:
-            return False
-        return len(msgspec.json.encode(action.obj)) >= LARGE_BYTES
-
-    async def _write_in_thread(self, index: int, action: Action) -> Json:
-        """Make a large object in a thread."""
-        meta = action.obj["metadata"]
-        key = meta.get("namespace", ""), meta.get("name", "")
-        latest = partial(self._api.store.get, action.kind, key)
-        return await made_in_thread(partial(self._stored, index, action), LARGE_BYTES, latest)
-
     def _write(self, index: int, action: Action) -> None:
         meta = action.obj["metadata"]
         if action.verb == "delete":
@@ -331,27 +259,17 @@ class ControllerManager:
             if stored and stored.obj["metadata"]["uid"] == meta.get("uid"):
                 self._api.delete(ApiRequest(action.kind, namespace, meta["name"]), options=action.options)
             return
-        self._note_own(index, action, self._stored(index, action))
+        manager = self._controllers[index].name
+        request = ApiRequest(action.kind, meta.get("namespace", ""), meta.get("name", ""), action.subresource)
+        write = self._api.create if action.verb == "create" else self._api.update
+        stored = write(replace(request, manager=manager), action.obj)
+        self._own_writes[index, action.kind, stored.key] = stored.revision
 
-    def _stored(self, index: int, action: Action) -> Json:
-        meta = action.obj["metadata"]
-        namespace, manager = meta.get("namespace", ""), self._controllers[index].name
-        if action.verb == "create":
-            return self._api.create(ApiRequest(action.kind, namespace, manager=manager), action.obj).obj
-        request = ApiRequest(action.kind, namespace, meta["name"], action.subresource, manager=manager)
-        return self._api.update(request, action.obj).obj
-
-    def _note_own(self, index: int, action: Action, made: Json) -> None:
-        written, namespace = made["metadata"], action.obj["metadata"].get("namespace", "")
-        self._own_writes[index, action.kind, (namespace, written["name"])] = int(written["resourceVersion"])
-
-    def _note(self, controller: Reconciler, event: Event) -> bool:
-        """Keeps an Event for later; returns whether another one was written for it."""
+    def _note(self, controller: Reconciler, event: Event) -> None:
+        """Keeps an Event for later."""
         self._unrecorded.append((controller.name, event))
-        is_full = len(self._unrecorded) > _EVENTS_MAX
-        if is_full:
+        if len(self._unrecorded) > _EVENTS_MAX:
             self._record(*self._unrecorded.popleft())
-        return is_full
 
     def _record(self, component: str, event: Event) -> None:
         """Creates an Event, or increments the count of the one that says the same. A refused Event is only logged."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE
-from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.watch import Subscription
@@ -21,7 +21,7 @@ class KubernetesServiceKeeper:
     Differs: kube-apiserver checks every ten seconds; here the objects are created again at once.
     """
 
-    def __init__(self, api: Api, create: Callable[[], None]) -> None:
+    def __init__(self, api: Registry, create: Callable[[], None]) -> None:
         self._api, self._create, self._scheduled = api, create, False
         self._subscriptions: list[Subscription] = []
         self._watch()

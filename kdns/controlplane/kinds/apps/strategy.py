@@ -12,6 +12,7 @@ from kdns.controlplane.apimachinery.kinds import (
     REPLICA_SET,
     REPLICATION_CONTROLLER,
     STATEFUL_SET,
+    Json,
     Kind,
 )
 from kdns.controlplane.kinds.apps import columns
@@ -31,53 +32,65 @@ from kdns.controlplane.kinds.apps.validation import (
     validate_replication_controller,
     validate_stateful_set,
 )
-from kdns.controlplane.kinds.strategy import COMMON, Strategy, status, with_metadata_of_old
+from kdns.controlplane.kinds.strategy import (
+    COMMON,
+    DeleteStrategy,
+    Strategy,
+    SubresourceStrategy,
+    on_create,
+    with_metadata_of_old,
+    with_status,
+)
 from kdns.controlplane.storage.field_selectors import FieldLabels, count
 
-_NO_REPLICAS: Final = status({"replicas": 0})
-_NO_DAEMONS: Final = status(
-    {"currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0, "numberReady": 0}
+_NO_REPLICAS: Final = on_create(with_status({"replicas": 0}))
+_NO_DAEMONS: Final = on_create(
+    with_status({"currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0, "numberReady": 0})
 )
+_MAKES_OBJECTS: Final = DeleteStrategy(makes_objects=True)
+
+
+def _prepare_daemon_set(new: Json, old: Json | None) -> Json:
+    return _NO_DAEMONS(counted_template(new, old), old)
+
 
 STRATEGIES: Final[Mapping[Kind, Strategy]] = {
     DEPLOYMENT: Strategy(
         validate_deployment,
         columns.DEPLOYMENTS,
         defaults=default_deployment,
-        prepare_status=with_metadata_of_old("labels"),
-        first_status=status({}),
-        makes_objects=True,
+        prepare=on_create(with_status({})),
+        subresources={"status": SubresourceStrategy(prepare=with_metadata_of_old("labels"))},
+        delete=_MAKES_OBJECTS,
     ),
     REPLICA_SET: Strategy(
         validate_replica_set,
         columns.REPLICAS,
         defaults=default_replica_set,
-        first_status=_NO_REPLICAS,
-        makes_objects=True,
+        prepare=_NO_REPLICAS,
+        delete=_MAKES_OBJECTS,
     ),
     REPLICATION_CONTROLLER: Strategy(
         validate_replication_controller,
         columns.REPLICAS,
         defaults=default_replication_controller,
-        first_status=_NO_REPLICAS,
+        prepare=_NO_REPLICAS,
         field_labels=FieldLabels({**COMMON, "status.replicas": count("status.replicas")}),
-        orphan_dependents=True,
-        makes_objects=True,
+        delete=DeleteStrategy(orphans=True, makes_objects=True),
     ),
     STATEFUL_SET: Strategy(
         validate_stateful_set,
         columns.STATEFUL_SETS,
         defaults=default_stateful_set,
-        first_status=status({"availableReplicas": 0, "replicas": 0}),
-        makes_objects=True,
+        prepare=on_create(with_status({"availableReplicas": 0, "replicas": 0})),
+        delete=_MAKES_OBJECTS,
     ),
     DAEMON_SET: Strategy(
         validate_daemon_set,
         columns.DAEMON_SETS,
         defaults=default_daemon_set,
-        prepare=counted_template,
-        first_status=_NO_DAEMONS,
-        makes_objects=True,
+        prepare=_prepare_daemon_set,
+        delete=_MAKES_OBJECTS,
     ),
     CONTROLLER_REVISION: Strategy(validate_controller_revision, columns.CONTROLLER_REVISIONS, generation=None),
 }

@@ -10,7 +10,7 @@ from kdns.controlplane.kinds import warnings
 from kdns.controlplane.kinds.batch import columns
 from kdns.controlplane.kinds.batch.defaults import default_job, with_job_selector
 from kdns.controlplane.kinds.batch.validation import validate_job
-from kdns.controlplane.kinds.strategy import COMMON, Strategy, status
+from kdns.controlplane.kinds.strategy import COMMON, DeleteStrategy, Strategy, on_create, with_status
 from kdns.controlplane.storage.field_selectors import FieldLabels, count
 
 STRATEGIES: Final[Mapping[Kind, Strategy]] = {
@@ -18,14 +18,11 @@ STRATEGIES: Final[Mapping[Kind, Strategy]] = {
         validate_job,
         columns.JOBS,
         defaults=default_job,
-        prepare_create=with_job_selector,
-        first_status=status({}),
+        prepare=on_create(with_job_selector, with_status({})),
         field_labels=FieldLabels(
             {**COMMON, "status.successful": count("status.succeeded")},
             'field label "{}" not supported for Job',
         ),
-        orphan_dependents=True,
-        deletion_warning=warnings.JOBS_ORPHAN,
-        makes_objects=True,
+        delete=DeleteStrategy(orphans=True, warning=warnings.JOBS_ORPHAN, makes_objects=True),
     ),
 }

@@ -8,12 +8,7 @@ from typing import Final
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, EVENT, NAMESPACE, SECRET, SERVICE_ACCOUNT, Kind
 from kdns.controlplane.kinds.core import columns
 from kdns.controlplane.kinds.core.defaults import default_secret
-from kdns.controlplane.kinds.core.namespace import (
-    default_namespace,
-    namespace_finalizers,
-    new_namespace,
-    terminating_namespace,
-)
+from kdns.controlplane.kinds.core.namespace import default_namespace, new_namespace
 from kdns.controlplane.kinds.core.validation import (
     validate_config_map,
     validate_event,
@@ -23,7 +18,7 @@ from kdns.controlplane.kinds.core.validation import (
     validate_secret,
     validate_service_account,
 )
-from kdns.controlplane.kinds.strategy import COMMON, NAMED, Strategy
+from kdns.controlplane.kinds.strategy import COMMON, NAMED, DeleteStrategy, Strategy, SubresourceStrategy, on_create
 from kdns.controlplane.storage.field_selectors import FieldLabels, component_of, fields
 
 _INVOLVED: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
@@ -32,15 +27,15 @@ STRATEGIES: Final[Mapping[Kind, Strategy]] = {
     NAMESPACE: Strategy(
         validate_namespace,
         columns.NAMESPACES,
-        validate_subresource={"status": validate_namespace_status, "finalize": validate_namespace_finalizers},
+        subresources={
+            "status": SubresourceStrategy(validate_namespace_status),
+            "finalize": SubresourceStrategy(validate_namespace_finalizers),
+        },
         defaults=default_namespace,
-        prepare_create=new_namespace,
+        prepare=on_create(new_namespace),
         generation=None,
         field_labels=FieldLabels({**NAMED, **fields("status.phase")}),
-        delete_collection=False,
-        protected=frozenset({"default", "kube-public", "kube-system"}),
-        spec_finalizers=namespace_finalizers,
-        terminating=terminating_namespace,
+        delete=DeleteStrategy(collection=False, protected=frozenset({"default", "kube-public", "kube-system"})),
     ),
     CONFIG_MAP: Strategy(validate_config_map, columns.CONFIG_MAPS, generation=None),
     SECRET: Strategy(
@@ -51,7 +46,7 @@ STRATEGIES: Final[Mapping[Kind, Strategy]] = {
         field_labels=FieldLabels({**COMMON, **fields("type")}),
     ),
     SERVICE_ACCOUNT: Strategy(
-        validate_service_account, columns.SERVICE_ACCOUNTS, generation=None, return_deleted_object=True
+        validate_service_account, columns.SERVICE_ACCOUNTS, generation=None, delete=DeleteStrategy(returns_object=True)
     ),
     EVENT: Strategy(
         validate_event,

@@ -24,7 +24,7 @@ from kdns.controlplane.kinds.custom.definition import (
 from kdns.controlplane.kinds.custom.embedded import embedded_causes
 from kdns.controlplane.kinds.custom.status import status_of
 from kdns.controlplane.kinds.scale import ScalePaths
-from kdns.controlplane.kinds.strategy import COMMON, NAMED, Strategy
+from kdns.controlplane.kinds.strategy import COMMON, NAMED, Hooks, Strategy, SubresourceStrategy, on_create
 from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
 from kdns.controlplane.schema.custom.pruning import defaulted
 from kdns.controlplane.schema.custom.rules import rule_paths
@@ -93,14 +93,11 @@ class CustomKinds:
             validate_definition,
             DEFAULT,
             defaults=default_definition,
-            prepare_create=_with_finalizer,
-            prepare=self._with_status,
-            first_status=lambda new: self._status(new, {}),
-            prepare_status=self._with_status,
+            prepare=self._prepare,
+            subresources={"status": SubresourceStrategy(prepare=self._prepare)},
             field_labels=FieldLabels(NAMED),
             warnings=warnings_of,
-            stored=lambda _, definition: self.define(definition),
-            deleted=lambda _, definition: self.undefine(definition),
+            hooks=Hooks(lambda _, old, new: self.define(new) if new else self.undefine(old or {})),
         )
 
     def _status(self, definition: Json, before: Json) -> Json:
@@ -110,10 +107,11 @@ class CustomKinds:
         others = (kind for kind in self._rows.in_group(definition["spec"]["group"]) if kind.stored_kind is not own)
         return status_of(definition, others, before)
 
-    def _with_status(self, new: Json, old: Json | None) -> Json:
-        """Returns a changed definition with the status that follows; a client may set storedVersions and conditions."""
+    def _prepare(self, new: Json, old: Json | None) -> Json:
+        """Returns a definition with the status that follows; a client may set storedVersions and conditions."""
         if old is None:
-            return new
+            new = _with_finalizer(new)
+            return {**new, "status": self._status(new, {})}
         status = self._status(new, new.get("status") or {})
         return {**new, "status": status} if status else new
 
@@ -257,8 +255,8 @@ def _strategy(kind: Kind, version: _Version, definition: Json) -> Strategy:
         validate,
         printer.printer_of(version.source.get("additionalPrinterColumns") or ()),
         defaults=lambda obj: defaulted(schema, obj),
-        prepare_create=prepare_create,
-        validate_subresource={"status": validate_values, "scale": validate_values},
+        prepare=on_create(prepare_create),
+        subresources=dict.fromkeys(("status", "scale"), SubresourceStrategy(validate_values)),
         generation=content if has_status else _all_but_metadata,
         field_labels=_field_labels(kind, version.source),
         allow_unconditional_update=False,

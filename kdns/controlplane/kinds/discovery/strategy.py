@@ -20,7 +20,6 @@ STRATEGIES: Final[Mapping[Kind, Strategy]] = {
         defaults=default_endpoints,
         generation=None,
         warnings=warnings.endpoints_warnings,
-        deprecation=warnings.ENDPOINTS_DEPRECATED,
         allow_create_on_update=True,
     ),
     ENDPOINT_SLICE: Strategy(

@@ -84,13 +84,6 @@ def defaults_of(row: InertKind) -> Callable[[Json], Json]:
     return partial(_filled, row.defaults, _RULES.get(row.kind.resource, ()))
 
 
-def first_status_of(row: InertKind) -> Callable[[Json], Json] | None:
-    """Returns the status of a new object, whatever its author says; None for a kind without status."""
-    if "status" not in row.kind.subresources:
-        return None
-    return lambda _: copied(row.status)
-
-
 def _filled(values: Mapping[str, object], rules: tuple[Callable[[Json], Json], ...], obj: Json) -> Json:
     for path, value in values.items():
         obj = _with_value(obj, path.split("."), value)

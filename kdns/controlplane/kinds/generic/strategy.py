@@ -14,7 +14,16 @@ from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.kinds import warnings
 from kdns.controlplane.kinds.columns import printer_of
 from kdns.controlplane.kinds.generic import defaults
-from kdns.controlplane.kinds.strategy import NAMED, Strategy, no_warnings, with_metadata_of_old
+from kdns.controlplane.kinds.strategy import (
+    NAMED,
+    DeleteStrategy,
+    Strategy,
+    SubresourceStrategy,
+    no_warnings,
+    on_create,
+    with_metadata_of_old,
+    with_status,
+)
 from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
 from kdns.controlplane.storage.field_selectors import FieldLabels, fields
 from kdns.controlplane.storage.object_meta import content
@@ -36,20 +45,22 @@ def generic(row: InertKind) -> Strategy:
         validate,
         printer_of(row.columns),
         defaults=defaults.defaults_of(row),
-        first_status=defaults.first_status_of(row),
+        prepare=on_create(with_status(row.status)) if "status" in kind.subresources else on_create(),
         generation=content if row.is_counted else None,
-        return_deleted_object=row.is_returned,
+        delete=DeleteStrategy(returns_object=row.is_returned),
         warnings=lambda _: (warnings.inert(kind),),
     )
 
+
+_KEPT: Final = with_metadata_of_old("labels", "annotations", "finalizers", "ownerReferences")
 
 STRATEGIES: Final[Mapping[Kind, Strategy]] = {
     **{kind: generic(row) for kind, row in INERT.items()},
     API_SERVICE: replace(
         generic(INERT[API_SERVICE]),
-        prepare_status=with_metadata_of_old("labels", "annotations", "finalizers", "ownerReferences"),
+        subresources={"status": SubresourceStrategy(prepare=_KEPT)},
     ),
-    CRON_JOB: replace(generic(INERT[CRON_JOB]), makes_objects=True),
+    CRON_JOB: replace(generic(INERT[CRON_JOB]), delete=DeleteStrategy(makes_objects=True)),
     RESOURCE_SLICE: replace(
         generic(INERT[RESOURCE_SLICE]),
         field_labels=FieldLabels(

@@ -8,7 +8,7 @@ from typing import Final
 from kdns.controlplane.apimachinery.kinds import NODE, Kind
 from kdns.controlplane.kinds.node import columns
 from kdns.controlplane.kinds.node.validation import default_node, validate_node, validate_node_update
-from kdns.controlplane.kinds.strategy import NAMED, Strategy
+from kdns.controlplane.kinds.strategy import NAMED, Strategy, SubresourceStrategy
 from kdns.controlplane.storage.field_selectors import FieldLabels, flag
 
 STRATEGIES: Final[Mapping[Kind, Strategy]] = {
@@ -16,7 +16,7 @@ STRATEGIES: Final[Mapping[Kind, Strategy]] = {
         validate_node,
         columns.NODES,
         defaults=default_node,
-        validate_subresource={"status": validate_node_update},
+        subresources={"status": SubresourceStrategy(validate_node_update)},
         generation=None,
         field_labels=FieldLabels({**NAMED, "spec.unschedulable": flag("spec.unschedulable")}),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kdns.controlplane.apimachinery.kinds import POD, Kind
+from kdns.controlplane.apimachinery.kinds import POD, Json, Kind
 from kdns.controlplane.kinds.pod import columns
 from kdns.controlplane.kinds.pod.defaults import (
     admitted,
@@ -16,19 +16,23 @@ from kdns.controlplane.kinds.pod.defaults import (
 )
 from kdns.controlplane.kinds.pod.pod import grace_period_s
 from kdns.controlplane.kinds.pod.validation import validate_pod, validate_pod_status
-from kdns.controlplane.kinds.strategy import COMMON, Strategy
+from kdns.controlplane.kinds.strategy import COMMON, DeleteStrategy, Strategy, SubresourceStrategy
 from kdns.controlplane.storage.field_selectors import FieldLabels, fields, flag, no_value
+
+
+def _prepare_pod(new: Json, old: Json | None) -> Json:
+    pod = admitted(new, old)
+    return pod if old else {**pod, "status": first_pod_status(pod)}
+
 
 STRATEGIES: Final[Mapping[Kind, Strategy]] = {
     POD: Strategy(
         validate_pod,
         columns.PODS,
         defaults=default_pod,
-        prepare=admitted,
-        first_status=first_pod_status,
-        prepare_status=pod_with_status,
+        prepare=_prepare_pod,
+        subresources={"status": SubresourceStrategy(validate_pod_status, pod_with_status)},
         generation=counted_pod,
-        validate_subresource={"status": validate_pod_status},
         field_labels=FieldLabels(
             {
                 **COMMON,
@@ -39,8 +43,6 @@ STRATEGIES: Final[Mapping[Kind, Strategy]] = {
                 "status.podIPs": no_value,
             }
         ),
-        return_deleted_object=True,
-        grace_s=grace_period_s,
-        is_graceful=True,
+        delete=DeleteStrategy(returns_object=True, grace_s=grace_period_s),
     ),
 }

@@ -1,7 +1,7 @@
-"""The cluster IPs and node ports of Services: allocated, carried over from the stored object, released.
+"""The cluster IPs and node ports of a Service that is written: chosen, or carried over from the stored object.
 
 The order is kube-apiserver's (registry/core/service/storage/alloc.go): values that the client omitted are carried
-over, clusterIP and clusterIPs are synchronised, families are filled in, numbers are allocated; validation comes last.
+over, clusterIP and clusterIPs are synchronised, families are filled in, numbers are chosen; validation comes last.
 So an allocation error hides a validation error.
 """
 
@@ -14,40 +14,32 @@ from kdns.controlplane.apimachinery.field_errors import invalid_value
 from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.service.allocator import (
+    Addresses,
     AllocationError,
     AllocatorMetrics,
     Choose,
     Ports,
     RangeFullError,
-    Transaction,
 )
-from kdns.controlplane.kinds.service.cluster_ips import Addresses
 from kdns.controlplane.kinds.service.ip_families import fill_families
 from kdns.controlplane.kinds.service.service_cidr import DEFAULT, gives_addresses, networks_of
 from kdns.controlplane.kinds.service.spec import (
     EXTERNAL_NAME,
     LOAD_BALANCER,
+    NODE_PORT_TYPES,
     NONE,
-    address_family,
-    addresses_of,
-    cluster_ips,
-    has_node_ports,
-    ip_families,
+    held_addresses,
     is_external,
     is_headless,
-    needs_cluster_ip,
     needs_health_check,
     node_ports,
-    owned_node_ports,
     ports_held,
-    ports_of,
     same,
     spec_of,
     takes_node_ports,
-    type_of,
 )
 from kdns.controlplane.storage.object_meta import key_of
-from kdns.net import Network, family_of
+from kdns.net import Network, family_of, parse_address
 
 
 class ServiceAllocator:
@@ -64,71 +56,61 @@ class ServiceAllocator:
         self._ranges: dict[str, tuple[tuple[Network, ...], bool]] = {DEFAULT: (config.service_cidrs, True)}
         self._set_ranges()
 
-    def allocate(self, service: Json, old: Json | None, txn: Transaction, /, *, dry_run: bool) -> None:
-        """Allocates addresses and ports of a Service: on create if `old` is None, else on update."""
+    def allocate(self, service: Json, old: Json | None, /, *, dry_run: bool) -> None:
+        """Sets the addresses and ports of a Service that replaces `old` (None: a new one); it has them once stored.
+
+        Raises 422 for a value that is not available, 500 for a full range.
+        """
+        allocation = _Allocation(self, service, dry_run=dry_run)
         if old is None:
-            self._create(service, txn, dry_run=dry_run)
+            allocation.create()
         else:
-            self._update(service, old, txn, dry_run=dry_run)
+            allocation.update(old)
 
-    def _create(self, service: Json, txn: Transaction, *, dry_run: bool) -> None:
-        """Fills in and allocates the addresses and ports of a new Service; changes `service`, and `txn` reverts it."""
-        spec = spec_of(service)
-        if spec.get("clusterIP") and not spec.get("clusterIPs"):
-            spec["clusterIPs"] = [spec["clusterIP"]]
-        fill_families(service, None, self.families)
-        self._all_addresses(service, txn, dry_run=dry_run)
-        if has_node_ports(service):
-            self._first_node_ports(service, txn)
-        if needs_health_check(service):
-            self._health_check_port(service, txn)
-
-    def _update(self, service: Json, old: Json, txn: Transaction, *, dry_run: bool) -> None:
-        """Carries over and fills in fields, allocates new numbers, and releases unused ones at commit."""
-        _carry_over(service, old)
-        _synchronise(service, old)
-        fill_families(service, old, self.families)
-        self._changed_addresses(service, old, txn, dry_run=dry_run)
-        if has_node_ports(service):
-            self._changed_node_ports(service, old, txn)
-        elif has_node_ports(old):
-            self.ports.release(owned_node_ports(old), key_of(old), txn)
-        if needs_health_check(service) and not needs_health_check(old):
-            self._health_check_port(service, txn)
-        elif needs_health_check(old) and not needs_health_check(service):
-            self.ports.release([spec_of(old).get("healthCheckNodePort") or 0], key_of(old), txn)
-        _clear_unused(service, old)
-
-    def release(self, service: Json) -> None:
-        """Releases everything that a deleted Service has."""
-        txn = Transaction()
-        self._release(addresses_of(service), service, txn)
-        self.ports.release(ports_held(service), key_of(service), txn)
-        txn.commit()
+    def follow(self, old: Json | None, new: Json | None) -> None:
+        """Records what a committed change of a Service gives and takes."""
+        owner = key_of(new or old or {})
+        addresses = held_addresses(new["spec"]) if new else []
+        ports = ports_held(new["spec"]) if new else []
+        for address in held_addresses(spec_of(old)) if old else ():
+            if address not in addresses:
+                self.addresses[family_of(address)].free(int(address), owner)
+        for port in ports_held(spec_of(old)) if old else ():
+            if port not in ports:
+                self.ports.free(port, owner)
+        for address in addresses:
+            self.addresses[family_of(address)].hold(int(address), owner)
+        for port in ports:
+            self.ports.hold(port, owner)
 
     def restore(self, service: Json) -> list[str]:
         """Restores the allocations of a stored Service; returns unavailable ones, as texts."""
-        owner = key_of(service)
+        owner, spec = key_of(service), spec_of(service)
         lost = [
             f"clusterIP {address}"
-            for address in addresses_of(service)
-            if address_family(address) and not self.addresses[address_family(address)].remember(address, owner)
+            for address in held_addresses(spec)
+            if not self.addresses[family_of(address)].hold(int(address), owner)
         ]
-        return lost + [f"nodePort {port}" for port in ports_held(service) if not self.ports.remember(port, owner)]
+        return lost + [f"nodePort {port}" for port in ports_held(spec) if not self.ports.hold(port, owner)]
 
-    def reserve(self, address: str) -> None:
+    def follow_address(self, old: Json | None, new: Json | None) -> None:
+        """Marks the address of an IPAddress object as taken, or frees it unless a Service has it."""
+        if new:
+            self.reserve(new["metadata"]["name"])
+        elif old and (address := parse_address(old["metadata"]["name"])):
+            self.addresses[family_of(address)].unreserve(int(address))
+
+    def reserve(self, name: str) -> None:
         """Marks the address as taken: an IPAddress object of this name exists."""
-        self.addresses[address_family(address)].reserve(address)
+        if address := parse_address(name):
+            self.addresses[family_of(address)].reserve(int(address))
 
-    def unreserve(self, address: str) -> None:
-        """Frees the address unless a Service has it: its IPAddress object is deleted."""
-        self.addresses[address_family(address)].unreserve(address)
-
-    def service_cidr(self, name: str, obj: Json | None) -> None:
-        """Sets the ranges of a ServiceCIDR; None: it is gone."""
+    def follow_range(self, old: Json | None, new: Json | None) -> None:
+        """Sets the ranges of a ServiceCIDR, or drops those of a deleted one."""
+        name = (new or old or {})["metadata"]["name"]
         self._ranges.pop(name, None)
-        if obj is not None:
-            self._ranges[name] = networks_of(obj), gives_addresses(obj)
+        if new is not None:
+            self._ranges[name] = networks_of(new), gives_addresses(new)
         self._set_ranges()
 
     def _set_ranges(self) -> None:
@@ -140,162 +122,182 @@ class ServiceAllocator:
                         wanted[network] = wanted.get(network, False) or ready
             addresses.set_ranges(wanted)
 
+
+class _Allocation:
+    """One write of a Service, whose spec it changes."""
+
+    def __init__(self, numbers: ServiceAllocator, service: Json, *, dry_run: bool) -> None:
+        self.numbers, self.service, self.dry_run = numbers, service, dry_run
+        self.spec: Json = service["spec"]
+        self.ports: set[int] = set()
+        """The node ports of this write."""
+
+    def create(self) -> None:
+        spec = self.spec
+        if spec.get("clusterIP") and not spec.get("clusterIPs"):
+            spec["clusterIPs"] = [spec["clusterIP"]]
+        fill_families(self.service, None, self.numbers.families)
+        self._all_addresses()
+        if spec["type"] in NODE_PORT_TYPES:
+            self._first_node_ports()
+        if needs_health_check(spec):
+            self._health_check_port()
+
+    def update(self, stored: Json) -> None:
+        spec, old = self.spec, spec_of(stored)
+        _carry_over(spec, old)
+        _synchronise(spec, old)
+        fill_families(self.service, stored, self.numbers.families)
+        self._changed_addresses(old)
+        if spec["type"] in NODE_PORT_TYPES:
+            self._changed_node_ports(old)
+        if needs_health_check(spec) and not needs_health_check(old):
+            self._health_check_port()
+        _clear_unused(self.service, spec, old)
+
     # Addresses
 
-    def _all_addresses(self, service: Json, txn: Transaction, *, dry_run: bool) -> None:
-        if not needs_cluster_ip(service) or is_headless(service):
+    def _all_addresses(self) -> None:
+        spec = self.spec
+        if spec["type"] == EXTERNAL_NAME or is_headless(spec):
             return
-        taken = [self._address(service, index, txn, dry_run=dry_run) for index in range(len(ip_families(service)))]
-        spec_of(service).update(clusterIP=taken[0], clusterIPs=taken)
+        taken = [self._address(index) for index in range(len(spec["ipFamilies"]))]
+        spec.update(clusterIP=taken[0], clusterIPs=taken)
 
-    def _address(self, service: Json, index: int, txn: Transaction, *, dry_run: bool) -> str:
+    def _address(self, index: int) -> str:
         """Returns the cluster IP of the family at `index`.
 
         The 422 for an unavailable address shows "" for absent ones.
         """
-        families, given = ip_families(service), cluster_ips(service)
+        families, given = self.spec["ipFamilies"], self.spec.get("clusterIPs") or []
         given = [*given, *[""] * (len(families) - len(given))]
-        wanted, pool = given[index], self.addresses[families[index]]
+        wanted, pool = given[index], self.numbers.addresses[families[index]]
         try:
             if not wanted:
-                return pool.allocate_next(key_of(service), txn, dry_run=dry_run)
-            pool.allocate(wanted, key_of(service), txn, dry_run=dry_run)
+                return pool.find(dry_run=self.dry_run)
+            pool.check(wanted, dry_run=self.dry_run)
         except RangeFullError as error:
             raise internal(f"failed to allocate a serviceIP: {error}") from error
         except AllocationError as error:
             detail = f"failed to allocate IP {wanted}: {error}"
             causes = [invalid_value("spec.clusterIPs", given, detail)]
-            raise invalid(SERVICE, _name(service), causes) from error
-        return wanted
+            raise invalid(SERVICE, self._name, causes) from error
+        return str(wanted)
 
-    def _changed_addresses(self, service: Json, old: Json, txn: Transaction, *, dry_run: bool) -> None:
-        if type_of(old) == EXTERNAL_NAME and type_of(service) != EXTERNAL_NAME:
-            self._all_addresses(service, txn, dry_run=dry_run)
-        elif cluster_ips(old) == [NONE] or type_of(old) == EXTERNAL_NAME:
+    def _changed_addresses(self, old: Json) -> None:
+        spec = self.spec
+        if old.get("type") == EXTERNAL_NAME and spec["type"] != EXTERNAL_NAME:
+            self._all_addresses()
+        elif old.get("clusterIPs") == [NONE] or EXTERNAL_NAME in {old.get("type"), spec["type"]}:
             return
-        elif type_of(service) == EXTERNAL_NAME:
-            self._release(addresses_of(old), old, txn)
-        elif len(ip_families(old)) == 1 and len(ip_families(service)) == 2:
-            second = self._address(service, 1, txn, dry_run=dry_run)
-            spec_of(service)["clusterIPs"] = [*cluster_ips(service)[:1], second]
-        elif len(ip_families(old)) == 2 and len(ip_families(service)) == 1:
-            self._release(addresses_of(old)[1:], old, txn)
-
-    def _release(self, addresses: list[str], service: Json, txn: Transaction) -> None:
-        for address in addresses:
-            if family := address_family(address):
-                self.addresses[family].release(address, key_of(service), txn)
+        elif len(old.get("ipFamilies") or ()) == 1 and len(spec.get("ipFamilies") or ()) == 2:
+            second = self._address(1)
+            spec["clusterIPs"] = [*(spec.get("clusterIPs") or ())[:1], second]
 
     # Node ports
 
-    def _port(self, service: Json, index: int, number: int, txn: Transaction) -> int:
+    def _port(self, index: int, number: int) -> int:
         try:
-            if not number:
-                return self.ports.allocate_next(key_of(service), txn)
-            self.ports.allocate(number, key_of(service), txn)
+            port = self.numbers.ports.find(number, self.ports)
         except RangeFullError as error:
             raise internal(f"failed to allocate a nodePort: {error}") from error
         except AllocationError as error:
             causes = [invalid_value(f"spec.ports[{index}].nodePort", number, str(error))]
-            raise invalid(SERVICE, _name(service), causes) from error
-        return number
+            raise invalid(SERVICE, self._name, causes) from error
+        self.ports.add(port)
+        return port
 
-    def _first_node_ports(self, service: Json, txn: Transaction) -> None:
-        """Allocates one node port per port number: TCP and UDP share it, and an explicit one takes precedence."""
+    def _first_node_ports(self) -> None:
+        """Chooses one node port per port number: TCP and UDP share it, and an explicit one takes precedence."""
         by_port: dict[int, int] = {}
-        for index, port in enumerate(ports_of(service)):
+        ports = self.spec.get("ports") or []
+        for index, port in enumerate(ports):
             number = port.get("nodePort") or 0
-            if not number and not takes_node_ports(service):
+            if not number and not takes_node_ports(self.spec):
                 continue
             shared = by_port.get(port.get("port") or 0)
             if shared is None:
-                asked = (p.get("nodePort") for p in ports_of(service) if p.get("port") == port.get("port"))
-                number = self._port(service, index, next(filter(None, asked), 0), txn)
+                asked = (p.get("nodePort") for p in ports if p.get("port") == port.get("port"))
+                number = self._port(index, next(filter(None, asked), 0))
                 by_port[port.get("port") or 0] = port["nodePort"] = number
             elif not number:
                 port["nodePort"] = shared
             elif number != shared:
-                self._port(service, index, number, txn)
+                self._port(index, number)
 
-    def _changed_node_ports(self, service: Json, old: Json, txn: Transaction) -> None:
-        had = set(owned_node_ports(old))
-        mine = set(had)
-        for index, port in enumerate(ports_of(service)):
+    def _changed_node_ports(self, old: Json) -> None:
+        mine = set(node_ports(old)) if old.get("type") in NODE_PORT_TYPES else set()
+        for index, port in enumerate(self.spec.get("ports") or ()):
             number = port.get("nodePort") or 0
-            if number not in mine and (number or takes_node_ports(service)):
-                port["nodePort"] = self._port(service, index, number, txn)
-                mine.add(port["nodePort"])
-        self.ports.release(had - set(node_ports(service)), key_of(old), txn)
+            if number not in mine | self.ports and (number or takes_node_ports(self.spec)):
+                port["nodePort"] = self._port(index, number)
 
-    def _health_check_port(self, service: Json, txn: Transaction) -> None:
-        spec = spec_of(service)
-        wanted = spec.get("healthCheckNodePort") or 0
+    def _health_check_port(self) -> None:
+        wanted = self.spec.get("healthCheckNodePort") or 0
         try:
-            if wanted:
-                self.ports.allocate(wanted, key_of(service), txn)
-            else:
-                spec["healthCheckNodePort"] = self.ports.allocate_next(key_of(service), txn)
+            self.spec["healthCheckNodePort"] = self.numbers.ports.find(wanted, self.ports)
         except RangeFullError as error:
             raise internal(f"failed to allocate a HealthCheck NodePort : {error}") from error
         except AllocationError as error:
             raise internal(f"failed to allocate requested HealthCheck NodePort {wanted}: {error}") from error
 
+    @property
+    def _name(self) -> str:
+        name: str = self.service["metadata"].get("name") or ""
+        return name
 
-def _name(service: Json) -> str:
-    name: str = (service.get("metadata") or {}).get("name") or ""
-    return name
 
-
-def _carry_over(service: Json, old: Json) -> None:
+def _carry_over(spec: Json, old: Json) -> None:
     """Sets the allocated values that the client omitted to those of the stored object."""
-    spec, stored = spec_of(service), spec_of(old)
-    if needs_cluster_ip(old) and needs_cluster_ip(service):
-        if not spec.get("clusterIP") and stored.get("clusterIP"):
-            spec["clusterIP"] = stored["clusterIP"]
-        if not spec.get("clusterIPs") and spec.get("clusterIP") == stored.get("clusterIP") and cluster_ips(old):
-            spec["clusterIPs"] = list(cluster_ips(old))
-    if has_node_ports(old) and takes_node_ports(service):
-        used = set(node_ports(old)) & set(node_ports(service))
-        by_name = {port.get("name") or "": port.get("nodePort") or 0 for port in ports_of(old)}
-        for port in ports_of(service):
+    if EXTERNAL_NAME not in {old.get("type"), spec["type"]}:
+        if not spec.get("clusterIP") and old.get("clusterIP"):
+            spec["clusterIP"] = old["clusterIP"]
+        if not spec.get("clusterIPs") and spec.get("clusterIP") == old.get("clusterIP") and old.get("clusterIPs"):
+            spec["clusterIPs"] = list(old["clusterIPs"])
+    if old.get("type") in NODE_PORT_TYPES and takes_node_ports(spec):
+        used = set(node_ports(old)) & set(node_ports(spec))
+        by_name = {port.get("name") or "": port.get("nodePort") or 0 for port in old.get("ports") or ()}
+        for port in spec.get("ports") or ():
             number = by_name.get(port.get("name") or "", 0)
             if not port.get("nodePort") and number and number not in used:
                 port["nodePort"] = number
-    if needs_health_check(old) and needs_health_check(service) and not spec.get("healthCheckNodePort"):
-        spec["healthCheckNodePort"] = stored.get("healthCheckNodePort")
+    if needs_health_check(old) and needs_health_check(spec) and not spec.get("healthCheckNodePort"):
+        spec["healthCheckNodePort"] = old.get("healthCheckNodePort")
 
 
-def _synchronise(service: Json, old: Json) -> None:
+def _synchronise(spec: Json, old: Json) -> None:
     """Changes clusterIPs too if a client sets or clears clusterIP alone."""
-    spec, stored = spec_of(service), spec_of(old)
-    unchanged = same(old, service, "clusterIPs")
-    if spec.get("clusterIP") == stored.get("clusterIP"):
-        if cluster_ips(old) and not cluster_ips(service):
-            spec["clusterIPs"] = list(cluster_ips(old))
-    elif spec.get("clusterIP") and (unchanged or not cluster_ips(service)):
+    unchanged = same(old, spec, "clusterIPs")
+    if spec.get("clusterIP") == old.get("clusterIP"):
+        if old.get("clusterIPs") and not spec.get("clusterIPs"):
+            spec["clusterIPs"] = list(old["clusterIPs"])
+    elif spec.get("clusterIP") and (unchanged or not spec.get("clusterIPs")):
         spec["clusterIPs"] = [spec["clusterIP"]]
     elif unchanged:
         spec.pop("clusterIPs", None)
 
 
-def _clear_unused(service: Json, old: Json) -> None:
+_FIELDS_OF_TYPES: tuple[tuple[Callable[[Json], bool], tuple[str, ...]], ...] = (
+    (lambda spec: spec.get("type") != EXTERNAL_NAME, ("clusterIPs", "ipFamilies", "ipFamilyPolicy")),
+    (needs_health_check, ("healthCheckNodePort",)),
+    (lambda spec: spec.get("type") == LOAD_BALANCER, ("allocateLoadBalancerNodePorts", "loadBalancerClass")),
+    (is_external, ("externalTrafficPolicy",)),
+)
+"""(Whether a spec has the fields, the fields)."""
+
+
+def _clear_unused(service: Json, spec: Json, old: Json) -> None:
     """Clears fields of the old type that the client left unchanged; validation refuses those that it changed."""
-    spec = spec_of(service)
-    rules: tuple[tuple[Callable[[Json], bool], tuple[str, ...]], ...] = (
-        (needs_cluster_ip, ("clusterIPs", "ipFamilies", "ipFamilyPolicy")),
-        (needs_health_check, ("healthCheckNodePort",)),
-        (lambda each: type_of(each) == LOAD_BALANCER, ("allocateLoadBalancerNodePorts", "loadBalancerClass")),
-        (is_external, ("externalTrafficPolicy",)),
-    )
-    for needed, fields in rules:
-        if needed(old) and not needed(service):
+    for needed, fields in _FIELDS_OF_TYPES:
+        if needed(old) and not needed(spec):
             for field in fields:
-                if same(old, service, field):
+                if same(old, spec, field):
                     spec.pop(field, None)
                     if field == "clusterIPs":
                         spec.pop("clusterIP", None)
-    if has_node_ports(old) and not has_node_ports(service) and set(node_ports(old)) >= set(node_ports(service)):
-        for port in ports_of(service):
+    had_ports, has_ports = old.get("type") in NODE_PORT_TYPES, spec["type"] in NODE_PORT_TYPES
+    if had_ports and not has_ports and set(node_ports(old)) >= set(node_ports(spec)):
+        for port in spec.get("ports") or ():
             port.pop("nodePort", None)
-    if type_of(service) != LOAD_BALANCER:
+    if spec["type"] != LOAD_BALANCER:
         service["status"] = {**(service.get("status") or {}), "loadBalancer": {}}

@@ -1,7 +1,7 @@
-"""Allocation of numbers from ranges, each to one owner; the node ports.
+"""The numbers that Services have: the cluster IPs of each family, from the ranges of all ServiceCIDRs, and node ports.
 
-A number is allocated in a `Transaction`: at once, so that no other writer gets it; `revert` frees it. What an update no
-longer uses is freed by `commit`, so that a failed write loses nothing. Only its owner can free a number.
+A number belongs to the Services that are stored: `hold` and `free` follow each commit. A write only looks for free
+numbers, so a refused write has nothing to give back. Only its owner can free a number.
 The lower part of a range (the static band) is for explicit requests; numbers chosen here come from the upper part first
 (KEP-3070). Memory is proportional to the allocated numbers, not to the range.
 """
@@ -9,16 +9,19 @@ The lower part of a range (the static band) is for explicit requests; numbers ch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
 
 from kdns.cluster.objects import Key
 from kdns.errors import KdnsError
+from kdns.net import Network, parse_address
 
 Choose = Callable[[int], int]
 """choose(n) → a number from 0 to n - 1."""
+
+SHORTEST_IPV6_PREFIX = 64
 
 
 class AllocationError(KdnsError):
@@ -44,7 +47,7 @@ def _not_observed(_cidr: str, _took_s: float) -> None:
 class AllocatorMetrics:
     """Addresses are counted by (range, scope), ports by scope (static if requested, else dynamic).
 
-    `took` gets the duration of each allocation from a range, in seconds of `clock`.
+    `took` gets the duration of each search for an address, in seconds of `clock`.
     """
 
     clock: Callable[[], float] = _no_clock
@@ -53,28 +56,6 @@ class AllocatorMetrics:
     address_errors: Counter[Labels] = field(default_factory=Counter)
     ports: Counter[Labels] = field(default_factory=Counter)
     port_errors: Counter[Labels] = field(default_factory=Counter)
-
-
-@dataclass(slots=True)
-class Transaction:
-    """The allocations and releases of one write. A second `commit` or `revert` has no effect."""
-
-    undo: list[Callable[[], None]] = field(default_factory=list)
-    later: list[Callable[[], None]] = field(default_factory=list)
-
-    def commit(self) -> None:
-        """Keeps the allocations and frees the releases: the write is stored."""
-        self._run(self.later)
-
-    def revert(self) -> None:
-        """Frees the allocations and drops the releases: the write failed."""
-        self._run(self.undo)
-
-    def _run(self, steps: list[Callable[[], None]]) -> None:
-        todo = steps[::-1]
-        self.undo, self.later = [], []
-        for step in todo:
-            step()
 
 
 def band(size: int, step: int, most: int) -> int:
@@ -106,16 +87,13 @@ class Range:
     def used(self) -> int:
         return sum(each.used for each in self._bands)
 
-    def __contains__(self, number: int) -> bool:
-        return self.low <= number < self.high
-
     def count(self, number: int, change: int) -> None:
         """Counts an allocated (1) or freed (-1) number, if it is in the range."""
         for each in self._bands:
             if each.low <= number < each.high:
                 each.used += change
 
-    def pick(self, choose: Choose, is_taken: Callable[[int], bool]) -> int | None:
+    def pick(self, choose: Choose, taken: Collection[int], besides: Collection[int] = ()) -> int | None:
         """Returns a free number, searching from a random start in the upper band, then in the lower; None if all are
         taken.
         """
@@ -123,7 +101,9 @@ class Range:
             size = each.high - each.low
             if each.used < size:
                 start = each.low + choose(size)
-                return next(n for n in chain(range(start, each.high), range(each.low, start)) if not is_taken(n))
+                for number in chain(range(start, each.high), range(each.low, start)):
+                    if number not in taken and number not in besides:
+                        return number
         return None
 
 
@@ -137,7 +117,7 @@ class Pool:
 
     def take_any(self) -> int | None:
         """Returns a free offset, from a random start onwards; None if all are taken."""
-        offset = self._range.pick(self._choose, self._taken.__contains__)
+        offset = self._range.pick(self._choose, self._taken)
         if offset is not None:
             self.take(offset)
         return offset
@@ -162,49 +142,151 @@ class Ports:
         self.pool = Range(ports.start, ports.stop, band(len(ports), 32, 128))
         self.owners: dict[int, Key] = {}
 
-    def allocate(self, port: int, owner: Key, txn: Transaction) -> None:
-        """Allocates this port.
+    def find(self, port: int, besides: Collection[int]) -> int:
+        """Returns this port, or any free one for 0. Those in `besides` are taken by the same write.
 
+        Raises AllocationError and RangeFullError.
         Differs: a dry run too looks at the range; kube-apiserver would find ports that it then refuses.
         """
+        scope = ("static" if port else "dynamic",)
+        try:
+            found = self._free(port, besides)
+        except KdnsError:
+            self._metrics.port_errors[scope] += 1
+            raise
+        self._metrics.ports[scope] += 1
+        return found
+
+    def _free(self, port: int, besides: Collection[int]) -> int:
+        if not port:
+            found = self.pool.pick(self._choose, self.owners, besides)
+            if found is None:
+                raise RangeFullError("range is full")
+            return found
         if port not in self.range:
-            self._metrics.port_errors[("static",)] += 1
             valid = f"{self.range.start}-{self.range.stop - 1}"
             raise AllocationError(f"provided port is not in the valid range. The range of valid ports is {valid}")
-        if port in self.owners:
-            self._metrics.port_errors[("static",)] += 1
+        if port in self.owners or port in besides:
             raise AllocationError("provided port is already allocated")
-        self._take(port, owner, txn)
-        self._metrics.ports[("static",)] += 1
-
-    def allocate_next(self, owner: Key, txn: Transaction) -> int:
-        port = self.pool.pick(self._choose, self.owners.__contains__)
-        if port is None:
-            self._metrics.port_errors[("dynamic",)] += 1
-            raise RangeFullError("range is full")
-        self._take(port, owner, txn)
-        self._metrics.ports[("dynamic",)] += 1
         return port
 
-    def release(self, ports: Iterable[int], owner: Key, txn: Transaction) -> None:
-        """Frees the owner's ports once the transaction is committed."""
-        for port in ports:
-            txn.later.append(lambda port=port: self._let_go(port, owner))  # type: ignore[misc]
-
-    def remember(self, port: int, owner: Key) -> bool:
-        """Allocates a port that a stored Service has; False if it is outside the range or another's."""
+    def hold(self, port: int, owner: Key) -> bool:
+        """Records that a stored Service has a port; False if it is outside the range or another's."""
         if port in self.range and port not in self.owners:
             self.owners[port] = owner
             self.pool.count(port, 1)
         return self.owners.get(port) == owner
 
-    def _let_go(self, port: int, owner: Key) -> None:
-        """Frees a port at once, if it is the owner's."""
+    def free(self, port: int, owner: Key) -> None:
+        """Frees a port if it is the owner's."""
         if self.owners.get(port) == owner:
             del self.owners[port]
             self.pool.count(port, -1)
 
-    def _take(self, port: int, owner: Key, txn: Transaction) -> None:
-        self.owners[port] = owner
-        self.pool.count(port, 1)
-        txn.undo.append(lambda: self._let_go(port, owner))
+
+def address_range(network: Network) -> Range:
+    """Returns the usable addresses of a network: all but the network address and, in IPv4, the broadcast address."""
+    first = int(network.network_address) + 1
+    end = int(network.broadcast_address) + (0 if network.version == 4 else 1)
+    return Range(first, end, band(network.num_addresses, 16, 256))
+
+
+class Addresses:
+    """The cluster IPs of one family; its ranges may overlap.
+
+    An address is taken if a Service has it, or if an IPAddress object of its name exists.
+    """
+
+    def __init__(self, choose: Choose, metrics: AllocatorMetrics) -> None:
+        self._choose, self._metrics = choose, metrics
+        self.ranges: dict[Network, Range] = {}
+        self.owners: dict[int, Key] = {}
+        self.objects: set[int] = set()
+
+    def set_ranges(self, wanted: Mapping[Network, bool]) -> None:
+        """Sets the ranges, and whether each is ready. An IPv6 prefix shorter than /64 is not used."""
+        self.ranges = {network: found for network, found in self.ranges.items() if network in wanted}
+        for network, ready in wanted.items():
+            if network.version == 6 and network.prefixlen < SHORTEST_IPV6_PREFIX:
+                continue
+            if network not in self.ranges:
+                added = self.ranges[network] = address_range(network)
+                for number in self.owners.keys() | self.objects:
+                    added.count(number, 1)
+            self.ranges[network].ready = ready
+
+    def check(self, address: str, *, dry_run: bool) -> None:
+        """Raises AllocationError for an address that is not available. A dry run checks the ranges alone, as in
+        kube-apiserver.
+        """
+        parsed, ready = parse_address(address), self._ready()
+        if parsed is None:
+            raise AllocationError(f"{address!r} is not an IP address")
+        number = int(parsed)
+        network = next((network for network, each in ready if each.low <= number < each.high), None)
+        if network is None:
+            # Differs: from 1.33 on kube-apiserver says only that "the provided network does not match the current
+            # range"; its older sentence names the valid addresses
+            valid = ", ".join(str(network) for network, _ in ready)
+            reason = f"The range of valid IPs is {valid}"
+            raise AllocationError(f"the provided IP ({parsed}) is not in the valid range. {reason}")
+        if dry_run:
+            return
+        started_s = self._metrics.clock()
+        if number in self.owners or number in self.objects:
+            self._metrics.address_errors[str(network), "static"] += 1
+            raise AllocationError("provided IP is already allocated")
+        self._metrics.addresses[str(network), "static"] += 1
+        self._metrics.took(str(network), self._metrics.clock() - started_s)
+
+    def find(self, *, dry_run: bool) -> str:
+        """Returns a free address of any range. A dry run returns a network address, which no Service can have."""
+        ready = self._ready()
+        if dry_run and ready:
+            return str(ready[0][0].network_address)
+        first = self._choose(len(ready)) if len(ready) > 1 else 0
+        for network, found in (*ready[first:], *ready[:first]):
+            started_s = self._metrics.clock()
+            number = found.pick(self._choose, self.owners, self.objects)
+            if number is None:
+                self._metrics.address_errors[str(network), "dynamic"] += 1
+                continue
+            self._metrics.addresses[str(network), "dynamic"] += 1
+            self._metrics.took(str(network), self._metrics.clock() - started_s)
+            return str(network[number - int(network.network_address)])
+        raise RangeFullError("range is full")
+
+    def hold(self, number: int, owner: Key) -> bool:
+        """Records that a stored Service has an address; False if it is another's."""
+        if number not in self.owners:
+            self.owners[number] = owner
+            if number not in self.objects:
+                self._count(number, 1)
+        return self.owners[number] == owner
+
+    def free(self, number: int, owner: Key) -> None:
+        """Frees an address if it is the owner's."""
+        if self.owners.get(number) == owner:
+            del self.owners[number]
+            if number not in self.objects:
+                self._count(number, -1)
+
+    def reserve(self, number: int) -> None:
+        """Marks the address as taken: an IPAddress object of this name exists."""
+        if number not in self.owners and number not in self.objects:
+            self._count(number, 1)
+        self.objects.add(number)
+
+    def unreserve(self, number: int) -> None:
+        """Frees the address of a deleted IPAddress object, unless a Service has it."""
+        if number in self.objects:
+            self.objects.remove(number)
+            if number not in self.owners:
+                self._count(number, -1)
+
+    def _ready(self) -> list[tuple[Network, Range]]:
+        return [(network, each) for network, each in self.ranges.items() if each.ready]
+
+    def _count(self, number: int, change: int) -> None:
+        for each in self.ranges.values():
+            each.count(number, change)

@@ -37,7 +37,7 @@ def default_service(obj: Json) -> Json:
             spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": AFFINITY_TIMEOUT_S}}
     if "ports" in spec:
         spec["ports"] = [_service_port(port) for port in spec["ports"]]
-    if is_external(service):
+    if is_external(spec):
         spec.setdefault("externalTrafficPolicy", "Cluster")
     if spec["type"] in IP_TYPES:
         spec.setdefault("internalTrafficPolicy", "Cluster")
@@ -45,6 +45,11 @@ def default_service(obj: Json) -> Json:
         spec.setdefault("allocateLoadBalancerNodePorts", True)
         _ip_modes(service)
     return service
+
+
+def prepare_service(new: Json, old: Json | None) -> Json:
+    """Returns a Service whose status is empty if it is new."""
+    return new if old else {**new, "status": {"loadBalancer": {}}}
 
 
 def _set_fields(fields: Json, optional: frozenset[str] = frozenset()) -> Json:

@@ -7,7 +7,7 @@ changes by itself: the client or the stored object decides between single-stack 
 from __future__ import annotations
 
 from kdns.controlplane.apimachinery import formats
-from kdns.controlplane.apimachinery.errors import Cause, invalid
+from kdns.controlplane.apimachinery.errors import Cause, StatusError, invalid
 from kdns.controlplane.apimachinery.field_errors import (
     duplicate,
     immutable,
@@ -24,15 +24,10 @@ from kdns.controlplane.kinds.service.spec import (
     REQUIRE,
     SINGLE,
     address_family,
-    cluster_ips,
-    ip_families,
     is_headless,
-    is_selectorless,
-    needs_cluster_ip,
     other_family,
     same,
     spec_of,
-    type_of,
 )
 from kdns.controlplane.kinds.validation import ONCE_SET
 
@@ -45,52 +40,50 @@ def fill_families(service: Json, old: Json | None, configured: tuple[str, ...]) 
 
     Raises 422 if the fields contradict each other or the cluster.
     """
-    if type_of(service) == EXTERNAL_NAME or (old and _still_prefers_dual_stack(service, old)):
+    spec, stored = service["spec"], spec_of(old) if old else None
+    if spec["type"] == EXTERNAL_NAME or (stored is not None and _still_prefers_dual_stack(spec, stored)):
         return
-    spec = spec_of(service)
-    if spec.get("ipFamilyPolicy") is None:
-        spec["ipFamilyPolicy"] = _default_policy(service, old)
-    _refuse(service, validate_ip_fields(service, old))
-    causes = _trim(service, old) if old else []
-    causes += _single_with_two(service)
-    causes += _infer(service, configured)
-    _refuse(service, causes)
-    policy, families = spec["ipFamilyPolicy"], ip_families(service)
-    if spec.get("clusterIP") == NONE and is_selectorless(service):
-        families = families or [configured[0]]
-        grow = policy != SINGLE
-    else:
-        _refuse(service, _not_configured(policy, families, configured))
-        families = families or [configured[0]]
-        grow = policy != SINGLE and len(configured) == 2
+    needs_no_ranges = spec.get("clusterIP") == NONE and not spec.get("selector")  # an empty one counts as none
+    policy = spec.get("ipFamilyPolicy")
+    if policy is None:
+        policy = spec["ipFamilyPolicy"] = (stored or {}).get("ipFamilyPolicy") or (
+            REQUIRE if needs_no_ranges else SINGLE
+        )
+    if causes := validate_ip_fields(spec, stored):
+        raise _invalid(service, causes)
+    causes = [] if stored is None else _trim(spec, stored)
+    families: list[str] = []
+    if spec.get("clusterIPs") or spec.get("ipFamilies"):
+        causes += _single_with_two(spec) if policy == SINGLE else []
+        families, more = _families(spec, configured)
+        causes += more
+    if causes:
+        raise _invalid(service, causes)
+    grow = policy != SINGLE
+    if not needs_no_ranges:
+        if (families or policy == REQUIRE) and (causes := _not_configured(policy, families, configured)):
+            raise _invalid(service, causes)
+        grow = grow and len(configured) == 2
+    families = families or [configured[0]]
     spec["ipFamilies"] = [*families, other_family(families[0])] if grow and len(families) == 1 else families
 
 
-def _refuse(service: Json, causes: list[Cause]) -> None:
-    if causes:
-        raise invalid(SERVICE, (service.get("metadata") or {}).get("name", ""), causes)
+def _invalid(service: Json, causes: list[Cause]) -> StatusError:
+    return invalid(SERVICE, service["metadata"].get("name", ""), causes)
 
 
-def _still_prefers_dual_stack(service: Json, old: Json) -> bool:
+def _still_prefers_dual_stack(spec: Json, old: Json) -> bool:
     """Returns whether a PreferDualStack Service is unchanged: then a change of the cluster does not affect it."""
-    prefers = spec_of(service).get("ipFamilyPolicy") == spec_of(old).get("ipFamilyPolicy") == PREFER
-    fields = ("type", "clusterIPs", "ipFamilies")
-    return prefers and all(same(old, service, field) for field in fields)
+    prefers = spec.get("ipFamilyPolicy") == old.get("ipFamilyPolicy") == PREFER
+    return prefers and all(same(old, spec, field) for field in ("type", "clusterIPs", "ipFamilies"))
 
 
-def _default_policy(service: Json, old: Json | None) -> str:
-    stored: str | None = spec_of(old).get("ipFamilyPolicy") if old else None
-    if stored:
-        return stored
-    return REQUIRE if spec_of(service).get("clusterIP") == NONE and is_selectorless(service) else SINGLE
-
-
-def _trim(service: Json, old: Json) -> list[Cause]:
+def _trim(spec: Json, old: Json) -> list[Cause]:
     """Drops an unchanged second address or family under SingleStack; other policies make that an error."""
-    spec, causes = spec_of(service), []
+    causes = []
     policy = spec["ipFamilyPolicy"]
     for field, what in (("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")):
-        before, after = spec_of(old).get(field) or [], spec.get(field) or []
+        before, after = old.get(field) or [], spec.get(field) or []
         if policy == SINGLE:
             if before == after and len(after) > 1:
                 spec[field] = after[:1]
@@ -99,32 +92,27 @@ def _trim(service: Json, old: Json) -> list[Cause]:
     return causes
 
 
-def _single_with_two(service: Json) -> list[Cause]:
-    policy = spec_of(service)["ipFamilyPolicy"]
-    if policy != SINGLE:
-        return []
-    rows = (("cluster IPs", cluster_ips(service)), ("IP families", ip_families(service)))
+def _single_with_two(spec: Json) -> list[Cause]:
+    rows = (("cluster IPs", "clusterIPs"), ("IP families", "ipFamilies"))
     detail = "must be 'RequireDualStack' or 'PreferDualStack' when multiple {} are specified"
-    return [invalid_value(POLICY, policy, detail.format(what)) for what, values in rows if len(values) == 2]
+    return [invalid_value(POLICY, SINGLE, detail.format(what)) for what, name in rows if len(spec.get(name) or ()) == 2]
 
 
-def _infer(service: Json, configured: tuple[str, ...]) -> list[Cause]:
-    """Sets the families of the given addresses."""
-    causes, families = [], list(ip_families(service))
-    for index, address in enumerate(cluster_ips(service)):
+def _families(spec: Json, configured: tuple[str, ...]) -> tuple[list[str], list[Cause]]:
+    """Returns the families that are sent, with those of further addresses, and the causes of unknown ones."""
+    causes, families, addresses = [], list(spec.get("ipFamilies") or ()), spec.get("clusterIPs") or []
+    for index, address in enumerate(addresses):
         if address == NONE:
             break
-        family = address_family(address)
         if index < len(families):
             continue
+        family = address_family(address)
         if family in configured:
             families.append(family)
         else:
             detail = f"{family} is not configured on this cluster"
-            causes.append(invalid_value(f"spec.clusterIPs[{index}]", cluster_ips(service), detail))
-    if families:
-        spec_of(service)["ipFamilies"] = families
-    return causes
+            causes.append(invalid_value(f"spec.clusterIPs[{index}]", addresses, detail))
+    return families, causes
 
 
 def _not_configured(policy: str, families: list[str], configured: tuple[str, ...]) -> list[Cause]:
@@ -141,15 +129,15 @@ def _not_configured(policy: str, families: list[str], configured: tuple[str, ...
 def fill_on_read(service: Json, configured: tuple[str, ...]) -> Json:
     """Returns the Service with the plural fields that old versions did not store; an ExternalName has no families."""
     spec = spec_of(service)
-    if type_of(service) == EXTERNAL_NAME:
+    if spec.get("type") == EXTERNAL_NAME:
         if "internalTrafficPolicy" not in spec:
             return service
         return {**service, "spec": {key: value for key, value in spec.items() if key != "internalTrafficPolicy"}}
-    if not needs_cluster_ip(service) or (spec.get("ipFamilies") and spec.get("clusterIPs")):
+    if spec.get("ipFamilies") and spec.get("clusterIPs"):
         return service
-    ips = cluster_ips(service) or ([spec["clusterIP"]] if spec.get("clusterIP") else [])
+    ips = spec.get("clusterIPs") or ([spec["clusterIP"]] if spec.get("clusterIP") else [])
     if ips == [NONE]:
-        families = [configured[0], other_family(configured[0])] if is_selectorless(service) else [configured[0]]
+        families = [configured[0]] if spec.get("selector") else [configured[0], other_family(configured[0])]
     else:
         families = [address_family(ip) for ip in ips]
     filled = {
@@ -160,20 +148,21 @@ def fill_on_read(service: Json, configured: tuple[str, ...]) -> Json:
     return {**service, "spec": {**spec, **{key: value for key, value in filled.items() if value}}} if ips else service
 
 
-def validate_ip_fields(service: Json, old: Json | None) -> list[Cause]:
+def validate_ip_fields(spec: Json, old: Json | None) -> list[Cause]:
     """Checks the consistency of the four fields; ExternalName Services have other rules."""
-    if type_of(service) == EXTERNAL_NAME:
+    if spec.get("type") == EXTERNAL_NAME:
         return []
-    ips, families = cluster_ips(service), ip_families(service)
-    causes = _in_step(spec_of(service).get("clusterIP") or "", ips)
+    ips, families, policy = spec.get("clusterIPs") or [], spec.get("ipFamilies") or [], spec.get("ipFamilyPolicy")
+    causes = _in_step(spec.get("clusterIP") or "", ips) if ips or spec.get("clusterIP") else []
     for index, family in enumerate(families):
         path = f"spec.ipFamilies[{index}]"
         causes += [] if family in FAMILIES else [unsupported(path, family, FAMILIES)]
         causes += [duplicate(path, family)] if family in families[:index] else []
-    policy = spec_of(service).get("ipFamilyPolicy")
     if policy is not None and policy not in {SINGLE, PREFER, REQUIRE}:
         causes.append(unsupported("spec.ipFamilyPolicy", policy, (PREFER, REQUIRE, SINGLE)))
-    bad = _addresses(ips, cluster_ips(old) if old else [])
+    if not ips:
+        return causes
+    bad = _addresses(ips, (old.get("clusterIPs") or []) if old else [])
     causes += bad
     if len(ips) > 2:
         causes.append(invalid_value("spec.clusterIPs", ips, "may only hold up to 2 values"))
@@ -182,7 +171,7 @@ def validate_ip_fields(service: Json, old: Json | None) -> list[Cause]:
     found = [address_family(ip) for ip in ips]
     if len(ips) > 1 and len(set(found)) < 2:
         causes.append(invalid_value("spec.clusterIPs", ips, "may specify no more than one IP for each IP family"))
-    if not is_headless(service):
+    if not is_headless(spec):
         for index, (ip, is_family, family) in enumerate(zip(ips, found, families, strict=False)):
             if family in FAMILIES and is_family != family:
                 detail = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
@@ -193,7 +182,7 @@ def validate_ip_fields(service: Json, old: Json | None) -> list[Cause]:
 def _in_step(ip: str, ips: list[str]) -> list[Cause]:
     path = "spec.clusterIPs"
     if not ip:
-        return [invalid_value(path, ips, "must be empty when `clusterIP` is not specified")] if ips else []
+        return [invalid_value(path, ips, "must be empty when `clusterIP` is not specified")]
     if not ips:
         return [required(path)]
     return [] if ips[0] == ip else [invalid_value(path, ips, "first value must match `clusterIP`")]
@@ -210,30 +199,30 @@ def _addresses(ips: list[str], kept: list[str]) -> list[Cause]:
     return causes
 
 
-def validate_ip_changes(service: Json, old: Json) -> list[Cause]:
+def validate_ip_changes(spec: Json, old: Json) -> list[Cause]:
     """Checks that the first address and family do not change, except from or to ExternalName."""
-    if EXTERNAL_NAME in {type_of(service), type_of(old)}:
+    if EXTERNAL_NAME in {spec.get("type"), old.get("type")}:
         return []
     causes: list[Cause] = []
-    if not (is_headless(service) and is_headless(old)):
-        causes += _list_changes(service, "clusterIPs", "clusterIP", cluster_ips(old), cluster_ips(service))
-    if not is_headless(service):
-        causes += _list_changes(service, "ipFamilies", "ipFamily", ip_families(old), ip_families(service))
+    if not (is_headless(spec) and is_headless(old)):
+        causes += _list_changes(spec, old, "clusterIPs", "clusterIP")
+    if not is_headless(spec):
+        causes += _list_changes(spec, old, "ipFamilies", "ipFamily")
     return causes
 
 
-def _list_changes(service: Json, field: str, one: str, before: list[str], after: list[str]) -> list[Cause]:
+def _list_changes(spec: Json, old: Json, field: str, one: str) -> list[Cause]:
     """Returns causes with the index and value that kube-apiserver reports."""
-    path = f"spec.{field}"
+    path, before, after = f"spec.{field}", old.get(field) or [], spec.get(field) or []
     if len(before) == len(after):
         at = 0 if field == "ipFamilies" else 1
         rows = enumerate(zip(before, after, strict=True))
         return [immutable(f"{path}[{index * at}]", after, ONCE_SET) for index, (a, b) in rows if a != b]
     if not after:
         return [invalid_value(f"{path}[0]", None, f"primary {one} can not be unset")]
-    shown = cluster_ips(service) if len(after) < len(before) else after
+    shown = (spec.get("clusterIPs") or []) if len(after) < len(before) else after
     causes = [immutable(f"{path}[0]", shown, ONCE_SET)] if before and before[0] != after[0] else []
-    policy = spec_of(service).get("ipFamilyPolicy")
+    policy = spec.get("ipFamilyPolicy")
     if len(after) < len(before) and len(after) == 1 and policy != SINGLE:
         detail = f"must be set to 'SingleStack' when releasing the secondary {one}"
         causes.append(invalid_value("spec.ipFamilyPolicy", policy, detail))

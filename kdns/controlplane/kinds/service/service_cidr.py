@@ -14,9 +14,9 @@ from kdns.controlplane.apimachinery.errors import Cause
 from kdns.controlplane.apimachinery.field_errors import immutable, invalid_value, invalid_values, required
 from kdns.controlplane.apimachinery.kinds import IP_ADDRESS, Json
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.kinds.service.spec import address_family, addresses_of
+from kdns.controlplane.kinds.service.spec import address_family, held_addresses, spec_of
 from kdns.controlplane.kinds.validation import IMMUTABLE, validate_meta, validate_meta_update
-from kdns.net import Network, parse_address
+from kdns.net import Network
 
 DEFAULT = "kubernetes"
 """The ServiceCIDR of the configured ranges."""
@@ -130,10 +130,9 @@ def ip_address_of(service: Key, name: str) -> Json:
     }
 
 
-def names_of(service: Json | None) -> set[str]:
+def names_of(service: Json) -> set[str]:
     """Returns the cluster IPs of a Service in canonical form."""
-    parsed = [parse_address(address) for address in addresses_of(service)] if service else ()
-    return {str(address) for address in parsed if address}
+    return {str(address) for address in held_addresses(spec_of(service))}
 
 
 def is_managed(obj: Json) -> bool:

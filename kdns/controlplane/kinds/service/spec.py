@@ -1,16 +1,17 @@
-"""Accessors of a Service: fields that may be absent, and properties of its type."""
+"""What the fields of a Service's spec say together. `spec` is that of a Service with its defaults."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kdns.controlplane.apimachinery.kinds import Json
-from kdns.net import parse_address
+from kdns.net import Address, parse_address
 
 NONE = "None"
 CLUSTER_IP, NODE_PORT, LOAD_BALANCER, EXTERNAL_NAME = "ClusterIP", "NodePort", "LoadBalancer", "ExternalName"
 SINGLE, PREFER, REQUIRE = "SingleStack", "PreferDualStack", "RequireDualStack"
 IP_TYPES = (CLUSTER_IP, NODE_PORT, LOAD_BALANCER)
+NODE_PORT_TYPES = (NODE_PORT, LOAD_BALANCER)
 
 
 def spec_of(service: Json) -> Json:
@@ -19,93 +20,58 @@ def spec_of(service: Json) -> Json:
     return spec
 
 
-def ports_of(service: Json) -> list[Json]:
-    """Returns spec.ports, never None."""
-    return spec_of(service).get("ports") or []
-
-
-def cluster_ips(service: Json) -> list[str]:
-    """Returns spec.clusterIPs, never None."""
-    return spec_of(service).get("clusterIPs") or []
-
-
-def ip_families(service: Json) -> list[str]:
-    """Returns spec.ipFamilies, never None."""
-    return spec_of(service).get("ipFamilies") or []
-
-
-def type_of(service: Json) -> str:
-    """Returns spec.type; "" if it is absent."""
-    return spec_of(service).get("type") or ""
-
-
-def is_headless(service: Json) -> bool:
+def is_headless(spec: Json) -> bool:
     """Returns whether clusterIP is None."""
-    ip: str | None = spec_of(service).get("clusterIP")
-    return ip == NONE or cluster_ips(service) == [NONE]
+    ip: str | None = spec.get("clusterIP")
+    return ip == NONE or spec.get("clusterIPs") == [NONE]
 
 
-def is_selectorless(service: Json) -> bool:
-    """Returns whether the selector is missing; the rules of IP families treat an empty one in the same way."""
-    return not spec_of(service).get("selector")
-
-
-def needs_cluster_ip(service: Json) -> bool:
-    """Returns whether the type has cluster IPs, `None` included."""
-    return type_of(service) != EXTERNAL_NAME
-
-
-def addresses_of(service: Json) -> list[str]:
+def addresses_of(spec: Json) -> list[str]:
     """Returns the cluster IPs that were allocated to the Service."""
-    return cluster_ips(service) if needs_cluster_ip(service) and not is_headless(service) else []
+    return [] if spec.get("type") == EXTERNAL_NAME or is_headless(spec) else spec.get("clusterIPs") or []
 
 
-def has_node_ports(service: Json) -> bool:
-    return type_of(service) in {NODE_PORT, LOAD_BALANCER}
+def held_addresses(spec: Json) -> list[Address]:
+    """Returns the same as values, without those of older servers that are no addresses."""
+    return [parsed for address in addresses_of(spec) if (parsed := parse_address(address))]
 
 
-def takes_node_ports(service: Json) -> bool:
-    if type_of(service) == LOAD_BALANCER:
-        wanted: bool | None = spec_of(service).get("allocateLoadBalancerNodePorts")
-        return wanted is not False
-    return type_of(service) == NODE_PORT
+def takes_node_ports(spec: Json) -> bool:
+    wanted: bool | None = spec.get("allocateLoadBalancerNodePorts")
+    return spec.get("type") == NODE_PORT or (spec.get("type") == LOAD_BALANCER and wanted is not False)
 
 
-def needs_health_check(service: Json) -> bool:
+def needs_health_check(spec: Json) -> bool:
     """Returns whether it has a healthCheckNodePort: a load balancer with externalTrafficPolicy Local."""
-    policy: str | None = spec_of(service).get("externalTrafficPolicy")
-    return type_of(service) == LOAD_BALANCER and policy == "Local"
+    policy: str | None = spec.get("externalTrafficPolicy")
+    return spec.get("type") == LOAD_BALANCER and policy == "Local"
 
 
-def is_external(service: Json) -> bool:
+def is_external(spec: Json) -> bool:
     """Returns whether externalTrafficPolicy applies: traffic can come from outside."""
-    external_ips = type_of(service) == CLUSTER_IP and bool(spec_of(service).get("externalIPs"))
-    return has_node_ports(service) or external_ips
+    kind: str | None = spec.get("type")
+    return kind in NODE_PORT_TYPES or (kind == CLUSTER_IP and bool(spec.get("externalIPs")))
 
 
-def node_ports(service: Json) -> list[int]:
+def node_ports(spec: Json) -> list[int]:
     """Returns every nodePort in use, in order of ports."""
-    return [port["nodePort"] for port in ports_of(service) if port.get("nodePort")]
+    return [port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")]
 
 
-def owned_node_ports(service: Json) -> list[int]:
-    """Returns the node ports that were allocated to the Service, each once.
+def ports_held(spec: Json) -> list[int]:
+    """Returns all ports that were allocated to the Service, each once: node ports and healthCheckNodePort.
 
     Differs: an ExternalName Service may have a nodePort, which is not validated; kube-apiserver frees that port with
     the Service even if it is another's.
     """
-    return list(dict.fromkeys(node_ports(service))) if has_node_ports(service) else []
-
-
-def ports_held(service: Json) -> list[int]:
-    """Returns all ports that were allocated to the Service: node ports and healthCheckNodePort."""
-    health = spec_of(service).get("healthCheckNodePort") if needs_health_check(service) else None
-    return [*owned_node_ports(service), *([health] if health else [])]
+    health = spec.get("healthCheckNodePort") if needs_health_check(spec) else None
+    held = node_ports(spec) if spec.get("type") in NODE_PORT_TYPES else []
+    return list(dict.fromkeys([*held, health] if health else held))
 
 
 def same(old: Json, new: Json, field: str) -> bool:
-    """Returns whether a field of the spec is equal in both; absent, empty and zero are equal."""
-    return bool(_plain(spec_of(old).get(field)) == _plain(spec_of(new).get(field)))
+    """Returns whether a field is equal in both specs; absent, empty and zero are equal."""
+    return bool(_plain(old.get(field)) == _plain(new.get(field)))
 
 
 def _plain(value: Any) -> Any:

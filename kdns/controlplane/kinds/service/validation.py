@@ -21,15 +21,13 @@ from kdns.controlplane.kinds.service.spec import (
     EXTERNAL_NAME,
     IP_TYPES,
     LOAD_BALANCER,
-    NODE_PORT,
+    NODE_PORT_TYPES,
     NONE,
     address_family,
     is_external,
     is_headless,
     needs_health_check,
-    ports_of,
     spec_of,
-    type_of,
 )
 from kdns.controlplane.kinds.validation import (
     IMMUTABLE,
@@ -48,44 +46,47 @@ TOPOLOGY_MODE = "service.kubernetes.io/topology-mode"
 TOPOLOGY_HINTS = "service.kubernetes.io/topology-aware-hints"
 
 
-def validate_service(service: Json, old: Json | None = None) -> list[Cause]:
-    """Returns all violated rules of a Service. Stored names are not validated again."""
-    causes = validate_meta(service, formats.dns_label)
-    causes += _topology(service)
-    causes += _type_rules(service)
+def validate_service(service: Json, old: Json | None) -> list[Cause]:
+    """Returns all violated rules of a Service; on update the immutable fields come first.
+
+    Stored names and addresses are not validated again.
+    """
+    spec, stored = service["spec"], spec_of(old) if old else None
+    annotations: Json = service["metadata"].get("annotations") or {}
+    kind, ports, causes = spec.get("type"), spec.get("ports") or [], list[Cause]()
+    if old and stored is not None:
+        causes += validate_meta_update(old, service)
+        causes += validate_ip_changes(spec, stored)
+        causes += validate_load_balancer_class(spec, stored)
+        causes += _health_check_change(spec, stored)
+    causes += validate_meta(service, formats.dns_label)
+    if annotations:
+        causes += _topology(annotations)
+    causes += _type_rules(spec)
     names: set[str] = set()
-    for index, port in enumerate(ports_of(service)):
-        causes += _port(f"spec.ports[{index}]", port, names, named=len(ports_of(service)) > 1)
-    causes += validate_labels("spec.selector", spec_of(service).get("selector"))
-    causes += _affinity(service)
-    causes += validate_ip_fields(service, old)
-    causes += _external_ips(service, old)
-    if not type_of(service):
+    for index, port in enumerate(ports):
+        causes += _port(f"spec.ports[{index}]", port, names, named=len(ports) > 1)
+    if selector := spec.get("selector"):
+        causes += validate_labels("spec.selector", selector)
+    causes += _affinity(spec)
+    causes += validate_ip_fields(spec, stored)
+    if spec.get("externalIPs"):
+        causes += _external_ips(spec, stored)
+    if not kind:
         causes.append(required("spec.type"))
-    elif type_of(service) not in {*IP_TYPES, EXTERNAL_NAME}:
-        causes.append(unsupported("spec.type", type_of(service), sorted((*IP_TYPES, EXTERNAL_NAME))))
-    causes += _node_ports(service)
-    causes += _source_ranges(service, old)
-    causes += _load_balancer_fields(service)
-    causes += validate_load_balancer_class(service)
-    causes += validate_external_traffic(service)
-    causes += _internal_traffic(service)
+    elif kind not in {*IP_TYPES, EXTERNAL_NAME}:
+        causes.append(unsupported("spec.type", kind, sorted((*IP_TYPES, EXTERNAL_NAME))))
+    causes += _node_ports(kind, ports)
+    causes += _source_ranges(spec, annotations, old)
+    causes += _load_balancer_fields(spec)
+    if "loadBalancerClass" in spec:
+        causes += validate_load_balancer_class(spec)
+    causes += validate_external_traffic(spec)
+    causes += _internal_traffic(spec)
     return causes
 
 
-def validate_service_update(service: Json, old: Json) -> list[Cause]:
-    """Checks the immutable fields, then all rules of the new Service."""
-    return [
-        *validate_meta_update(old, service),
-        *validate_ip_changes(service, old),
-        *validate_load_balancer_class(service, old),
-        *_health_check_change(service, old),
-        *validate_service(service, old),
-    ]
-
-
-def _topology(service: Json) -> list[Cause]:
-    annotations = (service.get("metadata") or {}).get("annotations") or {}
+def _topology(annotations: Json) -> list[Cause]:
     mode, hints = annotations.get(TOPOLOGY_MODE), annotations.get(TOPOLOGY_HINTS)
     if mode is None or hints is None or mode == hints:
         return []
@@ -93,11 +94,11 @@ def _topology(service: Json) -> list[Cause]:
     return [invalid_value(f"metadata.annotations[{TOPOLOGY_MODE}]", mode, detail)]
 
 
-def _type_rules(service: Json) -> list[Cause]:
-    spec, kind, causes = spec_of(service), type_of(service), []
-    if not ports_of(service) and not is_headless(service) and kind != EXTERNAL_NAME:
+def _type_rules(spec: Json) -> list[Cause]:
+    kind, causes = spec.get("type"), []
+    if not spec.get("ports") and not is_headless(spec) and kind != EXTERNAL_NAME:
         causes.append(required("spec.ports"))
-    if kind in {LOAD_BALANCER, NODE_PORT} and is_headless(service):
+    if kind in NODE_PORT_TYPES and is_headless(spec):
         causes.append(invalid_value("spec.clusterIPs[0]", NONE, f"may not be set to 'None' for {kind} services"))
     if kind == EXTERNAL_NAME:
         causes += [
@@ -139,8 +140,7 @@ def validate_protocol(path: str, protocol: str | None) -> list[Cause]:
     return [] if protocol in PROTOCOLS else [unsupported(path, protocol, PROTOCOLS)]
 
 
-def _affinity(service: Json) -> list[Cause]:
-    spec = spec_of(service)
+def _affinity(spec: Json) -> list[Cause]:
     affinity, config, path = (
         spec.get("sessionAffinity"),
         spec.get("sessionAffinityConfig"),
@@ -163,19 +163,19 @@ def _affinity(service: Json) -> list[Cause]:
     return [] if allowed else [invalid_value(f"{path}.clientIP.timeoutSeconds", timeout, detail)]
 
 
-def _external_ips(service: Json, old: Json | None) -> list[Cause]:
-    kept = frozenset(spec_of(old).get("externalIPs") or ()) if old else frozenset()
+def _external_ips(spec: Json, old: Json | None) -> list[Cause]:
+    kept = frozenset(old.get("externalIPs") or ()) if old else frozenset()
     causes = []
-    for index, address in enumerate(spec_of(service).get("externalIPs") or ()):
+    for index, address in enumerate(spec["externalIPs"]):
         wrong = formats.ip_problems(address, kept) or formats.endpoint_ip_problems(address)
         causes += invalid_values(f"spec.externalIPs[{index}]", address, wrong)
     return causes
 
 
-def _node_ports(service: Json) -> list[Cause]:
+def _node_ports(kind: str | None, ports: list[Json]) -> list[Cause]:
     causes: list[Cause] = []
-    rows = [(f"spec.ports[{index}]", port) for index, port in enumerate(ports_of(service))]
-    if type_of(service) == CLUSTER_IP:
+    rows = [(f"spec.ports[{index}]", port) for index, port in enumerate(ports)]
+    if kind == CLUSTER_IP:
         detail = "may not be used when `type` is 'ClusterIP'"
         causes += [forbidden(f"{path}.nodePort", detail) for path, port in rows if port.get("nodePort")]
     used, seen = set(), set()
@@ -196,9 +196,8 @@ def _same_port(path: str, port: Json) -> Cause:
     return duplicate(path, {**key, "Port": port.get("port"), "TargetPort": 0, "NodePort": 0})
 
 
-def _source_ranges(service: Json, old: Json | None) -> list[Cause]:
-    annotations = (service.get("metadata") or {}).get("annotations") or {}
-    ranges = spec_of(service).get("loadBalancerSourceRanges") or []
+def _source_ranges(spec: Json, annotations: Json, old: Json | None) -> list[Cause]:
+    ranges = spec.get("loadBalancerSourceRanges") or []
     kept = {text.strip() for text in spec_of(old).get("loadBalancerSourceRanges") or []} if old else set()
     value = annotations.get(SOURCE_RANGES)
     path = f"metadata.annotations[{SOURCE_RANGES}]"
@@ -212,25 +211,24 @@ def _source_ranges(service: Json, old: Json | None) -> list[Cause]:
         unchanged = stored.get(SOURCE_RANGES) == value
         rows = [(path, text.strip()) for text in value.split(",")] if value.strip() and not unchanged else []
         kept = set()
-    causes = [] if type_of(service) == LOAD_BALANCER else [forbidden(path, ONLY_LOAD_BALANCER)]
+    causes = [] if spec.get("type") == LOAD_BALANCER else [forbidden(path, ONLY_LOAD_BALANCER)]
     for where, text in rows:
         causes += invalid_values(where, text, formats.cidr_problems(text, kept))
     return causes
 
 
-def _load_balancer_fields(service: Json) -> list[Cause]:
-    allocate = spec_of(service).get("allocateLoadBalancerNodePorts")
-    if type_of(service) == LOAD_BALANCER:
+def _load_balancer_fields(spec: Json) -> list[Cause]:
+    allocate = spec.get("allocateLoadBalancerNodePorts")
+    if spec.get("type") == LOAD_BALANCER:
         return [required("allocateLoadBalancerNodePorts")] if allocate is None else []
     return [] if allocate is None else [forbidden("spec.allocateLoadBalancerNodePorts", ONLY_LOAD_BALANCER)]
 
 
-def validate_load_balancer_class(service: Json, old: Json | None = None) -> list[Cause]:
+def validate_load_balancer_class(spec: Json, old: Json | None = None) -> list[Cause]:
     """Checks loadBalancerClass: a qualified name, for type LoadBalancer alone, and immutable while the type stays."""
     path, causes = "spec.loadBalancerClass", []
-    value, balanced = spec_of(service).get("loadBalancerClass"), type_of(service) == LOAD_BALANCER
-    stays = balanced and old is not None and type_of(old) == LOAD_BALANCER
-    if stays and spec_of(old or {}).get("loadBalancerClass") != value:
+    value, balanced = spec.get("loadBalancerClass"), spec.get("type") == LOAD_BALANCER
+    if old and balanced and old.get("type") == LOAD_BALANCER and old.get("loadBalancerClass") != value:
         causes.append(immutable(path, value, ONCE_SET))
     if value is None:
         return causes
@@ -241,19 +239,19 @@ def validate_load_balancer_class(service: Json, old: Json | None = None) -> list
     )
 
 
-def validate_external_traffic(service: Json) -> list[Cause]:
+def validate_external_traffic(spec: Json) -> list[Cause]:
     """Validates externalTrafficPolicy and healthCheckNodePort."""
-    spec, causes = spec_of(service), []
+    causes = []
     policy, port = spec.get("externalTrafficPolicy"), spec.get("healthCheckNodePort") or 0
     path = "spec.externalTrafficPolicy"
-    if not is_external(service):
+    if not is_external(spec):
         detail = "may only be set for externally-accessible services"
         causes += [invalid_value(path, policy, detail)] if policy else []
     elif not policy:
         causes.append(required(path))
     elif policy not in POLICIES:
         causes.append(unsupported(path, policy, POLICIES))
-    if not needs_health_check(service):
+    if not needs_health_check(spec):
         detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         return causes + ([invalid_value("spec.healthCheckNodePort", port, detail)] if port else [])
     if not port:
@@ -261,24 +259,24 @@ def validate_external_traffic(service: Json) -> list[Cause]:
     return causes + invalid_values("spec.healthCheckNodePort", port, formats.port_number(port))
 
 
-def _internal_traffic(service: Json) -> list[Cause]:
-    policy, path = spec_of(service).get("internalTrafficPolicy"), "spec.internalTrafficPolicy"
+def _internal_traffic(spec: Json) -> list[Cause]:
+    policy, path = spec.get("internalTrafficPolicy"), "spec.internalTrafficPolicy"
     causes = []
-    if policy is None and type_of(service) in IP_TYPES:
+    if policy is None and spec.get("type") in IP_TYPES:
         causes.append(required(path))
     elif policy is not None and policy not in POLICIES:
         causes.append(unsupported(path, policy, POLICIES))
-    distribution = spec_of(service).get("trafficDistribution")
+    distribution = spec.get("trafficDistribution")
     if distribution is not None and distribution not in DISTRIBUTIONS:
         causes.append(unsupported("spec.trafficDistribution", distribution, DISTRIBUTIONS))
     return causes
 
 
-def validate_load_balancer_status(service: Json, old: Json, path: str = "status") -> list[Cause]:
+def validate_load_balancer_status(service: Json, old: Json | None, path: str = "status.loadBalancer") -> list[Cause]:
     """Validates status.loadBalancer.ingress of a Service; stored addresses stay valid. Causes are below `path`."""
-    causes = []
+    causes, old = [], old or {}
     ingress = _ingress(service)
-    if type_of(service) != LOAD_BALANCER and ingress and ingress != _ingress(old):
+    if spec_of(service).get("type") != LOAD_BALANCER and ingress and ingress != _ingress(old):
         return [forbidden(f"{path}.ingress", "may only be used when `spec.type` is 'LoadBalancer'")]
     kept = {entry["ip"] for entry in _ingress(old) if entry.get("ip")}
     for index, entry in enumerate(ingress):
@@ -301,9 +299,9 @@ def _ingress(service: Json) -> list[Json]:
     return ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
 
 
-def _health_check_change(service: Json, old: Json) -> list[Cause]:
+def _health_check_change(spec: Json, old: Json) -> list[Cause]:
     """Checks that healthCheckNodePort does not change while it is needed."""
-    same = spec_of(old).get("healthCheckNodePort") == spec_of(service).get("healthCheckNodePort")
-    if same or not (needs_health_check(old) and needs_health_check(service)):
+    is_same = old.get("healthCheckNodePort") == spec.get("healthCheckNodePort")
+    if is_same or not (needs_health_check(old) and needs_health_check(spec)):
         return []
     return [frozen("spec.healthCheckNodePort", IMMUTABLE)]

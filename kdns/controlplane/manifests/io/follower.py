@@ -22,7 +22,7 @@ from kdns.controlplane.manifests.manifest import Key, Manifest, Mistake, in_orde
 from kdns.controlplane.manifests.mistakes import refusals
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.schema import check
-from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.errors import ManifestError
@@ -70,7 +70,7 @@ class ManifestFollower:
 
     def __init__(
         self,
-        api: Api,
+        api: Registry,
         paths: Sequence[Path],
         texts: Mapping[Path, str] | None = None,
         *,
@@ -172,7 +172,7 @@ class ManifestFollower:
                 await asyncio.sleep(0)
             is_trusted = manifest.path in self._trusted
             try:
-                with self._api.registry.without_validation() if is_trusted else nullcontext():
+                with self._api.without_validation() if is_trusted else nullcontext():
                     self._store(manifest)
             except StatusError as error:
                 if (reported := self._refusals.get(manifest.key)) is None or reported.message != error.message:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,7 +16,6 @@ from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.apimachinery.size import check_size
 from kdns.controlplane.schema.check import Pairs
 from kdns.controlplane.schema.field_validation import ERRORS_MAX, duplicate_fields, with_duplicates
-from kdns.controlplane.server.io.threads import in_thread
 from kdns.controlplane.server.patch import APPLY_PATCH, PATCH_TYPES
 from kdns.controlplane.server.protobuf import decoding as protobuf
 from kdns.controlplane.server.protobuf.wire import ProtobufError
@@ -42,10 +40,9 @@ class Body:
     """
 
     value: Any
+    kind: str
     duplicates: tuple[str, ...] = ()
-    size_bytes: int = 0
     pairs: Pairs | None = None
-    kind: str = ""
 
     @property
     def obj(self) -> Json:
@@ -87,20 +84,15 @@ async def read_body(request: web.BaseRequest) -> bytes:
         raise bad_request(f"the body cannot be read: {error}") from error
 
 
-async def decoded_body(body: bytes, media_type: str, *, strictly: bool, kind: str = "") -> Body:
-    """Returns the value of a body, which is decoded in a thread if it is large; errors as of `decoded`."""
-    return await in_thread(lambda: decoded(body, media_type, strictly=strictly, kind=kind), len(body))
-
-
 def decoded(body: bytes, media_type: str, *, strictly: bool, kind: str = "") -> Body:
     """Returns the value of a body. Raises 400 if it cannot be decoded, 413 for too many values, 415 for an unknown
     media type.
 
     `strictly` looks for duplicate fields. `kind` is the expected kind of the body.
     """
-    found = _decoded(body, media_type, strictly=strictly, kind=kind)
-    check_size(found.value, body if media_type in _JSON_TYPES else None)
-    return found
+    whole = _decoded(body, media_type, strictly=strictly, kind=kind)
+    check_size(whole.value, body if media_type in _JSON_TYPES else None)
+    return whole
 
 
 def _decoded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:
@@ -108,7 +100,7 @@ def _decoded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body
         return _from_yaml(body, strictly=strictly, kind=kind)
     if media_type == protobuf.MEDIA_TYPE:
         try:
-            return Body(protobuf.decoded(body), size_bytes=len(body))
+            return Body(protobuf.decoded(body), kind)
         except ProtobufError as error:
             raise _unreadable(kind, str(error)) from error
     if media_type not in _JSON_TYPES:
@@ -118,11 +110,10 @@ def _decoded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body
         body, value = _from_json(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _unreadable("patch" if media_type in PATCH_TYPES else kind, str(error)) from error
-    made = partial(Body, value, size_bytes=len(body), kind=kind)
     if not strictly or msgspec.json.encode(value) == body.rstrip():  # decoding lost nothing, so there was no duplicate
-        return made()
+        return Body(value, kind)
     pairs = with_duplicates(body)
-    return made(duplicates=tuple(f'duplicate field "{path}"' for path in duplicate_fields(pairs)), pairs=pairs)
+    return Body(value, kind, tuple(f'duplicate field "{path}"' for path in duplicate_fields(pairs)), pairs)
 
 
 def _from_json(body: bytes) -> tuple[bytes, Any]:
@@ -139,11 +130,10 @@ def _from_yaml(body: bytes, *, strictly: bool, kind: str) -> Body:
 
     JSON is tried first: it is valid YAML, and most clients send it under this type.
     """
-    made = partial(Body, size_bytes=len(body), kind=kind)
     try:
         value = msgspec.json.decode(body)
         if not strictly or with_duplicates(body) is None:
-            return made(value)
+            return Body(value, kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
     try:
@@ -156,4 +146,4 @@ def _from_yaml(body: bytes, *, strictly: bool, kind: str) -> Body:
         raise _unreadable(kind, f"expected one YAML document, got {len(stream.documents)}")
     value = stream.documents[0].value if stream.documents else None
     duplicates = (f'line {error.line}: duplicate field "{error.field}"' for error in stream.duplicates[:ERRORS_MAX])
-    return made(value, tuple(duplicates) if strictly else ())
+    return Body(value, kind, tuple(duplicates) if strictly else ())

@@ -10,8 +10,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from kdns.controlplane.kinds.service.allocation import ServiceAllocator
-from kdns.controlplane.kinds.service.allocator import AllocatorMetrics, Range
-from kdns.controlplane.kinds.service.cluster_ips import Addresses
+from kdns.controlplane.kinds.service.allocator import Addresses, AllocatorMetrics, Range
 from kdns.runtime.metrics import COUNTER, HISTOGRAM, Histogram, Metric, MetricFamilies, Sample
 
 BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

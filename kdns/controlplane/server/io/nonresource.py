@@ -14,10 +14,9 @@ from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.server import discovery, representation
 from kdns.controlplane.server.io.response import object_response, response_to
-from kdns.controlplane.server.io.threads import LARGE_BYTES, in_thread
 from kdns.controlplane.server.openapi.documents import Documents, v2_document
 from kdns.controlplane.server.representation import encoded
-from kdns.controlplane.server.routes import unknown_path
+from kdns.controlplane.server.request import unknown_path
 from kdns.runtime.process import platform
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -32,13 +31,10 @@ Metrics: TypeAlias = Callable[[str], web.Response]
 """The response of /metrics for an Accept header."""
 
 
-async def response_at(
+def response_at(
     request: web.BaseRequest, documents: Documents, address: str, metrics: Metrics | None = None
 ) -> web.Response | None:
-    """Returns the response for a non-resource URL; None for other paths. Raises 404 for unknown documents.
-
-    OpenAPI documents are made in a thread: with large definitions of kinds that takes a quarter of a second.
-    """
+    """Returns the response for a non-resource URL; None for other paths. Raises 404 for unknown documents."""
     path = request.path.rstrip("/")
     parts = path.strip("/").split("/")
     make = _maker(request, documents, parts, address)
@@ -48,7 +44,7 @@ async def response_at(
         return None
     if request.method not in {"GET", "HEAD"}:
         raise method_not_allowed()
-    return await in_thread(make, LARGE_BYTES if parts[0] == "openapi" else 0)
+    return make()
 
 
 def _maker(

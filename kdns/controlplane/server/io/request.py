@@ -15,11 +15,10 @@ from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.server import representation
 from kdns.controlplane.server.access.users import User
 from kdns.controlplane.server.conversions import kind_at
-from kdns.controlplane.server.io.body import Body, decoded_body, read_body
-from kdns.controlplane.server.options import checked_dry_run, with_write_options
+from kdns.controlplane.server.io.body import Body, decoded, read_body
 from kdns.controlplane.server.patch import APPLY_PATCH
 from kdns.controlplane.server.representation import IncludeObject, Renderer
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.request import Request, checked_dry_run, with_write_options
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.listing import ListOptions
 
@@ -39,7 +38,9 @@ class ResourceRequest:
     @cached_property
     def kind(self) -> Kind:
         """The kind of the bodies: the served version, else the kind of the resource or subresource."""
-        return kind_at(self.target.served_version or self.target.kind, self.target.subresource)
+        target = self.target
+        kind = target.served_version or target.kind
+        return kind_at(kind, target.subresource) if target.subresource else kind
 
     def text(self, name: str) -> str:
         """Returns a query parameter, "" if it is absent."""
@@ -106,9 +107,9 @@ class ResourceRequest:
     async def body(self, *, strictly: bool = False) -> Body:
         """Returns the decoded body. Raises 400 if it cannot be decoded."""
         body = await read_body(self.request)
-        return await decoded_body(body, self.media_type, strictly=strictly, kind=self.kind.kind)
+        return decoded(body, self.media_type, strictly=strictly, kind=self.kind.kind)
 
-    @property
+    @cached_property
     def media_type(self) -> str:
         """The media type of the body without parameters, "" without a Content-Type."""
         return self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()

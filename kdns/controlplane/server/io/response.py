@@ -50,7 +50,8 @@ def response_to(
     elif _wants_indent(request):
         body = msgspec.json.format(body, indent=2) + b"\n"
     response = web.Response(status=status, body=body, content_type=media_type, headers=NOT_CACHED)
-    add_warnings(response, warnings)
+    if warnings:
+        add_warnings(response, warnings)
     if len(body) >= _COMPRESSED_FROM_BYTES and accepts_gzip(request.headers.get("Accept-Encoding", "")):
         compressor = zlib.compressobj(level=1, wbits=31)
         response.body = compressor.compress(body) + compressor.flush()

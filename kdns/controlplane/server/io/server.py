@@ -1,35 +1,43 @@
 """The HTTP server of the Kubernetes API.
 
-server = await server.start(api, RestConfig(port=0))
+server = await server.start(registry, RestConfig(port=0))
 server.address   # ("127.0.0.1", 41233)
 await server.close()
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from aiohttp import hdrs, web
 
 from kdns import logs
 from kdns.controlplane.apimachinery.errors import StatusError, bad_request, internal
-from kdns.controlplane.server import routes, subresources
+from kdns.controlplane.server import subresources
 from kdns.controlplane.server.access.users import NOBODY, User
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.io import nonresource
 from kdns.controlplane.server.io.authentication import RestConfig, check_config, user_of_request
 from kdns.controlplane.server.io.health import Health
 from kdns.controlplane.server.io.response import add_warnings, error_response
-from kdns.controlplane.server.io.threads import turns_of_loop
-from kdns.controlplane.server.io.verbs import Verbs, deprecations_of
+from kdns.controlplane.server.io.verbs import Verbs
 from kdns.controlplane.server.openapi.documents import Documents
+from kdns.controlplane.server.registry import Registry
+from kdns.controlplane.server.request import target
 from kdns.controlplane.storage.watch import Subscription
 from kdns.net import join_host_port
 from kdns.runtime.connections import ConnectionKind, Connections
 from kdns.runtime.http.server import HttpServer, connection_of
 
 log = logs.get(__name__)
+
+_RESOURCE: Final = re.compile(r"/+(?:api|apis/[^/]*)/[^/]*/.*[^/]").match
+"""Matches the paths of resources."""
+
+_IMPERSONATION: Final = re.compile("impersonate-", re.IGNORECASE).match
 
 
 @dataclass(slots=True)
@@ -55,7 +63,7 @@ async def _in_memory() -> None:
 
 
 async def start(
-    api: Api,
+    registry: Registry,
     config: RestConfig,
     durable: Callable[[], Awaitable[None]] = _in_memory,
     metrics: nonresource.Metrics | None = None,
@@ -66,8 +74,7 @@ async def start(
     """
     check_config(config)
     watches: dict[Subscription, None] = {}
-    api.share(turns_of_loop())
-    handler = _Handler(config, Verbs(api, config, durable, watches), metrics)
+    handler = _Handler(config, Verbs(registry, config, durable, watches), metrics)
     await handler.server.listen(config.host, config.port, config.ssl_context)
     handler.address = join_host_port(*handler.server.address)
     return RestServer(handler.server.address, handler.server, watches)
@@ -78,7 +85,7 @@ class _Handler:
 
     def __init__(self, config: RestConfig, verbs: Verbs, metrics: nonresource.Metrics | None) -> None:
         self.config, self.verbs, self.metrics = config, verbs, metrics
-        self.address, self.health, self.documents = "", Health(verbs.durable), Documents(verbs.api.kinds)
+        self.address, self.health, self.documents = "", Health(verbs.durable), Documents(verbs.registry.kinds)
         self.connections = Connections(ConnectionKind.API)
         self.server = HttpServer(
             self,
@@ -88,23 +95,22 @@ class _Handler:
         )
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        deprecations: list[str] = []
+        deprecation = ""
         try:
             user = self._admit(request)
-            page = await self.health.response(request)
-            if page is not None:
-                return page
-            response = await nonresource.response_at(request, self.documents, self.address, self.metrics)
-            if response is not None:
-                return response
-            path = routes.parsed(request.path)
-            subresources.refuse(path, self.verbs.api)
-            target = routes.target(path, self.verbs.api.kinds)
-            deprecations = deprecations_of(self.verbs.api.kinds, target.served_version or target.kind)
-            return await self.verbs.run(request, target, user)
+            if not _RESOURCE(request.path):
+                page = await self.health.response(request)
+                page = page or nonresource.response_at(request, self.documents, self.address, self.metrics)
+                if page is not None:
+                    return page
+            resource = target(
+                request.path, self.verbs.registry.kinds, partial(subresources.refuse, self.verbs.registry)
+            )
+            deprecation = (resource.served_version or resource.kind).deprecation
+            return await self.verbs.run(request, resource, user)
         except StatusError as error:
             response = _error_response(request, error)
-            add_warnings(response, deprecations)
+            add_warnings(response, [deprecation] if deprecation else ())
             return response
         except ConnectionError:
             raise
@@ -120,12 +126,12 @@ class _Handler:
         Differs: impersonation is refused. Every user may do everything, so an answer to another one would be the same.
         """
         tls = request.transport.get_extra_info("ssl_object") if request.transport else None
-        user = user_of_request(self.config, request.path, request.headers, tls, self.verbs.api.now_s())
+        user = user_of_request(self.config, request.path, request.headers, tls, self.verbs.registry.now_s())
         if user is None:
             return NOBODY
         if not connection_of(request).admit(self.connections):
             raise StatusError(429, "TooManyRequests", "too many connections, try again later", {"retryAfterSeconds": 1})
-        if any(name.lower().startswith("impersonate-") for name in request.headers):
+        if any(map(_IMPERSONATION, request.headers)):
             raise bad_request("impersonation is not supported: send the request without --as and Impersonate- headers")
         return user
 

@@ -1,39 +1,35 @@
-"""Requests on resources: the HTTP method and query parameters select a verb of `kdns.controlplane.server.api`."""
+"""Requests on resources: the HTTP method and query parameters select a verb of the registry."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import uniform
-from time import monotonic
 
 from aiohttp import web
 
 from kdns.controlplane.apimachinery.errors import StatusError, bad_request, method_not_allowed
 from kdns.controlplane.apimachinery.field_errors import expected
-from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.apimachinery.size import check_size
 from kdns.controlplane.fieldmanager.managed_fields import Writer
-from kdns.controlplane.kinds.catalogue import Catalogue
-from kdns.controlplane.kinds.strategy import Strategy
+from kdns.controlplane.gc.deletion import checked_policy
+from kdns.controlplane.kinds.strategy import DeleteStrategy
 from kdns.controlplane.schema import check
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.schema.serialization import Serialized, read
 from kdns.controlplane.server import representation
 from kdns.controlplane.server.access.reviews import Reviewer
 from kdns.controlplane.server.access.users import User
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.discovery import SUBRESOURCE_VERBS
 from kdns.controlplane.server.io import watch
 from kdns.controlplane.server.io.authentication import RestConfig
-from kdns.controlplane.server.io.body import decoded, decoded_body, read_body
+from kdns.controlplane.server.io.body import decoded, read_body
 from kdns.controlplane.server.io.request import ResourceRequest
 from kdns.controlplane.server.io.response import add_warnings, object_response, response_to, send
-from kdns.controlplane.server.io.threads import LARGE_BYTES, in_thread, made_in_thread
 from kdns.controlplane.server.io.watch import WatchStream, WatchTimes
-from kdns.controlplane.server.options import checked_policy
 from kdns.controlplane.server.patch import APPLY_PATCH, JSON_PATCH, patch_types
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.server.subresources import POSTS
 from kdns.controlplane.storage import listing
@@ -42,18 +38,20 @@ from kdns.controlplane.storage.object_meta import timestamp
 from kdns.controlplane.storage.watch import StoredObject, Subscription
 
 _SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
-_DELETED_AT_ONCE = 20
-TURN_S = 0.005
+_LARGE_BYTES = 32 * 1024
+"""From this size on a response is sent in pieces."""
+
 UNSENT_BYTES_MAX = 256 * 1024 * 1024
 """How much large responses may hold together until their clients have read them."""
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_WARNED = frozenset({"POST", "PUT", "PATCH"})
 
 
 @dataclass(slots=True)
 class Verbs:
     """The HTTP methods on resources. `durable` returns when everything committed so far is on disk."""
 
-    api: Api
+    registry: Registry
     config: RestConfig
     durable: Callable[[], Awaitable[None]]
     watches: dict[Subscription, None]
@@ -61,14 +59,14 @@ class Verbs:
 
     async def run(self, request: web.BaseRequest, target: Request, user: User) -> web.StreamResponse:
         """Returns the response to a request. Raises StatusError for one that is refused."""
-        call = ResourceRequest(request, target, user, self.api.kinds)
+        call = ResourceRequest(request, target, user, self.registry.kinds)
         if target.kind.is_review:
             return await self._review(call)
         method = _METHODS.get((request.method, bool(target.name)))
         has_scope = target.name or target.namespace or not target.kind.namespaced
         if method is None or (request.method in {"POST", "DELETE"} and not has_scope):
             raise method_not_allowed()
-        if method is Verbs.delete_collection and not self.api.kinds[target.kind].delete_collection:
+        if method is Verbs.delete_collection and not self.registry.kinds[target.kind].delete.collection:
             raise method_not_allowed()
         if request.method == "POST" and bool(target.name) != bool(target.subresource):
             raise method_not_allowed()
@@ -80,7 +78,8 @@ class Verbs:
             _ = call.renderer  # 406 comes before the write
         response = await method(self, call)
         await self.durable()
-        add_warnings(response, deprecations_of(self.api.kinds, target.served_version or target.kind))
+        if deprecation := (target.served_version or target.kind).deprecation:
+            add_warnings(response, [deprecation])
         if isinstance(response, web.Response) and request.method != "HEAD":
             await self._send(request, response)
         return response
@@ -88,7 +87,7 @@ class Verbs:
     async def _send(self, request: web.BaseRequest, response: web.Response) -> None:
         """Sends a large response. Raises 429 for a GET if too many bytes of other responses are unread."""
         body = response.body
-        if not isinstance(body, bytes) or len(body) < LARGE_BYTES:
+        if not isinstance(body, bytes) or len(body) < _LARGE_BYTES:
             return
         if request.method == "GET" and self.unsent_bytes and self.unsent_bytes + len(body) > UNSENT_BYTES_MAX:
             raise StatusError(
@@ -102,51 +101,32 @@ class Verbs:
 
     async def get(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles GET of one object."""
-        listing.check_present(self.api.store, call.text("resourceVersion"))
+        listing.check_present(self.registry.store, call.text("resourceVersion"))
         _ = call.renderer  # 406 comes first
-        size_bytes = len(self.api.find(call.target).encoded)
-        return await in_thread(lambda: self._object(call, _Result(self.api.shown(call.target))), size_bytes)
+        return self._object(call, self.registry.shown(call.target))
 
     async def list_(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles GET of a collection."""
         _ = call.renderer  # 406 comes first
-        return await self._page(call, await self._listed(call))
+        return self._page(call, self._listed(call))
 
-    async def _listed(self, call: ResourceRequest) -> ListResult:
+    def _listed(self, call: ResourceRequest) -> ListResult:
         call.check_options()
-        await self._read_ahead(call)
-        return self.api.list(call.target, call.list_options)
+        return self.registry.list(call.target, call.list_options)
 
-    async def _read_ahead(self, call: ResourceRequest) -> None:
-        """Decodes the objects that selectors read, a few milliseconds at a time: after a restart none is decoded."""
-        until_s = monotonic() + TURN_S
-        for version in self.api.looked_at(call.target, call.list_options):
-            _ = version.obj
-            if monotonic() >= until_s:
-                await asyncio.sleep(0)
-                until_s = monotonic() + TURN_S
-
-    async def _page(self, call: ResourceRequest, listed: ListResult) -> web.StreamResponse:
-        renderer, now_s = call.renderer, self.api.now_s()
-
-        def response() -> web.Response:
-            return response_to(call.request, renderer.many(listed, now_s), shape=renderer.shape)
-
-        return await in_thread(response, sum(len(version.encoded) for version in listed.stored))
+    def _page(self, call: ResourceRequest, listed: ListResult) -> web.Response:
+        renderer = call.renderer
+        return response_to(call.request, renderer.many(listed, self.registry.now_s()), shape=renderer.shape)
 
     async def create(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles POST on a collection."""
         request, sent = call.write, await _reviewed(call)
-
-        def write() -> _Result:
-            return _Result(self.api.create(request, sent.obj), sent.warnings, 201)
-
-        return await self._written(call, sent.size_bytes, write)
+        return self._object(call, self.registry.create(request, sent.obj), sent.warnings, 201)
 
     async def post(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles POST on a subresource such as pods/eviction; the response is a Status."""
         request, sent = call.write, await _reviewed(call)
-        POSTS[request.subresource](self.api, request, sent.obj)
+        POSTS[request.subresource](self.registry, request, sent.obj)
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
         return object_response(call.request, status, status=201, warnings=sent.warnings)
 
@@ -156,22 +136,18 @@ class Verbs:
             raise method_not_allowed()
         _ = call.renderer  # 406 comes first
         request, review = call.write, await _reviewed(call)
-        audience = f"https://kubernetes.default.svc.{self.api.registry.config.cluster_domain}"
+        audience = f"https://kubernetes.default.svc.{self.registry.config.cluster_domain}"
         reviewer = Reviewer(self.config.user_of, audience)
-        writer = Writer(request.manager, time=timestamp(self.api.now_s()))
-        answered = reviewer.answered(request.kind, request.space, review.obj, call.user, writer)
+        writer = Writer(request.manager, time=timestamp(self.registry.now_s()))
+        answered = reviewer.answered(request.kind, request.key[0], review.obj, call.user, writer)
         body, shape = representation.encoded(answered), call.renderer.shape
         return response_to(call.request, body, status=201, shape=shape, warnings=review.warnings)
 
     async def update(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles PUT on an object: 201 if this creates it."""
         request, sent = call.write, await _reviewed(call)
-
-        def write() -> _Result:
-            status = 200 if self._exists(request) else 201
-            return _Result(self.api.update(request, sent.obj), sent.warnings, status)
-
-        return await self._written(call, sent.size_bytes, write)
+        status = 200 if self._exists(request) else 201
+        return self._object(call, self.registry.update(request, sent.obj), sent.warnings, status)
 
     async def patch(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles PATCH on an object; server-side apply also creates objects."""
@@ -179,49 +155,40 @@ class Verbs:
         if call.media_type != APPLY_PATCH and call.media_type not in (supported := patch_types(call.kind)):
             raise _unsupported_patch(supported)
         body = await call.body(strictly=request.policy != "Ignore")
-        in_json_patch = tuple(f"json patch {each}" for each in body.duplicates)
+        in_json_patch = tuple(f"json patch {duplicate}" for duplicate in body.duplicates)
         duplicates = in_json_patch if call.media_type == JSON_PATCH else body.duplicates
 
-        def write() -> _Result:
-            if call.media_type == APPLY_PATCH:
-                validator = FieldValidator(request.kind, request.policy, body.duplicates)
-                status = 200 if self._exists(request) else 201
-                return _Result(self.api.apply(request, body.obj, validator), validator.warnings, status)
-            validator = FieldValidator(call.kind, request.policy, duplicates, is_patch=True)
-            changed = self.api.patch(request, call.media_type, body.value, validator)
-            return _Result(changed, validator.warnings)
-
-        return await self._written(call, body.size_bytes, write)
+        if call.media_type == APPLY_PATCH:
+            validator = FieldValidator(request.kind, request.policy, body.duplicates)
+            status = 200 if self._exists(request) else 201
+            applied = self.registry.apply(request, body.obj, validator)
+            return self._object(call, applied, validator.warnings, status)
+        validator = FieldValidator(call.kind, request.policy, duplicates, is_patch=True)
+        changed = self.registry.patch(request, call.media_type, body.value, validator)
+        return self._object(call, changed, validator.warnings)
 
     def _exists(self, request: Request) -> bool:
-        return self.api.store.get(request.kind, request.key) is not None
+        return self.registry.store.get(request.kind, request.key) is not None
 
     async def delete(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles DELETE of one object."""
         options = await self._delete_options(call)
-        request, strategy = call.deletion(options), self.api.kinds[call.target.kind]
-        last = self.api.delete(request, options)
+        request, strategy = call.deletion(options), self.registry.kinds[call.target.kind].delete
+        last = self.registry.delete(request, options)
         warnings, remains = _deletion_warnings(strategy, options), self._exists(request)
-        if (
-            strategy.return_deleted_object
-            or last.metadata.get("deletionTimestamp")
-            or (remains and not request.dry_run)
-        ):
-            result = _Result(last, warnings)
-            return await in_thread(lambda: self._object(call, result), len(last.encoded))
+        if strategy.returns_object or last.metadata.get("deletionTimestamp") or (remains and not request.dry_run):
+            return self._object(call, last, warnings)
         body = representation.encoded(representation.deleted(call.kind, last.metadata))
         return response_to(call.request, body, shape=call.renderer.shape, warnings=warnings)
 
     async def delete_collection(self, call: ResourceRequest) -> web.StreamResponse:
-        """Handles DELETE of a collection, a few objects at a time, so that other requests are served in between."""
+        """Handles DELETE of a collection."""
         options = await self._delete_options(call)
         request = call.deletion(options)
-        listed = await self._listed(call)
-        for start in range(0, len(listed.stored), _DELETED_AT_ONCE):
-            self.api.delete_all(request, listed.stored[start : start + _DELETED_AT_ONCE], options)
-            await asyncio.sleep(0)
-        response = await self._page(call, listed)
-        add_warnings(response, _deletion_warnings(self.api.kinds[request.kind], options))
+        listed = self._listed(call)
+        self.registry.delete_all(request, listed.stored, options)
+        response = self._page(call, listed)
+        add_warnings(response, _deletion_warnings(self.registry.kinds[request.kind].delete, options))
         return response
 
     async def _watch(self, call: ResourceRequest) -> web.StreamResponse:
@@ -230,19 +197,18 @@ class Verbs:
         call.check_options()
         renderer, initial = call.renderer, call.list_options.send_initial
         bookmarks = bool(call.flag("allowWatchBookmarks"))
-        await self._read_ahead(call)
         timeout_s = call.number("timeoutSeconds") or self.config.watch_timeout_s * uniform(0.6, 1.2)
         try:
-            subscription = self.api.watch(call.target, call.list_options)
+            subscription = self.registry.watch(call.target, call.list_options)
         except StatusError as error:
             if error.code != 410:
                 raise
             return await watch.refused(call.request, error)
         self.watches[subscription] = None
         try:
-            response = await watch.started(call.request, deprecations_of(self.api.kinds, call.kind))
+            response = await watch.started(call.request, call.kind.deprecation)
             times = WatchTimes(timeout_s, self.config.bookmark_interval_s if bookmarks else None)
-            state = watch.StoreState(lambda: self.api.store.revision, self.durable, self.api.now_s)
+            state = watch.StoreState(lambda: self.registry.store.revision, self.durable, self.registry.now_s)
             stream = WatchStream(subscription, renderer, state, times)
             from_start = initial or (initial is None and call.text("resourceVersion") in {"", "0"})
             await stream.run(call.request, response, ends_initial=from_start and bookmarks)
@@ -259,7 +225,7 @@ class Verbs:
         Differs: kube-apiserver ignores the query, including dryRun, if the request has a body.
         """
         body = await read_body(call.request)
-        options = (await decoded_body(body, call.media_type, strictly=False)).obj if body.strip() else {}
+        options = decoded(body, call.media_type, strictly=False).obj if body.strip() else {}
         if (kind := options.get("kind") or "DeleteOptions") != "DeleteOptions":
             raise bad_request(f"the body: kind: {expected('DeleteOptions', kind)}")
         for path, why in check.mistyped_delete_options(options):
@@ -274,70 +240,38 @@ class Verbs:
         checked_policy(options)
         return options
 
-    async def _written(
-        self, call: ResourceRequest, size_bytes: int, write: Callable[[], _Result]
-    ) -> web.StreamResponse:
-        """The response to a write. Where the object, or what is sent, is large, it is made aside."""
-
-        def latest() -> StoredObject | None:
-            return self.api.store.get(call.target.kind, call.target.key)
-
-        if version := latest():
-            size_bytes = max(size_bytes, len(version.encoded))
-        weight = call.target.kind.weight
-        return await made_in_thread(lambda: self._object(call, write()), size_bytes * weight, latest)
-
-    def _object(self, call: ResourceRequest, result: _Result) -> web.StreamResponse:
-        renderer, version, warnings = call.renderer, result.version, result.warnings
-        body = renderer.one(version, self.api.now_s())
-        if call.request.method in {"POST", "PUT", "PATCH"} and not call.target.subresource:
-            warnings = (*warnings, *self.api.kinds[call.target.kind].warnings(version.obj))
-        return response_to(call.request, body, status=result.status, shape=renderer.shape, warnings=warnings)
-
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    """An object that a response shows."""
-
-    version: StoredObject
-    warnings: Sequence[str] = ()
-    status: int = 200
+    def _object(
+        self, call: ResourceRequest, version: StoredObject, warnings: Sequence[str] = (), status: int = 200
+    ) -> web.Response:
+        """Returns the response that shows an object; that of a write has the warnings of its kind."""
+        body = call.renderer.one(version, self.registry.now_s())
+        if call.request.method in _WARNED and not call.target.subresource:
+            warnings = (*warnings, *self.registry.kinds[call.target.kind].warnings(version.obj))
+        return response_to(call.request, body, status=status, shape=call.renderer.shape, warnings=warnings)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """The object in a body of so many bytes, checked against the schema, and the warnings of that check."""
+    """The object in a body, checked against the schema, and the warnings of that check."""
 
     obj: Json
     warnings: list[str]
-    size_bytes: int
 
 
 async def _reviewed(call: ResourceRequest) -> _Sent:
-    text = await read_body(call.request)
-    return await in_thread(lambda: _checked(call, text), len(text))
-
-
-def _checked(call: ResourceRequest, text: bytes) -> _Sent:
-    policy = call.write.policy
+    text, policy = await read_body(call.request), call.write.policy
     if call.media_type == representation.JSON and (exact := read(call.kind, text)) is not None:
         check_size(exact, text)
-        return _Sent(Serialized(exact), [], len(text))
+        return _Sent(Serialized(exact), [])
     body = decoded(text, call.media_type, strictly=policy != "Ignore", kind=call.kind.kind)
     validator = FieldValidator(call.kind, policy, body.duplicates, pairs=body.pairs)
-    return _Sent(validator(body.obj), validator.warnings, len(text))
+    return _Sent(validator(body.obj), validator.warnings)
 
 
-def deprecations_of(kinds: Catalogue, kind: Kind) -> list[str]:
-    """Returns the warning of every response about a kind that is deprecated."""
-    warning = kind.deprecation or ("" if kind.is_review else kinds[kind.stored_kind].deprecation)
-    return [warning] if warning else []
-
-
-def _deletion_warnings(strategy: Strategy, options: Json) -> list[str]:
+def _deletion_warnings(strategy: DeleteStrategy, options: Json) -> list[str]:
     """Returns the warning of a DELETE without a propagation policy."""
     says = any(options.get(name) is not None for name in ("propagationPolicy", "orphanDependents"))
-    warning = "" if says else strategy.deletion_warning
+    warning = "" if says else strategy.warning
     return [warning] if warning else []
 
 

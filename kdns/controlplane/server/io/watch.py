@@ -10,7 +10,6 @@ from aiohttp import web
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.server.io.response import NOT_CACHED, add_warnings
-from kdns.controlplane.server.io.threads import in_thread
 from kdns.controlplane.server.representation import JSON, Renderer, event_line
 from kdns.controlplane.storage.watch import Subscription
 
@@ -77,7 +76,7 @@ class WatchStream:
         try:
             while True:
                 changed.clear()
-                lines = await self._events()
+                lines = self._events()
                 waiting, closed = self._subscription.waiting, self._subscription.closed
                 closing = timers.ended or (closed and not waiting)
                 if ends_initial and not waiting:
@@ -111,17 +110,12 @@ class WatchStream:
         interval_s = self._times.bookmark_interval_s or self._times.timeout_s * 2
         return asyncio.get_running_loop().call_later(interval_s, timers.bookmark)
 
-    async def _events(self) -> bytes:
-        """Returns the next events. Converted events are made in a thread: that takes about 0.1 ms an event."""
+    def _events(self) -> bytes:
         events, first, now_s = self._subscription.take(_PIECE_BYTES), self._first, self._state.now_s()
         self._first = first and not events
-
-        def lines() -> bytes:
-            made = (self._renderer.event(event, now_s, first=first and not index) for index, event in enumerate(events))
-            return b"".join(made)
-
-        made_bytes = 0 if self._renderer.sends_stored else sum(len(event.stored.encoded) for event in events)
-        return await in_thread(lines, made_bytes)
+        return b"".join(
+            self._renderer.event(event, now_s, first=first and not index) for index, event in enumerate(events)
+        )
 
     def _bookmark(self, *, ends_initial: bool) -> bytes:
         revision, now_s = self._state.revision(), self._state.now_s()
@@ -130,9 +124,9 @@ class WatchStream:
         return line
 
 
-async def started(request: web.BaseRequest, warnings: list[str] | None = None) -> web.StreamResponse:
+async def started(request: web.BaseRequest, deprecation: str = "") -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": JSON, **NOT_CACHED})
-    add_warnings(response, warnings or [])
+    add_warnings(response, [deprecation] if deprecation else ())
     response.enable_chunked_encoding()
     await response.prepare(request)
     return response

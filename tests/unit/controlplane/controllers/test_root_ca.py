@@ -66,7 +66,7 @@ def test_a_namespace_that_goes_gets_none(cluster: Stepper) -> None:
 @pytest.mark.parametrize(("root_ca", "there"), [(PEM, True), ("", False)])
 def test_it_runs_where_the_api_has_certificates(root_ca: str, there: bool) -> None:
     config = ClusterConfig(root_ca=root_ca)
-    numbers = Stepper(config).api.registry.services
+    numbers = Stepper(config).api.services
     assert any(isinstance(each, RootCa) for each in controllers_of(config, lambda _: 0, numbers)) is there
 
 

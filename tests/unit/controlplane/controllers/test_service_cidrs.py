@@ -209,8 +209,8 @@ def test_an_overlapping_one_that_comes_later_lets_it_go() -> None:
 def test_ranges_that_give_nothing(cidr: str) -> None:
     made = cluster("10.0.0.0/28", "fd01::/120")
     add(made, "more", cidr)
-    found = {family: list(pool.ranges) for family, pool in made.api.registry.services.addresses.items()}
-    size = sum(each.size for pool in made.api.registry.services.addresses.values() for each in pool.ranges.values())
+    found = {family: list(pool.ranges) for family, pool in made.api.services.addresses.items()}
+    size = sum(each.size for pool in made.api.services.addresses.values() for each in pool.ranges.values())
     assert size == 14 + 255, found
     made.service("web", ipFamilyPolicy="RequireDualStack")
 

@@ -10,8 +10,8 @@ from verbs_api import new_api
 from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, SERVICE, STATEFUL_SET, Json, Kind
 from kdns.controlplane.fieldmanager.field_sets import path_text, paths
 from kdns.controlplane.schema.field_validation import FieldValidator
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 
 POD: Json = {"containers": [{"name": "c", "image": "i"}]}
@@ -28,7 +28,7 @@ SILENT: Json = {"hostNetwork": False, "hostPID": False, "priorityClassName": "",
 
 
 @pytest.fixture
-def api() -> Api:
+def api() -> Registry:
     made = new_api()
     made.create(Request(DEPLOYMENT, "default", manager="maker"), FieldValidator(DEPLOYMENT, "Strict")(WORKLOAD))
     made.create(Request(STATEFUL_SET, "default", manager="maker"), {**WORKLOAD, "kind": "StatefulSet"})
@@ -58,7 +58,7 @@ PATCHES: list[tuple[str, Kind, str, Any, bool]] = [
 @pytest.mark.parametrize(
     ("kind", "patch_type", "patch", "changes"), [row[1:] for row in PATCHES], ids=[r[0] for r in PATCHES]
 )
-def test_patches(api: Api, kind: Kind, patch_type: str, patch: Any, *, changes: bool) -> None:
+def test_patches(api: Registry, kind: Kind, patch_type: str, patch: Any, *, changes: bool) -> None:
     before = api.get(Request(kind, "default", "web"))
     after = api.patch(
         Request(kind, "default", "web", manager="me"), patch_type, patch, validate=FieldValidator(kind, "Strict")
@@ -67,7 +67,7 @@ def test_patches(api: Api, kind: Kind, patch_type: str, patch: Any, *, changes: 
     assert (after["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]) == changes
 
 
-def test_updates_own_what_is_stored_and_appliers_what_they_configure(api: Api) -> None:
+def test_updates_own_what_is_stored_and_appliers_what_they_configure(api: Registry) -> None:
     sent = {**WORKLOAD, "spec": {**WORKLOAD["spec"], "paused": False, "revisionHistoryLimit": 0}}
     validator = FieldValidator(DEPLOYMENT, "Strict")
     api.apply(Request(DEPLOYMENT, "default", "web", manager="writer", force=True), sent, validate=validator)

@@ -10,7 +10,7 @@ from widgets import definition, version, widget
 
 from kdns.controlplane.apimachinery.kinds import DEFINITION, Json
 from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
-from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.errors import ManifestError
 
@@ -41,7 +41,7 @@ class House:
         return names_of(self.api)
 
 
-def names_of(api: Api) -> list[str]:
+def names_of(api: Registry) -> list[str]:
     kind = api.kinds.by_type("example.com/v1", "Widget")
     return [obj["metadata"]["name"] for obj in api.list(Request(kind.stored_kind)).items] if kind else []
 

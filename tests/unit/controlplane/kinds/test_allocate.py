@@ -1,4 +1,4 @@
-"""Cluster IPs and node ports: bands, order, errors, transactions."""
+"""Cluster IPs and node ports: bands, order, errors, owners."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from kdns.controlplane.kinds.service.allocator import (
+    Addresses,
     AllocationError,
     AllocatorMetrics,
     Ports,
     RangeFullError,
-    Transaction,
     band,
 )
-from kdns.controlplane.kinds.service.cluster_ips import Addresses
 
 ME, OTHER = ("default", "me"), ("default", "other")
 
@@ -32,6 +31,19 @@ def addresses(*cidrs: str, choose: Callable[[int], int] = first) -> Addresses:
     pool = Addresses(choose, AllocatorMetrics())
     pool.set_ranges({ip_network(cidr): True for cidr in cidrs})
     return pool
+
+
+def number(address: str) -> int:
+    return int(ip_address(address))
+
+
+def filled(pool: Addresses, count: int) -> list[str]:
+    """Holds so many free addresses, one after the other."""
+    addresses = []
+    for _ in range(count):
+        addresses.append(pool.find(dry_run=False))
+        assert pool.hold(number(addresses[-1]), ME)
+    return addresses
 
 
 @pytest.mark.parametrize(
@@ -67,15 +79,14 @@ def test_static_band(size: int, step: int, most: int, expected: int) -> None:
     ],
 )
 def test_dynamic_addresses_start_above_the_static_band(cidr: str, choose: Callable[[int], int], expected: str) -> None:
-    assert addresses(cidr, choose=choose).allocate_next(ME, Transaction()) == expected
+    assert addresses(cidr, choose=choose).find(dry_run=False) == expected
 
 
 def test_the_lower_band_comes_last_and_then_nothing() -> None:
     pool = addresses("10.0.0.0/27")
-    got = [pool.allocate_next(ME, Transaction()) for _ in range(30)]
-    assert got == [f"10.0.0.{number}" for number in [*range(17, 31), *range(1, 17)]]
+    assert filled(pool, 30) == [f"10.0.0.{number}" for number in [*range(17, 31), *range(1, 17)]]
     with pytest.raises(RangeFullError, match="range is full"):
-        pool.allocate_next(ME, Transaction())
+        pool.find(dry_run=False)
 
 
 @pytest.mark.parametrize(
@@ -90,55 +101,34 @@ def test_the_lower_band_comes_last_and_then_nothing() -> None:
 )
 def test_addresses_that_cannot_be_had(address: str, message: str) -> None:
     pool = addresses("10.0.0.0/24")
-    pool.allocate("10.0.0.5", ME, Transaction())
+    pool.hold(number("10.0.0.5"), ME)
     with pytest.raises(AllocationError, match=message):
-        pool.allocate(address, ME, Transaction())
+        pool.check(address, dry_run=False)
 
 
 def test_the_ends_of_the_range_and_of_its_bands_can_be_had() -> None:
     pool = addresses("10.96.0.0/16")
     wanted = ["10.96.0.1", "10.96.1.0", "10.96.1.1", "10.96.255.254"]
     for address in wanted:
-        pool.allocate(address, ME, Transaction())
+        pool.check(address, dry_run=False)
+        pool.hold(number(address), ME)
     assert [str(ip_address(number)) for number in sorted(pool.owners)] == wanted
 
 
 def test_another_spelling_is_the_same_address() -> None:
     pool = addresses("fd00:10:96::/112")
-    pool.allocate("FD00:10:96:0::00a", ME, Transaction())
+    pool.hold(number("FD00:10:96:0::a"), ME)
     with pytest.raises(AllocationError):
-        pool.allocate("fd00:10:96::a", ME, Transaction())
+        pool.check("fd00:10:96::a", dry_run=False)
 
 
-def test_a_dry_run_takes_nothing() -> None:
+def test_a_dry_run_looks_at_the_ranges_alone() -> None:
     pool = addresses("10.0.0.0/24")
-    assert pool.allocate_next(ME, Transaction(), dry_run=True) == "10.0.0.0"
-    pool.allocate("10.0.0.5", ME, Transaction(), dry_run=True)
+    pool.hold(number("10.0.0.5"), ME)
+    assert pool.find(dry_run=True) == "10.0.0.0"
+    pool.check("10.0.0.5", dry_run=True)
     with pytest.raises(AllocationError):
-        pool.allocate("10.0.1.5", ME, Transaction(), dry_run=True)
-    assert not pool.owners
-
-
-def test_revert_gives_back_and_keeps_what_was_to_go() -> None:
-    pool = addresses("10.0.0.0/24")
-    pool.allocate("10.0.0.1", ME, Transaction())
-    txn = Transaction()
-    pool.allocate("10.0.0.2", ME, txn)
-    pool.release("10.0.0.1", ME, txn)
-    txn.revert()
-    txn.commit()
-    assert [pool.remember(f"10.0.0.{number}", OTHER) for number in (1, 2)] == [False, True]
-
-
-def test_commit_keeps_and_lets_go() -> None:
-    pool = addresses("10.0.0.0/24")
-    pool.allocate("10.0.0.1", ME, Transaction())
-    txn = Transaction()
-    pool.allocate("10.0.0.2", ME, txn)
-    pool.release("10.0.0.1", ME, txn)
-    txn.commit()
-    txn.revert()
-    assert [pool.remember(f"10.0.0.{number}", OTHER) for number in (1, 2)] == [True, False]
+        pool.check("10.0.1.5", dry_run=True)
 
 
 def test_an_address_is_free_when_neither_a_service_nor_an_object_has_it() -> None:
@@ -148,31 +138,27 @@ def test_an_address_is_free_when_neither_a_service_nor_an_object_has_it() -> Non
     def note() -> None:
         used.append([each.used for each in pool.ranges.values()])
 
-    txn = Transaction()
-    pool.allocate("10.0.0.5", ME, Transaction())
-    pool.reserve("10.0.0.5")
+    pool.hold(number("10.0.0.5"), ME)
+    pool.reserve(number("10.0.0.5"))
     note()
-    pool.unreserve("10.0.0.5")
+    pool.unreserve(number("10.0.0.5"))
     note()
-    pool.reserve("10.0.0.5")
-    pool.release("10.0.0.5", OTHER, txn)
-    txn.commit()
-    assert pool.owners, "it is not the other's to release"
-    pool.release("10.0.0.5", ME, txn)
-    txn.commit()
+    pool.reserve(number("10.0.0.5"))
+    pool.free(number("10.0.0.5"), OTHER)
+    assert not pool.hold(number("10.0.0.5"), OTHER), "it is not the other's to free"
+    pool.free(number("10.0.0.5"), ME)
     note()
-    pool.unreserve("10.0.0.5")
+    pool.unreserve(number("10.0.0.5"))
     note()
     assert used == [[1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 0, 0]]
 
 
 def test_several_ranges_are_filled_from_a_random_one_on() -> None:
     pool = addresses("10.0.0.0/30", "10.0.1.0/30", "10.0.2.0/30", choose=lambda n: 1 if n == 3 else 0)
-    got = [pool.allocate_next(ME, Transaction()) for _ in range(6)]
-    assert got == ["10.0.1.1", "10.0.1.2", "10.0.2.1", "10.0.2.2", "10.0.0.1", "10.0.0.2"]
+    assert filled(pool, 6) == ["10.0.1.1", "10.0.1.2", "10.0.2.1", "10.0.2.2", "10.0.0.1", "10.0.0.2"]
     pool.set_ranges(dict.fromkeys(pool.ranges, False))
     with pytest.raises(RangeFullError):
-        pool.allocate_next(ME, Transaction(), dry_run=True)
+        pool.find(dry_run=True)
 
 
 @pytest.mark.parametrize(
@@ -186,18 +172,21 @@ def test_several_ranges_are_filled_from_a_random_one_on() -> None:
 )
 def test_ports_that_cannot_be_had(port: int, message: str) -> None:
     ports = Ports(range(30000, 32768), first)
-    ports.allocate(30080, ME, Transaction())
+    ports.hold(30080, ME)
     with pytest.raises(AllocationError, match=message):
-        ports.allocate(port, ME, Transaction())
+        ports.find(port, ())
 
 
-def test_node_ports_begin_above_their_band() -> None:
+def test_a_write_gets_each_node_port_once() -> None:
     ports = Ports(range(30000, 32768), first)
-    assert [ports.allocate_next(ME, Transaction()) for _ in range(2)] == [30086, 30087]
+    with pytest.raises(AllocationError, match="provided port is already allocated"):
+        ports.find(30080, {30080})
+    assert [ports.find(0, besides) for besides in ((), {30086})] == [30086, 30087]
 
 
 def test_node_ports_run_out() -> None:
     ports = Ports(range(30000, 30004), last)
-    assert sorted(ports.allocate_next(ME, Transaction()) for _ in range(4)) == [30000, 30001, 30002, 30003]
+    for port in sorted(range(30000, 30004)):
+        assert ports.hold(port, ME)
     with pytest.raises(RangeFullError):
-        ports.allocate_next(ME, Transaction())
+        ports.find(0, ())

@@ -33,7 +33,11 @@ def created(kind: Kind, obj: Json) -> StoredObject:
 
 def updated(kind: Kind, version: StoredObject, obj: Json) -> StoredObject:
     """Its replacement."""
-    return REGISTRY.update(Request(kind, *version.key, dry_run=True), version, obj)
+    stored = REGISTRY.store.commit(version, None)
+    try:
+        return REGISTRY.update(Request(kind, *version.key, dry_run=True), obj)
+    finally:
+        REGISTRY.store.delete(stored)
 
 
 def named(kind: Kind, name: str = "x", **fields: Any) -> Json:

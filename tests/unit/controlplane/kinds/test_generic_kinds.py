@@ -160,7 +160,7 @@ def contains(found: Any, expected: Any) -> bool:
 
 
 def test_a_deletion_is_answered_with_the_object_where_kubernetes_does() -> None:
-    returned = {kind.kind for kind in GENERIC if CATALOGUE[kind].return_deleted_object}
+    returned = {kind.kind for kind in GENERIC if CATALOGUE[kind].delete.returns_object}
     assert {"ResourceQuota", "StorageClass", "PodTemplate", "PersistentVolume"} <= returned
     assert not returned & {"Ingress", "CronJob", "Role", "PriorityClass"}
 
@@ -195,7 +195,6 @@ example.com/v1 Gauge gauges cluster short=gg categories=all subresources=status 
     obj = strategy.defaults({"metadata": {"name": "a"}, "spec": {"parts": [1, 2]}})
     assert strategy.printer.cells(obj, 0.0)[:3] == ["a", "1", 2]
     assert strategy.printer.cells({"metadata": {"name": "a"}}, 0.0)[:3] == ["a", "<none>", 0]
-    assert strategy.first_status
-    assert strategy.first_status(obj) == {"phase": "New"}
+    assert strategy.prepare(obj, None)["status"] == {"phase": "New"}
     with pytest.raises(ValueError, match="expected column, default or status"):
         parsed("v1 A as\n  colour x")

@@ -16,6 +16,7 @@ from kdns.controlplane.apimachinery.errors import Cause, StatusError
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, POD, SERVICE, Json, Kind
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.catalogue import built_in
+from kdns.controlplane.kinds.service.ip_families import fill_on_read
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Filter, stored_object_of
@@ -40,14 +41,10 @@ class Cluster:
 
     def update(self, obj: Json, subresource: str = "", kind: Kind = SERVICE) -> Json:
         request = Request(kind, "default", obj["metadata"]["name"], subresource)
-        version = self.registry.store.get(kind, request.key)
-        assert version
-        return self.registry.update(request, version, without_revision(obj)).copy()
+        return self.registry.update(request, without_revision(obj)).copy()
 
     def delete(self, obj: Json) -> None:
-        version = self.registry.store.get(SERVICE, ("default", obj["metadata"]["name"]))
-        assert version
-        self.registry.remove(version)
+        self.registry.delete(Request(SERVICE, "default", obj["metadata"]["name"]))
 
 
 def refused(error: StatusError) -> str:
@@ -289,12 +286,12 @@ def test_headless_families(spec: Json, expected: tuple[str, list[str]]) -> None:
 
 
 def test_old_objects_are_filled_when_read() -> None:
-    registry = Cluster("10.96.0.0/16", "fd00::/112").registry
+    families = ("IPv4", "IPv6")
     old = {"metadata": {"name": "x"}, "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.5"}}
-    filled = registry.draft(SERVICE, old).obj["spec"]
+    filled = fill_on_read(old, families)["spec"]
     assert (filled["clusterIPs"], filled["ipFamilies"]) == (["10.96.0.5"], ["IPv4"])
     alias = {"metadata": {"name": "y"}, "spec": {"type": "ExternalName", "internalTrafficPolicy": "Cluster"}}
-    assert registry.draft(SERVICE, alias).obj["spec"] == {"type": "ExternalName"}
+    assert fill_on_read(alias, families)["spec"] == {"type": "ExternalName"}
 
 
 def test_restored_numbers_are_taken_and_conflicts_told() -> None:
@@ -390,7 +387,7 @@ def test_two_catalogues_have_kinds_of_their_own() -> None:
     widget = Kind("example.com", "v1", "Widget", "widgets", is_inert=True)
     one, other = built_in(), built_in()
     one.put(widget, CATALOGUE[SERVICE])
-    assert one.by_type("example.com/v1", "Widget") is one.by_plural("example.com/v1", "widgets") is widget
+    assert one.by_type("example.com/v1", "Widget") is one.by_plural["example.com/v1", "widgets"] is widget
     assert one.by_resource("widgets.example.com") is widget
     assert widget in one.namespaced
     assert (other.by_type("example.com/v1", "Widget"), widget in other.stored) == (None, False)

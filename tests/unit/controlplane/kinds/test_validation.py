@@ -139,7 +139,7 @@ ONLY_BALANCED = "may only be set when `type` is 'LoadBalancer' and `externalTraf
 )
 def test_health_check_ports(service_type: str, policy: str | None, port: int | None, expected: list[str]) -> None:
     spec = {"type": service_type, "externalTrafficPolicy": policy, "healthCheckNodePort": port}
-    assert told(validate_external_traffic({"spec": spec})) == expected
+    assert told(validate_external_traffic(spec)) == expected
 
 
 def test_cluster_scoped_objects_have_no_namespace() -> None:

@@ -19,7 +19,7 @@ from kdns.controlplane.apimachinery.errors import Cause, StatusError, already_ex
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, POD, SERVICE, Json, Kind, Kinds
 from kdns.controlplane.manifests.changes import ChangeLog
 from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
-from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.watch import StoredObject
 from kdns.errors import ManifestError
@@ -105,7 +105,7 @@ class House:
 
     def newly_started(self) -> ManifestFollower:
         changes = ChangeLog(tell=lambda line: self.lines.append(line.replace(f"{self.folder}/", "")))
-        return ManifestFollower(cast("Api", self.api), [self.folder], report=self.report, changes=changes)
+        return ManifestFollower(cast("Registry", self.api), [self.folder], report=self.report, changes=changes)
 
     def write(self, name: str, text: str) -> None:
         """Each time a little later: the clock of a file system may be slower than the test."""
@@ -454,7 +454,7 @@ async def test_a_path_that_goes_away_keeps_its_objects_and_is_told_once(house: H
     house.write(single.name, service("s"))
     house.write("man/a.yaml", service("a"))
     house.write("man/b.yaml", service("b"))
-    house.follower = ManifestFollower(cast("Api", house.api), [single, folder], report=house.report)
+    house.follower = ManifestFollower(cast("Registry", house.api), [single, folder], report=house.report)
     await house.follower.start()
     single.rename(house.folder / "other")
     folder.rename(house.folder / "man2")
@@ -475,7 +475,7 @@ async def test_a_path_that_goes_away_keeps_its_objects_and_is_told_once(house: H
 async def test_a_path_that_is_away_for_one_look_is_no_news(house: House) -> None:
     single = house.folder / "single.yaml"
     house.write(single.name, service("s"))
-    house.follower = ManifestFollower(cast("Api", house.api), [single], report=house.report)
+    house.follower = ManifestFollower(cast("Registry", house.api), [single], report=house.report)
     await house.follower.start()
     for port in (81, 82):
         single.rename(house.folder / "single.yaml~")
@@ -504,7 +504,7 @@ async def test_what_an_earlier_run_made_stays_while_a_folder_cannot_be_looked_in
 
 async def test_a_path_that_leads_nowhere_stops_the_start(house: House) -> None:
     with pytest.raises(ManifestError, match="nowhere: no such file or folder"):
-        await ManifestFollower(cast("Api", house.api), [house.folder / "nowhere"], report=house.report).start()
+        await ManifestFollower(cast("Registry", house.api), [house.folder / "nowhere"], report=house.report).start()
 
 
 async def test_unchanged_objects_are_left_alone_after_a_touch(house: House) -> None:
@@ -534,7 +534,7 @@ async def test_nothing_ends_the_following(house: House, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(house.api, "_put", failing)
     house.write("a.yaml", service("a", port=81) + service("b", port=81))
-    follower = ManifestFollower(cast("Api", house.api), [house.folder], report=house.report, poll_s=0.001)
+    follower = ManifestFollower(cast("Registry", house.api), [house.folder], report=house.report, poll_s=0.001)
     follower._applied = house.follower._applied  # noqa: SLF001 - it goes on where that one was
     with capture_logs() as logs:
         task = asyncio.create_task(follower.follow())

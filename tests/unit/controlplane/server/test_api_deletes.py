@@ -51,15 +51,16 @@ def test_finalizers_hold_an_object() -> None:
 
 
 def test_a_grace_period_holds_an_object_until_it_is_forced() -> None:
-    api = new_api(grace_s=lambda strategy, _, asked: (30 if asked is None else asked) if strategy.is_graceful else 0)
-    api.create(Request(POD, "default"), pod())
+    api = new_api(grace=True)
+    placed = {**pod(), "spec": {**pod()["spec"], "nodeName": "n"}}
+    api.create(Request(POD, "default"), placed)
     held = api.delete(Request(POD, "default", "p")).copy()
     assert held["metadata"]["deletionTimestamp"] == "2023-11-14T22:13:50Z"
     assert held["metadata"]["deletionGracePeriodSeconds"] == 30
     api.patch(Request(POD, "default", "p"), MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
     api.delete(Request(POD, "default", "p"), options={"gracePeriodSeconds": 0})
     assert api.list(Request(POD)).items == []
-    api.create(Request(POD, "default"), pod())
+    api.create(Request(POD, "default"), placed)
     last = api.delete(Request(POD, "default", "p"), options={"gracePeriodSeconds": 0}).copy()["metadata"]
     assert (last["deletionTimestamp"], last["deletionGracePeriodSeconds"], last["generation"]) == (NOW, 0, 2)
 

@@ -9,8 +9,7 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, POD, SERVICE
 from kdns.controlplane.server.protobuf.decoding import MEDIA_TYPE as PROTOBUF
 from kdns.controlplane.server.representation import Representation, representation, wants_aggregated_discovery
-from kdns.controlplane.server.request import Request
-from kdns.controlplane.server.routes import parsed, target
+from kdns.controlplane.server.request import Request, target
 
 SLICES = "/apis/discovery.k8s.io/v1"
 
@@ -34,7 +33,7 @@ SLICES = "/apis/discovery.k8s.io/v1"
     ],
 )
 def test_paths(path: str, wanted: Request) -> None:
-    assert target(parsed(path), CATALOGUE) == wanted
+    assert target(path, CATALOGUE, lambda _: None) == wanted
 
 
 @pytest.mark.parametrize(
@@ -49,7 +48,7 @@ def test_paths(path: str, wanted: Request) -> None:
 )  # fmt: skip
 def test_paths_of_nobody(path: str) -> None:
     with pytest.raises(StatusError) as caught:
-        target(parsed(path), CATALOGUE)
+        target(path, CATALOGUE, lambda _: None)
     assert caught.value.code == 404
 
 

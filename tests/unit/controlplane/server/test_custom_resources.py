@@ -15,29 +15,28 @@ from kdns.controlplane.kinds.custom.kinds import warnings_of
 from kdns.controlplane.schema.descriptions import common_description
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.server import discovery
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.openapi.documents import Documents
 from kdns.controlplane.server.patch import MERGE_PATCH, STRATEGIC_MERGE_PATCH, patch_types
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.representation import table
-from kdns.controlplane.server.request import Request
-from kdns.controlplane.server.routes import parsed, target
+from kdns.controlplane.server.request import Request, target
 from kdns.controlplane.storage.listing import ListOptions
 
 
 @pytest.fixture
-def api() -> Api:
+def api() -> Registry:
     found = new_api()
     found.create(Request(DEFINITION), definition())
     return found
 
 
-def kind_of(api: Api, version: str = "v1") -> Kind:
+def kind_of(api: Registry, version: str = "v1") -> Kind:
     kind = api.kinds.by_type(f"example.com/{version}", "Widget")
     assert kind
     return kind
 
 
-def conditions(api: Api, name: str = "widgets.example.com") -> dict[str, tuple[str, str]]:
+def conditions(api: Registry, name: str = "widgets.example.com") -> dict[str, tuple[str, str]]:
     status = api.get(Request(DEFINITION, "", name))["status"]
     return {row["type"]: (row["status"], row["reason"]) for row in status["conditions"]}
 
@@ -49,14 +48,14 @@ def refused(code: int, call: Any, *arguments: Any, **options: Any) -> StatusErro
     return caught.value
 
 
-def test_a_definition_adds_a_kind_at_once_and_everywhere(api: Api) -> None:
+def test_a_definition_adds_a_kind_at_once_and_everywhere(api: Registry) -> None:
     kind = kind_of(api)
     assert api.get(Request(DEFINITION, "", "widgets.example.com"))["metadata"]["finalizers"]
     assert conditions(api) == {
         "NamesAccepted": ("True", "NoConflicts"),
         "Established": ("True", "InitialNamesAccepted"),
     }
-    found = target(parsed("/apis/example.com/v1/namespaces/default/widgets/one/scale"), api.kinds)
+    found = target("/apis/example.com/v1/namespaces/default/widgets/one/scale", api.kinds, lambda _: None)
     assert (found.kind, found.name, found.subresource) == (kind, "one", "scale")
     listed = discovery.resource_list(api.kinds, "example.com", "v1") or {}
     assert [row["name"] for row in listed["resources"]] == ["widgets", "widgets/scale", "widgets/status"]
@@ -72,7 +71,7 @@ def test_a_definition_adds_a_kind_at_once_and_everywhere(api: Api) -> None:
     assert "com.example.v1.WidgetList" in documents.v3("apis/example.com/v1")["components"]["schemas"]
 
 
-def test_objects_are_pruned_filled_with_defaults_counted_and_printed(api: Api) -> None:
+def test_objects_are_pruned_filled_with_defaults_counted_and_printed(api: Registry) -> None:
     kind = kind_of(api)
     made = api.create(Request(kind, "default"), {**widget(extra=1), "status": {"replicas": 3}}).copy()
     assert made["spec"] == {"color": "red", "replicas": 1}
@@ -91,7 +90,7 @@ def test_objects_are_pruned_filled_with_defaults_counted_and_printed(api: Api) -
     assert printed["rows"][0]["cells"] == ["one", "blue", 1, "True", "0s"]
 
 
-def test_invalid_objects_are_refused_with_their_fields(api: Api) -> None:
+def test_invalid_objects_are_refused_with_their_fields(api: Registry) -> None:
     kind = kind_of(api)
     error = refused(422, api.create, Request(kind, "default"), widget(color="green", replicas="x", name="ABCDEF"))
     causes = (error.details or {})["causes"]
@@ -109,7 +108,7 @@ def test_invalid_objects_are_refused_with_their_fields(api: Api) -> None:
 
 @pytest.mark.parametrize("field", ["color", "replicas", "port", "rules", "free", "labels"])
 @pytest.mark.parametrize("value", ["text", 5, ["text"], [["text"]], {"name": "text"}], ids=str)
-def test_values_of_other_types_are_refused_or_stored_by_any_verb(api: Api, field: str, value: Any) -> None:
+def test_values_of_other_types_are_refused_or_stored_by_any_verb(api: Registry, field: str, value: Any) -> None:
     kind = kind_of(api)
     live = api.create(Request(kind, "default", manager="a"), widget()).copy()
     calls = (
@@ -130,13 +129,13 @@ def outcome(call: Callable[[], object]) -> int:
     return 200
 
 
-def test_a_refusal_names_the_first_hundred_causes(api: Api) -> None:
+def test_a_refusal_names_the_first_hundred_causes(api: Registry) -> None:
     labels = {f"a{number}": number for number in range(1000)}
     error = refused(422, api.create, Request(kind_of(api), "default"), widget(labels=labels))
     assert len((error.details or {})["causes"]) == 100
 
 
-def test_unknown_fields_are_errors_of_strict_validation(api: Api) -> None:
+def test_unknown_fields_are_errors_of_strict_validation(api: Registry) -> None:
     kind, sent = kind_of(api), widget(colour="red", free={"any": {"thing": 1}}, rules=[{"name": "a", "v": 1}])
     lenient = FieldValidator(kind, "Warn")
     assert lenient({**sent, "metadata": {**sent["metadata"], "label": {}}})["spec"].keys() == {"color", "free", "rules"}
@@ -148,12 +147,12 @@ def test_unknown_fields_are_errors_of_strict_validation(api: Api) -> None:
     refused(400, FieldValidator(kind, "Strict"), sent)
 
 
-def test_patches_are_merge_and_json_patches(api: Api) -> None:
+def test_patches_are_merge_and_json_patches(api: Registry) -> None:
     assert STRATEGIC_MERGE_PATCH not in patch_types(kind_of(api))
     assert STRATEGIC_MERGE_PATCH in patch_types(CONFIG_MAP)
 
 
-def test_the_scale_is_read_and_written_at_the_paths_of_the_definition(api: Api) -> None:
+def test_the_scale_is_read_and_written_at_the_paths_of_the_definition(api: Registry) -> None:
     kind = kind_of(api)
     made = api.create(Request(kind, "default"), widget(replicas=3)).copy()
     api.update(
@@ -168,7 +167,7 @@ def test_the_scale_is_read_and_written_at_the_paths_of_the_definition(api: Api) 
     refused(422, api.update, Request(kind, "default", "one", "scale"), {**scale, "spec": {"replicas": 101}})
 
 
-def test_server_side_apply_follows_the_list_types_of_the_schema(api: Api) -> None:
+def test_server_side_apply_follows_the_list_types_of_the_schema(api: Registry) -> None:
     kind = kind_of(api)
     api.apply(Request(kind, "default", "one", manager="a"), widget(rules=[{"name": "a", "value": "1"}]))
     api.apply(Request(kind, "default", "one", manager="b"), widget(rules=[{"name": "b", "value": "2"}]))
@@ -182,7 +181,7 @@ def test_server_side_apply_follows_the_list_types_of_the_schema(api: Api) -> Non
     assert [each["name"] for each in api.get(Request(kind, "default", "one"))["spec"]["rules"]] == ["b"]
 
 
-def test_selectors_lists_and_watches(api: Api) -> None:
+def test_selectors_lists_and_watches(api: Registry) -> None:
     kind = kind_of(api)
     watch = api.watch(Request(kind))
     for name, color in (("one", "red"), ("two", "blue")):
@@ -193,7 +192,7 @@ def test_selectors_lists_and_watches(api: Api) -> None:
     refused(400, api.list, Request(kind), ListOptions(field_selector="spec.name=a"))
 
 
-def test_deleting_a_definition_takes_its_objects_and_ends_its_watches(api: Api) -> None:
+def test_deleting_a_definition_takes_its_objects_and_ends_its_watches(api: Registry) -> None:
     kind = kind_of(api)
     made = api.create(
         Request(kind, "default"), {**widget(), "metadata": {"name": "one", "finalizers": ["held.example.com"]}}
@@ -208,7 +207,7 @@ def test_deleting_a_definition_takes_its_objects_and_ends_its_watches(api: Api) 
     api.update(Request(kind, "default", "one"), {**latest, "metadata": {**latest["metadata"], "finalizers": []}})
     refused(404, api.get, Request(DEFINITION, "", "widgets.example.com"))
     assert watch.closed
-    assert api.kinds.by_plural("example.com/v1", "widgets") is None
+    assert api.kinds.by_plural.get(("example.com/v1", "widgets")) is None
     assert discovery.group(api.kinds, "example.com") is None
     with pytest.raises(KeyError):
         Documents(api.kinds).v3("apis/example.com/v1")
@@ -217,7 +216,7 @@ def test_deleting_a_definition_takes_its_objects_and_ends_its_watches(api: Api) 
     assert api.list(Request(kind)).items == []
 
 
-def test_namespaces_and_owners_take_custom_resources(api: Api) -> None:
+def test_namespaces_and_owners_take_custom_resources(api: Registry) -> None:
     kind = kind_of(api)
     api.create(Request(NAMESPACE), {"metadata": {"name": "x"}})
     api.create(Request(kind, "x"), widget())
@@ -230,7 +229,7 @@ def test_namespaces_and_owners_take_custom_resources(api: Api) -> None:
     assert api.list(Request(CONFIG_MAP), ListOptions(field_selector="metadata.name=owned")).items == []
 
 
-def test_an_update_of_the_definition_changes_the_kind(api: Api) -> None:
+def test_an_update_of_the_definition_changes_the_kind(api: Registry) -> None:
     kind = kind_of(api)
     api.create(Request(kind, "default"), widget())
     found = api.get(Request(DEFINITION, "", "widgets.example.com"))
@@ -242,7 +241,7 @@ def test_an_update_of_the_definition_changes_the_kind(api: Api) -> None:
     assert table(api.kinds, kind, api.list(Request(kind)).items, now_s=NOW_S)["rows"][0]["cells"] == ["one", "red"]
 
 
-def test_a_schema_is_parsed_again_only_if_it_changes(api: Api) -> None:
+def test_a_schema_is_parsed_again_only_if_it_changes(api: Registry) -> None:
     kind = kind_of(api)
     before = kind.schema
     api.patch(Request(DEFINITION, "", "widgets.example.com"), MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
@@ -254,7 +253,7 @@ def test_a_schema_is_parsed_again_only_if_it_changes(api: Api) -> None:
     assert kind.schema.description == "Another."
 
 
-def test_names_in_conflict_are_not_accepted(api: Api) -> None:
+def test_names_in_conflict_are_not_accepted(api: Registry) -> None:
     names = {"plural": "gadgets", "kind": "Gadget", "shortNames": ["wd"]}
     api.create(Request(DEFINITION), definition(names=names))
     assert conditions(api, "gadgets.example.com") == {
@@ -365,7 +364,7 @@ def test_protected_groups_say_who_approved() -> None:
     )
 
 
-def test_kinds_of_two_servers_are_their_own(api: Api) -> None:
+def test_kinds_of_two_servers_are_their_own(api: Registry) -> None:
     other = new_api()
     assert other.kinds.by_type("example.com/v1", "Widget") is None
     other.create(Request(DEFINITION), definition(version(schema={"type": "object"}, selectableFields=[])))

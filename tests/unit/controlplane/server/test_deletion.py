@@ -13,8 +13,6 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.inert import LEASE
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, JOB, NAMESPACE, POD, Json, Kind
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.api import Api
-from kdns.controlplane.server.deletion import grace_period_s
 from kdns.controlplane.server.patch import MERGE_PATCH
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
@@ -39,18 +37,16 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def api(clock: Clock) -> Api:
+def api(clock: Clock) -> Registry:
     numbers = iter(range(10**6))
-    api = Api(
-        Registry(
-            Store(),
-            ClusterConfig(),
-            random.Random(1).randrange,
-            clock,
-            lambda: f"uid-{next(numbers)}",
-            lambda: "abcde",
-            grace_period_s,
-        )
+    api = Registry(
+        Store(),
+        ClusterConfig(),
+        random.Random(1).randrange,
+        clock,
+        lambda: f"uid-{next(numbers)}",
+        lambda: "abcde",
+        grace=True,
     )
     for name in ("default", "x", "y"):
         api.create(Request(NAMESPACE), {"metadata": {"name": name}})
@@ -78,11 +74,11 @@ def plain(name: str, *owners: Json, blocking: bool = False, **meta: object) -> J
     return {"metadata": {"name": name, **({"ownerReferences": references} if references else {}), **meta}}
 
 
-def names(api: Api, kind: Kind = CONFIG_MAP, namespace: str | None = None) -> list[str]:
+def names(api: Registry, kind: Kind = CONFIG_MAP, namespace: str | None = None) -> list[str]:
     return [obj["metadata"]["name"] for obj in api.list(Request(kind, namespace)).items]
 
 
-def gone(api: Api, kind: Kind, name: str) -> bool:
+def gone(api: Registry, kind: Kind, name: str) -> bool:
     try:
         api.get(Request(kind, "default", name))
     except StatusError as error:
@@ -106,7 +102,7 @@ def gone(api: Api, kind: Kind, name: str) -> bool:
         (pod(phase="Failed"), 60, 0),
     ],
 )
-def test_grace(api: Api, obj: Json, asked_s: int | None, granted_s: int) -> None:
+def test_grace(api: Registry, obj: Json, asked_s: int | None, granted_s: int) -> None:
     api.create(Request(POD, "default"), obj)
     held = api.delete(
         Request(POD, "default", "p"), options={} if asked_s is None else {"gracePeriodSeconds": asked_s}
@@ -128,7 +124,7 @@ def test_grace(api: Api, obj: Json, asked_s: int | None, granted_s: int) -> None
     ],
 )
 def test_grace_may_be_shortened_not_lengthened(
-    api: Api, clock: Clock, asked_s: int | None, end: str, grace_s: int
+    api: Registry, clock: Clock, asked_s: int | None, end: str, grace_s: int
 ) -> None:
     api.create(Request(POD, "default"), pod())
     api.delete(Request(POD, "default", "p"))
@@ -142,7 +138,7 @@ def test_grace_may_be_shortened_not_lengthened(
     assert gone(api, POD, "p")
 
 
-def test_a_pod_with_a_finalizer_outlives_its_grace(api: Api) -> None:
+def test_a_pod_with_a_finalizer_outlives_its_grace(api: Registry) -> None:
     api.create(Request(POD, "default"), {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
     api.delete(Request(POD, "default", "p"))
     api.delete(Request(POD, "default", "p"), options={"gracePeriodSeconds": 0})
@@ -151,7 +147,7 @@ def test_a_pod_with_a_finalizer_outlives_its_grace(api: Api) -> None:
     assert gone(api, POD, "p")
 
 
-def test_what_goes_is_held_by_nobody_new(api: Api) -> None:
+def test_what_goes_is_held_by_nobody_new(api: Registry) -> None:
     api.create(Request(CONFIG_MAP, "default"), plain("a", finalizers=["example.com/a"]))
     api.delete(Request(CONFIG_MAP, "default", "a"))
     with pytest.raises(StatusError) as refused:
@@ -171,7 +167,7 @@ def test_what_goes_is_held_by_nobody_new(api: Api) -> None:
     assert not api.list(Request(CONFIG_MAP, "default")).items
 
 
-def test_a_finalizer_taken_early_does_not_end_the_grace(api: Api) -> None:
+def test_a_finalizer_taken_early_does_not_end_the_grace(api: Registry) -> None:
     api.create(Request(POD, "default"), {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
     api.delete(Request(POD, "default", "p"))
     api.patch(Request(POD, "default", "p"), MERGE_PATCH, {"metadata": {"finalizers": None}})
@@ -189,7 +185,7 @@ def test_a_finalizer_taken_early_does_not_end_the_grace(api: Api) -> None:
         ({"propagationPolicy": "Orphan", "orphanDependents": True}, 422, "cannot be both set"),
     ],
 )
-def test_refused(api: Api, options: Json, code: int, message: str) -> None:
+def test_refused(api: Registry, options: Json, code: int, message: str) -> None:
     api.create(Request(CONFIG_MAP, "default"), plain("a"))
     with pytest.raises(StatusError) as caught:
         api.delete(Request(CONFIG_MAP, "default", "a"), options=options)
@@ -198,7 +194,7 @@ def test_refused(api: Api, options: Json, code: int, message: str) -> None:
     assert names(api) == ["a"]
 
 
-def test_background_takes_dependents_and_theirs(api: Api) -> None:
+def test_background_takes_dependents_and_theirs(api: Registry) -> None:
     a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
     b = api.create(Request(CONFIG_MAP, "default"), plain("b", a)).copy()
     api.create(Request(CONFIG_MAP, "default"), plain("c", b))
@@ -207,7 +203,7 @@ def test_background_takes_dependents_and_theirs(api: Api) -> None:
 
 
 @pytest.mark.parametrize("options", [{"propagationPolicy": "Orphan"}, {"orphanDependents": True}])
-def test_orphans_stay_and_forget_their_owner(api: Api, options: Json) -> None:
+def test_orphans_stay_and_forget_their_owner(api: Registry, options: Json) -> None:
     a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
     api.create(Request(CONFIG_MAP, "default"), plain("b", a))
     api.delete(Request(CONFIG_MAP, "default", "a"), options=options)
@@ -215,14 +211,14 @@ def test_orphans_stay_and_forget_their_owner(api: Api, options: Json) -> None:
     assert "ownerReferences" not in api.get(Request(CONFIG_MAP, "default", "b"))["metadata"]
 
 
-def test_an_orphan_finalizer_is_the_same_wish(api: Api) -> None:
+def test_an_orphan_finalizer_is_the_same_wish(api: Registry) -> None:
     a = api.create(Request(CONFIG_MAP, "default"), plain("a", finalizers=["orphan"])).copy()
     api.create(Request(CONFIG_MAP, "default"), plain("b", a))
     api.delete(Request(CONFIG_MAP, "default", "a"))
     assert names(api) == ["b"]
 
 
-def test_foreground_waits_for_what_blocks(api: Api) -> None:
+def test_foreground_waits_for_what_blocks(api: Registry) -> None:
     a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
     b = api.create(Request(CONFIG_MAP, "default"), plain("b", a, blocking=True)).copy()
     api.create(Request(CONFIG_MAP, "default"), plain("c", b, blocking=True, finalizers=["example.com/a"]))
@@ -235,7 +231,7 @@ def test_foreground_waits_for_what_blocks(api: Api) -> None:
     assert names(api) == []
 
 
-def test_foreground_ends_when_the_last_dependent_lets_go(api: Api) -> None:
+def test_foreground_ends_when_the_last_dependent_lets_go(api: Registry) -> None:
     a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
     api.create(Request(CONFIG_MAP, "default"), plain("b", a, blocking=True, finalizers=["example.com/a"]))
     api.delete(Request(CONFIG_MAP, "default", "a"), options={"propagationPolicy": "Foreground"})
@@ -243,7 +239,7 @@ def test_foreground_ends_when_the_last_dependent_lets_go(api: Api) -> None:
     assert names(api) == ["b"]
 
 
-def test_foreground_leaves_a_dependent_with_another_owner(api: Api) -> None:
+def test_foreground_leaves_a_dependent_with_another_owner(api: Registry) -> None:
     a, other = (api.create(Request(CONFIG_MAP, "default"), plain(name)).copy() for name in ("a", "other"))
     api.create(Request(CONFIG_MAP, "default"), plain("b", a, other, blocking=True))
     api.delete(Request(CONFIG_MAP, "default", "a"), options={"propagationPolicy": "Foreground"})
@@ -252,7 +248,7 @@ def test_foreground_leaves_a_dependent_with_another_owner(api: Api) -> None:
     assert [reference["name"] for reference in kept] == ["other"]
 
 
-def test_an_owner_that_is_not_there_keeps_nothing(api: Api) -> None:
+def test_an_owner_that_is_not_there_keeps_nothing(api: Registry) -> None:
     a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
     absent = {"kind": "ConfigMap", "metadata": {"name": "absent", "uid": "never"}}
     api.create(Request(CONFIG_MAP, "default"), plain("b", a, absent))
@@ -260,7 +256,7 @@ def test_an_owner_that_is_not_there_keeps_nothing(api: Api) -> None:
     assert names(api) == []
 
 
-def test_a_long_chain_goes_in_the_foreground_too(api: Api) -> None:
+def test_a_long_chain_goes_in_the_foreground_too(api: Registry) -> None:
     owner = api.create(Request(CONFIG_MAP, "default"), plain("c0")).copy()
     for number in range(1, 1200):
         owner = api.create(Request(CONFIG_MAP, "default"), plain(f"c{number}", owner, blocking=True)).copy()
@@ -268,7 +264,7 @@ def test_a_long_chain_goes_in_the_foreground_too(api: Api) -> None:
     assert names(api) == []
 
 
-def test_a_circle_in_the_foreground_waits_for_a_client(api: Api) -> None:
+def test_a_circle_in_the_foreground_waits_for_a_client(api: Registry) -> None:
     a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
     b = api.create(Request(CONFIG_MAP, "default"), plain("b", a, blocking=True)).copy()
     circle = {"metadata": {"ownerReferences": plain("_", b, blocking=True)["metadata"]["ownerReferences"]}}
@@ -279,7 +275,7 @@ def test_a_circle_in_the_foreground_waits_for_a_client(api: Api) -> None:
     assert names(api) == []
 
 
-def test_an_immortal_namespace_may_have_an_owner(api: Api) -> None:
+def test_an_immortal_namespace_may_have_an_owner(api: Registry) -> None:
     owner = api.create(Request(CONFIG_MAP, "x"), plain("a")).copy()
     default = api.get(Request(NAMESPACE, "", "default"))
     default["metadata"] |= {"ownerReferences": plain("_", owner)["metadata"]["ownerReferences"]}
@@ -296,7 +292,7 @@ def job() -> Json:
 
 
 @pytest.mark.parametrize(("options", "left"), [({}, ["p"]), ({"propagationPolicy": "Background"}, [])])
-def test_the_pods_of_a_job_stay_unless_asked(api: Api, options: Json, left: list[str]) -> None:
+def test_the_pods_of_a_job_stay_unless_asked(api: Registry, options: Json, left: list[str]) -> None:
     owner = api.create(Request(JOB, "default"), job()).copy()
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": owner["metadata"]["uid"]}
     api.create(Request(POD, "default"), {**pod(node=""), "metadata": {"name": "p", "ownerReferences": [reference]}})
@@ -304,12 +300,12 @@ def test_the_pods_of_a_job_stay_unless_asked(api: Api, options: Json, left: list
     assert names(api, POD) == left
 
 
-def conditions(api: Api, name: str) -> dict[str, str]:
+def conditions(api: Registry, name: str) -> dict[str, str]:
     rows = api.get(Request(NAMESPACE, "", name))["status"]["conditions"]
     return {row["type"]: f"{row['status']} {row['reason']}: {row['message']}" for row in rows}
 
 
-def test_a_namespace_says_what_it_waits_for(api: Api) -> None:
+def test_a_namespace_says_what_it_waits_for(api: Registry) -> None:
     api.create(Request(CONFIG_MAP, "x"), plain("a"))
     api.create(Request(CONFIG_MAP, "x"), plain("b", finalizers=["example.com/a"]))
     held = pod()
@@ -342,14 +338,14 @@ def test_a_namespace_says_what_it_waits_for(api: Api) -> None:
     assert "x" not in names(api, NAMESPACE)
 
 
-def test_an_empty_namespace_keeps_only_others_finalizers(api: Api) -> None:
+def test_an_empty_namespace_keeps_only_others_finalizers(api: Registry) -> None:
     api.create(Request(NAMESPACE), {"metadata": {"name": "z"}, "spec": {"finalizers": ["example.com/a"]}})
     api.delete(Request(NAMESPACE, "", "z"))
     assert api.get(Request(NAMESPACE, "", "z"))["spec"]["finalizers"] == ["example.com/a"]
     assert conditions(api, "z")["NamespaceContentRemaining"].startswith("False ContentRemoved")
 
 
-def test_finalizers_of_a_namespace_change_by_finalize_only(api: Api) -> None:
+def test_finalizers_of_a_namespace_change_by_finalize_only(api: Registry) -> None:
     more: Json = {"metadata": {"labels": {"a": "b"}}, "spec": {"finalizers": ["example.com/a", "kubernetes"]}}
     changed = api.patch(Request(NAMESPACE, "", "x"), MERGE_PATCH, more).copy()
     assert (changed["spec"], changed["metadata"]["labels"]["a"]) == ({"finalizers": ["kubernetes"]}, "b")
@@ -358,7 +354,7 @@ def test_finalizers_of_a_namespace_change_by_finalize_only(api: Api) -> None:
     )
 
 
-def test_finalizers_and_phases_of_a_namespace_are_validated(api: Api) -> None:
+def test_finalizers_and_phases_of_a_namespace_are_validated(api: Registry) -> None:
     why = 'Invalid value: "xyz": name is neither a standard finalizer name nor is it fully qualified'
     odd: Json = {"spec": {"finalizers": ["xyz"]}}
     new: Json = {"metadata": {"name": "odd"}, **odd}
@@ -381,7 +377,7 @@ def test_finalizers_and_phases_of_a_namespace_are_validated(api: Api) -> None:
     refused(422, why.format("Active", "Terminating", "not empty"), partial(become, "Active"))
 
 
-def test_a_namespace_can_be_forced_with_finalize(api: Api) -> None:
+def test_a_namespace_can_be_forced_with_finalize(api: Registry) -> None:
     api.create(Request(CONFIG_MAP, "x"), plain("b", finalizers=["example.com/a"]))
     api.delete(Request(NAMESPACE, "", "x"))
     api.update(
@@ -391,7 +387,7 @@ def test_a_namespace_can_be_forced_with_finalize(api: Api) -> None:
     assert names(api) == ["b"], "what was in it is left behind, as in Kubernetes"
 
 
-def test_nothing_is_created_in_a_going_namespace(api: Api) -> None:
+def test_nothing_is_created_in_a_going_namespace(api: Registry) -> None:
     api.create(Request(CONFIG_MAP, "x"), plain("b", finalizers=["example.com/a"]))
     api.delete(Request(NAMESPACE, "", "x"))
     applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}}
@@ -417,7 +413,7 @@ def test_nothing_is_created_in_a_going_namespace(api: Api) -> None:
         ]
 
 
-def test_a_dry_run_shows_what_a_deletion_begins_with(api: Api) -> None:
+def test_a_dry_run_shows_what_a_deletion_begins_with(api: Registry) -> None:
     shown = api.delete(Request(NAMESPACE, "", "x", dry_run=True)).copy()
     assert (shown["status"]["phase"], "deletionTimestamp" in shown["metadata"]) == ("Terminating", True)
     assert api.get(Request(NAMESPACE, "", "x"))["status"] == {"phase": "Active"}
@@ -427,7 +423,7 @@ def test_a_dry_run_shows_what_a_deletion_begins_with(api: Api) -> None:
         assert caught.value.code == 409
 
 
-def test_an_object_whose_owners_are_not_there_goes(api: Api) -> None:
+def test_an_object_whose_owners_are_not_there_goes(api: Registry) -> None:
     real = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
     absent = {"kind": "ConfigMap", "metadata": {"name": "absent", "uid": "never"}}
     elsewhere = api.create(Request(CONFIG_MAP, "x"), plain("b")).copy()

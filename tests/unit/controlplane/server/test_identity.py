@@ -12,8 +12,8 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.inert import LEASE
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEPLOYMENT, NODE, SERVICE, Json, Kind
 from kdns.controlplane.schema.field_validation import FieldValidator
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
@@ -35,14 +35,14 @@ def scale(**metadata: str) -> Json:
 
 
 @pytest.fixture
-def api() -> Api:
+def api() -> Registry:
     api = new_api()
     for kind in SPECS:
         api.create(Request(kind, "default"), obj(kind))
     return api
 
 
-def writes(api: Api, kind: Kind, **metadata: str) -> list[Callable[[], object]]:
+def writes(api: Registry, kind: Kind, **metadata: str) -> list[Callable[[], object]]:
     """The writes of an object that exists with these metadata sent: PUT, the patches, and an apply."""
     replaced = [{"op": "add", "path": f"/metadata/{name}", "value": value} for name, value in metadata.items()]
     return [
@@ -55,7 +55,7 @@ def writes(api: Api, kind: Kind, **metadata: str) -> list[Callable[[], object]]:
 
 
 @pytest.mark.parametrize("revision", ["0", "", "00"])
-def test_revision_zero_is_unconditional(api: Api, revision: str) -> None:
+def test_revision_zero_is_unconditional(api: Registry, revision: str) -> None:
     for write in writes(api, CONFIG_MAP, resourceVersion=revision):
         write()
     sent = obj(DEPLOYMENT, resourceVersion=revision)
@@ -75,7 +75,7 @@ def test_revision_zero_is_unconditional(api: Api, revision: str) -> None:
         ("18446744073709551616", 500, 'strconv.ParseUint: parsing "18446744073709551616": value out of range'),
     ],
 )
-def test_another_revision(api: Api, revision: str, code: int, message: str) -> None:
+def test_another_revision(api: Registry, revision: str, code: int, message: str) -> None:
     scaled = scale(resourceVersion=revision)
     for write in (
         *writes(api, CONFIG_MAP, resourceVersion=revision),
@@ -91,7 +91,7 @@ def test_another_revision(api: Api, revision: str, code: int, message: str) -> N
 
 
 @pytest.mark.parametrize(("revision", "code"), [("0", 0), ("", 0), ("x", 0), ("1", 500)])
-def test_a_post_has_no_revision(api: Api, revision: str, code: int) -> None:
+def test_a_post_has_no_revision(api: Registry, revision: str, code: int) -> None:
     def call() -> Json:
         return api.create(Request(CONFIG_MAP, "default"), obj(CONFIG_MAP, "new", resourceVersion=revision)).copy()
 
@@ -102,12 +102,12 @@ def test_a_post_has_no_revision(api: Api, revision: str, code: int) -> None:
 
 
 @pytest.mark.parametrize("revision", ["0", "7"])
-def test_a_put_or_an_apply_creates_whatever_the_revision_is(api: Api, revision: str) -> None:
+def test_a_put_or_an_apply_creates_whatever_the_revision_is(api: Registry, revision: str) -> None:
     api.update(Request(LEASE, "default", "put"), obj(LEASE, "put", resourceVersion=revision))
     api.apply(Request(CONFIG_MAP, "default", "new", manager="me"), obj(CONFIG_MAP, "new", resourceVersion=revision))
 
 
-def test_a_put_with_another_uid_is_a_conflict(api: Api) -> None:
+def test_a_put_with_another_uid_is_a_conflict(api: Registry) -> None:
     service, deployment = (api.get(Request(kind, "default", "a"))["metadata"]["uid"] for kind in (SERVICE, DEPLOYMENT))
     sent, sent_scale = obj(SERVICE, uid="other"), {"metadata": {"uid": "other"}}
     for name, found, call in (
@@ -133,14 +133,14 @@ def test_a_put_with_another_uid_is_a_conflict(api: Api) -> None:
     )
 
 
-def test_a_patch_with_another_uid_is_invalid(api: Api) -> None:
+def test_a_patch_with_another_uid_is_invalid(api: Registry) -> None:
     why = 'ConfigMap "a" is invalid: metadata.uid: Invalid value: "other": field is immutable'
     for write in writes(api, CONFIG_MAP, uid="other")[1:]:
         error = refused(422, why, write)
         assert len((error.details or {})["causes"]) == 2, "once for all kinds, once for this one"
 
 
-def test_finalizers_added_to_a_deleted_object_are_forbidden(api: Api) -> None:
+def test_finalizers_added_to_a_deleted_object_are_forbidden(api: Registry) -> None:
     api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "held", "finalizers": ["a.b/c"]}})
     api.delete(Request(CONFIG_MAP, "default", "held"))
     more = {"metadata": {"finalizers": ["a.b/c", "a.b/e", "a.b/d"]}}
@@ -163,7 +163,7 @@ def test_finalizers_added_to_a_deleted_object_are_forbidden(api: Api) -> None:
         ({"resourceVersion": ""}, "the ResourceVersion in the precondition () does not match"),
     ],
 )
-def test_preconditions_of_a_delete(api: Api, preconditions: Json, text: str) -> None:
+def test_preconditions_of_a_delete(api: Registry, preconditions: Json, text: str) -> None:
     def delete() -> object:
         return api.delete(Request(CONFIG_MAP, "default", "a"), options={"preconditions": preconditions}).copy()
 
@@ -183,13 +183,13 @@ NAMELESS = "the name of the object (a based on URL) was undeterminable: name mus
         ({"name": "other", "namespace": "other"}, "the namespace of the provided object does not match the namespace"),
     ],
 )
-def test_another_address(api: Api, change: dict[str, str], message: str) -> None:
+def test_another_address(api: Registry, change: dict[str, str], message: str) -> None:
     for write in writes(api, CONFIG_MAP, **change):
         refused(400, message, write)
     refused(400, message, lambda: api.update(Request(DEPLOYMENT, "default", "a", subresource="scale"), scale(**change)))
 
 
-def test_a_put_without_a_name(api: Api) -> None:
+def test_a_put_without_a_name(api: Registry) -> None:
     refused(400, NAMELESS, lambda: api.update(Request(CONFIG_MAP, "default", "a"), {}))
     refused(404, '"b" not found', lambda: api.update(Request(CONFIG_MAP, "default", "b"), obj(CONFIG_MAP, "b")))
 
@@ -204,7 +204,7 @@ def test_a_put_without_a_name(api: Api) -> None:
         ("v1", "configmap"),
     ],
 )
-def test_another_kind(api: Api, api_version: str, kind: str) -> None:
+def test_another_kind(api: Registry, api_version: str, kind: str) -> None:
     sent = {**obj(CONFIG_MAP), "apiVersion": api_version, "kind": kind}
     message = f"expected kind ConfigMap of v1, got kind {kind} of {api_version}"
     refused(400, message, lambda: FieldValidator(CONFIG_MAP, "Warn")(sent))

@@ -11,7 +11,7 @@ from kdns.controlplane.apimachinery.annotations import annotated_number
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import DAEMON_SET, DEPLOYMENT, POD, SERVICE, Json
 from kdns.controlplane.kinds.apps.defaults import TEMPLATE_GENERATION
-from kdns.controlplane.server.api import Api
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.simulation.workloads.deployment.replica_sets import REVISION
 from kdns.controlplane.storage.listing import ListOptions
@@ -49,7 +49,7 @@ def ranged() -> Json:
         (lambda api: api.create(Request(SERVICE, "default"), ranged()), 422),
     ],
 )
-def test_the_clients_mistake(call: Callable[[Api], object], code: int) -> None:
+def test_the_clients_mistake(call: Callable[[Registry], object], code: int) -> None:
     with pytest.raises(StatusError) as caught:
         call(new_api())
     assert caught.value.code == code

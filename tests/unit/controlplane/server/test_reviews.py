@@ -13,7 +13,7 @@ from kdns.controlplane.fieldmanager.managed_fields import Writer
 from kdns.controlplane.server.access.reviews import Reviewer
 from kdns.controlplane.server.access.users import User, authenticated
 from kdns.controlplane.server.discovery import resource_list
-from kdns.controlplane.server.routes import parsed, target
+from kdns.controlplane.server.request import target
 
 ANN = authenticated(User("ann", ("devs",), "7"))
 AUDIENCE = "https://kubernetes.default.svc.cluster.local"
@@ -95,7 +95,9 @@ def test_reviews_are_discovered_and_have_one_path() -> None:
     ]
     assert {row["kind"]: row["verbs"] for row in rows} == {kind.kind: ["create"] for kind in REVIEWS}
     root = "/apis/authorization.k8s.io/v1"
-    assert target(parsed(f"{root}/namespaces/x/localsubjectaccessreviews"), CATALOGUE).kind == KINDS["LocalAccess"]
+    assert (
+        target(f"{root}/namespaces/x/localsubjectaccessreviews", CATALOGUE, lambda _: None).kind == KINDS["LocalAccess"]
+    )
     for path in (
         "localsubjectaccessreviews",
         "subjectaccessreviews/x",
@@ -103,4 +105,4 @@ def test_reviews_are_discovered_and_have_one_path() -> None:
         "watch/subjectaccessreviews",
     ):
         with pytest.raises(StatusError, match="could not find"):
-            target(parsed(f"{root}/{path}"), CATALOGUE)
+            target(f"{root}/{path}", CATALOGUE, lambda _: None)

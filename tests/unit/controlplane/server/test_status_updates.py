@@ -9,8 +9,8 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.inert import API_SERVICE
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, SERVICE, Json, Kind
 from kdns.controlplane.schema.serialization import serialized
-from kdns.controlplane.server.api import Api
 from kdns.controlplane.server.patch import MERGE_PATCH
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 
 LABELS = {"app": "web"}
@@ -83,7 +83,7 @@ def test_a_new_label_leaves_the_conditions_of_a_service(type_: str) -> None:
     assert patched["status"] == serialized(SERVICE, {"status": status})["status"]
 
 
-def _refused(api: Api, kind: Kind, obj: Json, patch: Json) -> StatusError:
+def _refused(api: Registry, kind: Kind, obj: Json, patch: Json) -> StatusError:
     api.create(Request(kind, "default"), obj)
     with pytest.raises(StatusError) as caught:
         api.patch(Request(kind, "default", obj["metadata"]["name"]), MERGE_PATCH, patch)

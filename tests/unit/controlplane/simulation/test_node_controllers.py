@@ -1,4 +1,4 @@
-"""The controllers around nodes, Pods and namespaces, against a real Api: what they write, until they rest."""
+"""The controllers around nodes, Pods and namespaces, against a real Registry: what they write, until they rest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 from itertools import count
 
 import pytest
+from kdns.controlplane.server.deletion import grace_period_s
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.errors import StatusError
@@ -13,8 +14,6 @@ from kdns.controlplane.apimachinery.kinds import NAMESPACE, NODE, POD, SERVICE_A
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Change, Reconciler, Request
 from kdns.controlplane.controllers.service_accounts import ServiceAccounts
-from kdns.controlplane.server.api import Api
-from kdns.controlplane.server.deletion import grace_period_s
 from kdns.controlplane.server.patch import STRATEGIC_MERGE_PATCH
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request as ApiRequest
@@ -27,14 +26,14 @@ from kdns.controlplane.storage.store import Store
 
 
 class Cluster:
-    """An Api and some controllers; `settle` runs them until nobody writes. The clock is the test's."""
+    """An Registry and some controllers; `settle` runs them until nobody writes. The clock is the test's."""
 
     def __init__(self) -> None:
         self.now_s = 1_700_000_000.0
         numbers, config = count(1), ClusterConfig()
         choose = random.Random(1).randrange
         uid, suffix = (lambda: f"uid-{next(numbers)}"), (lambda: f"{next(numbers):05}")
-        self.api = Api(Registry(Store(), config, choose, lambda: self.now_s, uid, suffix, grace_period_s))
+        self.api = Registry(Store(), config, choose, lambda: self.now_s, uid, suffix, grace_period_s)
         controllers: tuple[Reconciler, ...] = (
             Scheduler(),
             Kubelet(config, choose),

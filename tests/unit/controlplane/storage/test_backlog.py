@@ -13,10 +13,9 @@ from served_kinds import KINDS
 from kdns.controlplane.apimachinery.errors import StatusError, internal
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEFINITION, NAMESPACE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.api import Api
+from kdns.controlplane.gc.backlog import AT_ONCE, Backlog
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
-from kdns.controlplane.storage.backlog import AT_ONCE, Backlog
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Commit
@@ -35,29 +34,27 @@ class Woken:
         self.times += 1
 
 
-def new_api(store: Store | None = None) -> Api:
+def new_api(store: Store | None = None) -> Registry:
     numbers = count(1)
-    api = Api(
-        Registry(
-            store or Store(),
-            ClusterConfig(),
-            random.Random(1).randrange,
-            lambda: 1.7e9,
-            lambda: f"uid-{next(numbers)}",
-            lambda: "abcde",
-        )
+    api = Registry(
+        store or Store(),
+        ClusterConfig(),
+        random.Random(1).randrange,
+        lambda: 1.7e9,
+        lambda: f"uid-{next(numbers)}",
+        lambda: "abcde",
     )
     api.backlog.wake = Woken()
     return api
 
 
-def restarted(api: Api) -> Api:
+def restarted(api: Registry) -> Registry:
     """A new API over the same objects."""
     versions = [version for kind in KINDS for version in api.list(Request(kind)).stored]
     return new_api(Store(versions, revision=api.store.revision))
 
 
-def made(api: Api, namespace: str, how_many: int, owner: Json | None = None, *, blocking: bool = False) -> None:
+def made(api: Registry, namespace: str, how_many: int, owner: Json | None = None, *, blocking: bool = False) -> None:
     meta: Json = {}
     if owner:
         row = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
@@ -67,36 +64,36 @@ def made(api: Api, namespace: str, how_many: int, owner: Json | None = None, *, 
 
 
 @pytest.fixture
-def api() -> Api:
+def api() -> Registry:
     api = new_api()
     for name in ("default", "x"):
         api.create(Request(NAMESPACE), {"metadata": {"name": name}})
     return api
 
 
-def left(api: Api) -> int:
+def left(api: Registry) -> int:
     return len(api.list(Request(CONFIG_MAP)).stored)
 
 
-def finish(api: Api) -> int:
+def finish(api: Registry) -> int:
     """Run all batches; returns their number."""
     pieces = 0
     while api.backlog.is_left:
         before = left(api)
-        api.backlog.go_on(PIECE)
+        api.backlog.run(PIECE)
         assert before - left(api) <= PIECE
         pieces += 1
     return pieces
 
 
-def test_a_small_namespace_goes_at_once(api: Api) -> None:
+def test_a_small_namespace_goes_at_once(api: Registry) -> None:
     made(api, "x", AT_ONCE // 2)
     api.delete(Request(NAMESPACE, "", "x"))
     assert (left(api), api.backlog.is_left) == (0, False)
     assert [each["metadata"]["name"] for each in api.list(Request(NAMESPACE)).items] == ["default"]
 
 
-def test_a_large_namespace_goes_in_pieces(api: Api) -> None:
+def test_a_large_namespace_goes_in_pieces(api: Registry) -> None:
     made(api, "x", MANY)
     wake = api.backlog.wake = Woken()
     assert api.delete(Request(NAMESPACE, "", "x")).copy()["status"]["phase"] == "Terminating"
@@ -116,7 +113,7 @@ def test_a_large_namespace_goes_in_pieces(api: Api) -> None:
 @pytest.mark.parametrize(("policy", "dependents"), [("Background", 0), ("Foreground", 0), ("Orphan", MANY)], ids=str)
 @pytest.mark.parametrize("stops_after", [None, 0, 3])
 def test_dependents_go_in_pieces_and_a_restart_goes_on(
-    api: Api, policy: str, dependents: int, stops_after: int | None
+    api: Registry, policy: str, dependents: int, stops_after: int | None
 ) -> None:
     owner = api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "owner"}}).copy()
     made(api, "default", MANY, owner, blocking=True)
@@ -124,7 +121,7 @@ def test_dependents_go_in_pieces_and_a_restart_goes_on(
     assert left(api) >= MANY - AT_ONCE
     if stops_after is not None:
         for _ in range(stops_after):
-            api.backlog.go_on(PIECE)
+            api.backlog.run(PIECE)
         api = restarted(api)
     finish(api)
     found = api.list(Request(CONFIG_MAP)).items
@@ -132,7 +129,7 @@ def test_dependents_go_in_pieces_and_a_restart_goes_on(
     assert not any("ownerReferences" in obj["metadata"] or obj["metadata"]["name"] == "owner" for obj in found)
 
 
-def test_a_restart_goes_on_with_a_namespace(api: Api) -> None:
+def test_a_restart_goes_on_with_a_namespace(api: Registry) -> None:
     made(api, "x", MANY)
     made(api, "default", 1)
     api.delete(Request(NAMESPACE, "", "x"))
@@ -142,7 +139,7 @@ def test_a_restart_goes_on_with_a_namespace(api: Api) -> None:
     assert left(api) == 1
 
 
-def test_a_namespace_made_anew_keeps_what_is_made_in_it(api: Api) -> None:
+def test_a_namespace_made_anew_keeps_what_is_made_in_it(api: Registry) -> None:
     made(api, "x", MANY)
     api.delete(Request(NAMESPACE, "", "x"))
     api.update(
@@ -201,12 +198,12 @@ DEFINED: Json = {
 }
 
 
-def namespace_with_objects(api: Api) -> Request:
+def namespace_with_objects(api: Registry) -> Request:
     made(api, "x", 2)
     return Request(NAMESPACE, "", "x")
 
 
-def definition_with_objects(api: Api) -> Request:
+def definition_with_objects(api: Registry) -> Request:
     api.create(Request(DEFINITION), DEFINED)
     kind = api.kinds.by_type("example.com/v1", "Widget")
     assert kind
@@ -214,7 +211,7 @@ def definition_with_objects(api: Api) -> Request:
     return Request(DEFINITION, "", "widgets.example.com")
 
 
-def owner_with_dependents(api: Api) -> Request:
+def owner_with_dependents(api: Registry) -> Request:
     owner = api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "owner"}}).copy()
     made(api, "default", 2, owner, blocking=True)
     return Request(CONFIG_MAP, "default", "owner")
@@ -232,7 +229,9 @@ def owner_with_dependents(api: Api) -> Request:
         (owner_with_dependents, "Foreground"),
     ],
 )
-def test_a_refused_write_delays_a_deletion_only(setting: Callable[[Api], Request], policy: str, accepted: int) -> None:
+def test_a_refused_write_delays_a_deletion_only(
+    setting: Callable[[Registry], Request], policy: str, accepted: int
+) -> None:
     disk = FailingDisk(1_000)
     api = new_api(Store(persist=disk))
     for name in ("default", "x"):
@@ -242,7 +241,7 @@ def test_a_refused_write_delays_a_deletion_only(setting: Callable[[Api], Request
     with suppress(StatusError):
         api.delete(doomed, options={"propagationPolicy": policy})
     with suppress(StatusError):
-        api.backlog.go_on(PIECE)
+        api.backlog.run(PIECE)
     disk.room = float("inf")
     finish(api)
     version = api.store.get(doomed.kind, doomed.key)
@@ -251,16 +250,6 @@ def test_a_refused_write_delays_a_deletion_only(setting: Callable[[Api], Request
         finish(api)
     assert api.store.get(doomed.kind, doomed.key) is None
     assert left(api) == 0
-
-
-def test_while_held_works_are_only_queued() -> None:
-    backlog, done = Backlog(), list[int]()
-    backlog.is_held = True
-    backlog.add(lambda: done.append(1))
-    backlog.begin()
-    assert (done, backlog.is_left) == ([], True)
-    backlog.go_on(1)
-    assert (done, backlog.is_left) == ([1], False)
 
 
 def test_an_object_whose_owner_is_gone_is_deleted_after_a_refused_write() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEPLOYMENT, NODE, POD, REPLICA_SET, Json
 from kdns.controlplane.controllers.reconciler import Change
+from kdns.controlplane.gc.owners import Owners
 from kdns.controlplane.simulation.nodes.lifecycle import NodeLifecycle
 from kdns.controlplane.simulation.workloads.index import WorkloadIndex
-from kdns.controlplane.storage.owners import Owners
 from kdns.controlplane.storage.watch import stored_object_of
 
 KEY = ("x", "a")

@@ -18,20 +18,16 @@ _TERMINATING = "NamespaceTerminating"
 _LISTED_MAX = 100
 
 
-def check_creation(namespace: StoredObject | None, kind: Kind, namespace_name: str, name: str) -> None:
-    """Raises 404 for a namespace that does not exist, 403 for a terminating one."""
+def refusal(namespace: StoredObject | None, kind: Kind, namespace_name: str, metadata: Json) -> StatusError:
+    """Returns the error of a creation: 404 for a namespace that does not exist, 403 for a terminating one."""
     if namespace is None:
-        raise not_found(NAMESPACE, namespace_name)
-    if namespace.obj["metadata"].get("deletionTimestamp"):
-        raise _terminating(kind, namespace_name, name)
-
-
-def _terminating(kind: Kind, namespace: str, name: str) -> StatusError:
-    why = f"unable to create new content in namespace {namespace} because it is being terminated"
+        return not_found(NAMESPACE, namespace_name)
+    why = f"unable to create new content in namespace {namespace_name} because it is being terminated"
+    name = metadata.get("name") or metadata.get("generateName") or ""
     error = forbidden(kind, name, why)
     cause = {
         "reason": _TERMINATING,
-        "message": f"namespace {namespace} is being terminated",
+        "message": f"namespace {namespace_name} is being terminated",
         "field": "metadata.namespace",
     }
     error.details = {**(error.details or {}), "causes": [cause]}

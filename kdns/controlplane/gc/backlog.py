@@ -1,7 +1,6 @@
 """A queue of work that follows from requests: the first part is done at once, the rest in batches.
 
-The owner of the batches sets `wake`; after each call of it, it calls `go_on` while `is_left`. While `is_held`, work is
-only queued. Without `wake`, all work is done at once.
+The owner of the batches sets `wake`, and then calls `run` while `is_left`. Without `wake`, all work is done at once.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ class Backlog:
         self.wake: Callable[[], None] | None = None
         self._works: deque[Work] = deque()
         self._last: dict[str, Work] = {}
-        self.is_held = False
         self._is_working = self._waits = False
 
     @property
@@ -43,21 +41,18 @@ class Backlog:
         self._last[name] = work
 
     def begin(self) -> None:
-        """Runs the first part of the queue; no effect while the queue is running, also further up the stack."""
-        if self.is_held or self._is_working or (self._waits and self.wake):
+        """Runs the first part of the queue; no effect in work of the queue, and while a rest waits for its batches."""
+        if self._is_working or (self._waits and self.wake):
             return
         try:
-            self._run(AT_ONCE if self.wake else None)
+            self.run(AT_ONCE if self.wake else None)
         finally:
             if self.is_left and self.wake:
                 self._waits = True
                 self.wake()
 
-    def go_on(self, most: int) -> None:
+    def run(self, most: int | None = None) -> None:
         """Runs at most `most` items."""
-        self._run(most)
-
-    def _run(self, most: int | None) -> None:
         self._is_working = True
         try:
             while self.is_left and most != 0:

@@ -7,80 +7,109 @@ deleted in the foreground waits for itself, until a client removes a finalizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Final
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.apimachinery.errors import forbidden
+from kdns.controlplane.apimachinery.errors import Cause, forbidden, invalid
+from kdns.controlplane.apimachinery.field_errors import invalid_value, quoted
 from kdns.controlplane.apimachinery.human_duration import seconds_of
 from kdns.controlplane.apimachinery.kinds import DEFINITION, NAMESPACE, POD, Json, Kind
-from kdns.controlplane.kinds.core.namespace import namespace_finalizers
+from kdns.controlplane.gc import namespaces
+from kdns.controlplane.gc.backlog import Backlog
+from kdns.controlplane.gc.objects import Objects
+from kdns.controlplane.gc.owners import blocks, owner_key, references, without_owner
+from kdns.controlplane.kinds.core.namespace import namespace_finalizers, terminating_namespace
 from kdns.controlplane.kinds.custom.definition import CLEANUP
 from kdns.controlplane.kinds.custom.status import with_termination
-from kdns.controlplane.kinds.strategy import Strategy
-from kdns.controlplane.server import namespaces
-from kdns.controlplane.server.options import FOREGROUND, ORPHAN, ORPHANING, propagation
+from kdns.controlplane.kinds.strategy import DeleteStrategy
 from kdns.controlplane.storage import object_meta
-from kdns.controlplane.storage.owners import blocks, owner_key, references, without_owner
 from kdns.controlplane.storage.watch import Filter, StoredObject, stored_object_of
 
-if TYPE_CHECKING:
-    from kdns.controlplane.server.registry import Registry
+FOREGROUND: Final = "foregroundDeletion"
+"""The finalizer of an object whose dependents are deleted before it."""
 
-GracePeriod: TypeAlias = Callable[[Strategy, Json, int | None], int]
-"""Seconds that a deleted object stays; the last argument is gracePeriodSeconds of the request."""
+ORPHANING: Final = "orphan"
+"""The finalizer of an object whose dependents are orphaned."""
+
+ORPHAN: Final = "Orphan"
+_PROPAGATION: Final = ("Foreground", "Background", ORPHAN)
+_DELETE_OPTIONS: Final = Kind("meta.k8s.io", "v1", "DeleteOptions", "deleteoptions")
 
 
-def no_grace_s(_strategy: Strategy, _obj: Json, _requested_s: int | None) -> int:
-    """Returns 0: deleted objects are removed at once."""
-    return 0
+def checked_policy(options: Json) -> str | None:
+    """Returns propagationPolicy of DeleteOptions.
+
+    Raises 422 for an unknown one, and for one beside orphanDependents.
+    """
+    policy, orphans = options.get("propagationPolicy"), options.get("orphanDependents")
+    if policy is not None and orphans is not None:
+        both = "orphanDependents and deletionPropagation cannot be both set"
+        raise invalid(_DELETE_OPTIONS, "", [invalid_value("propagationPolicy", policy, both)])
+    if policy is not None and policy not in _PROPAGATION:
+        supported = ", ".join(f'"{value}"' for value in (*_PROPAGATION, "nil"))
+        cause = Cause("propagationPolicy", f"Unsupported value: {quoted(policy)}", f"supported values: {supported}")
+        raise invalid(_DELETE_OPTIONS, "", [cause])
+    return None if policy is None else str(policy)
 
 
-def grace_period_s(strategy: Strategy, obj: Json, requested_s: int | None) -> int:
-    return strategy.grace_s(obj, requested_s)
+def _propagation(metadata: Json, strategy: DeleteStrategy, options: Json) -> str:
+    """Returns Orphan, Background or Foreground, for valid options."""
+    if policy := checked_policy(options):
+        return policy
+    orphans = options.get("orphanDependents")
+    if orphans is not None:
+        return ORPHAN if orphans else "Background"
+    finalizers = metadata.get("finalizers") or ()
+    if ORPHANING in finalizers:
+        return ORPHAN
+    if FOREGROUND in finalizers:
+        return "Foreground"
+    return ORPHAN if strategy.orphans else "Background"
 
 
 class Deletion:
-    """All deletions of one cluster. Further deletions that follow are queued in the backlog of the registry."""
+    """All deletions of one cluster. Further deletions that follow are queued in the backlog.
 
-    def __init__(self, objects: Registry, grace_s: GracePeriod) -> None:
+    With `grace`, Pods stay for their grace period. Differs: without it they do not, since no containers run.
+    """
+
+    def __init__(self, objects: Objects, backlog: Backlog, *, grace: bool) -> None:
         self._objects, self._store, self._kinds = objects, objects.store, objects.kinds
-        self._now_s, self._grace_s, self._backlog = objects.now_s, grace_s, objects.backlog
-
-    def go_on(self, terminating: Iterable[StoredObject], ownerless: Iterable[tuple[Kind, Key]]) -> None:
-        """Queues the deletions that the last stop interrupted: of terminating objects, and of those without owners."""
-        for version in terminating:
-            self._backlog.add(partial(self._resume, version))
-        for left in ownerless:
-            self._backlog.add(partial(self._collect_if_orphaned, *left))
+        self._now_s, self.grace, self._backlog = objects.now_s, grace, backlog
+        for version in objects.terminating:
+            backlog.add(partial(self._resume, version))
+        for kind, key in objects.ownerless:
+            backlog.add(partial(self._collect_if_orphaned, kind, key))
 
     def delete(self, version: StoredObject, options: Json, *, dry_run: bool) -> StoredObject:
         """Returns the last state of a deleted object, or the current one of an object that is held."""
-        kind, name, strategy = version.kind, version.key[1], self._kinds[version.kind]
-        found = version.obj["metadata"]
+        kind, strategy = version.kind, self._kinds[version.kind].delete
+        metadata = version.obj["metadata"]
         object_meta.check_preconditions(kind, version.obj, options.get("preconditions") or {})
         if why := self._refusal(version):
-            raise forbidden(kind, name, why)
-        policy = propagation(version, strategy, options)
-        if found.get("deletionTimestamp"):
+            raise forbidden(kind, version.key[1], why)
+        policy = _propagation(metadata, strategy, options)
+        if metadata.get("deletionTimestamp"):
             return version if dry_run else self._shorten(version, options.get("gracePeriodSeconds"))
-        kept = [each for each in found.get("finalizers") or () if each not in {FOREGROUND, ORPHANING}]
-        if policy == "Foreground" and self._blocking(found["uid"]):
+        kept = [name for name in metadata.get("finalizers") or () if name not in {FOREGROUND, ORPHANING}]
+        if policy == "Foreground" and self._blocking(metadata["uid"]):
             kept.append(FOREGROUND)
-        if policy == ORPHAN and self._objects.owners.has_dependents(found["uid"]):
+        if policy == ORPHAN and self._objects.owners.has_dependents(metadata["uid"]):
             kept.append(ORPHANING)
-        grace_s = self._grace_s(strategy, version.obj, options.get("gracePeriodSeconds"))
-        if not (grace_s or kept or (strategy.spec_finalizers and strategy.spec_finalizers(version.obj))):
+        graceful = strategy.grace_s if self.grace else None
+        grace_s = graceful(version.obj, options.get("gracePeriodSeconds")) if graceful else 0
+        if not (grace_s or kept or (kind is NAMESPACE and namespace_finalizers(version.obj))):
             last = version if dry_run else self.remove(version)
-            if not strategy.is_graceful:
+            if not strategy.grace_s:
                 return last
             return stored_object_of(kind, version.key, self._marked(last, kept, 0), last.revision)
         marked = self._marked(version, kept, grace_s)
         if dry_run:
             return stored_object_of(kind, version.key, marked, version.revision)
-        is_more = strategy.spec_finalizers or strategy.on_read  # more than metadata changes
+        is_more = kind is NAMESPACE or self._kinds[kind].hooks  # more than metadata changes
         draft = self._objects.draft(kind, marked) if is_more else version.with_metadata(marked["metadata"])
         version = self._objects.put(draft, version)
         self._resume(version)
@@ -92,7 +121,7 @@ class Deletion:
 
         Differs: kube-apiserver lets the IPAddress of a Service be deleted, and its repair loop makes another one.
         """
-        if version.key[1] in self._kinds[version.kind].protected:
+        if version.key[1] in self._kinds[version.kind].delete.protected:
             return f"this {version.kind.singular} may not be deleted"
         if user := self._objects.user_of(version):
             name = "/".join(filter(None, user.key))
@@ -103,7 +132,7 @@ class Deletion:
         """Queues the work that follows after an object started terminating."""
         metadata = version.obj["metadata"]
         finalizers, uid = metadata.get("finalizers") or (), metadata["uid"]
-        if self._kinds[version.kind].spec_finalizers:
+        if version.kind is NAMESPACE:
             self._backlog.add(partial(self._empty, version.key[1]))
         if CLEANUP in finalizers:
             self._backlog.add(partial(self._empty_kind, version.key[1]))
@@ -115,11 +144,11 @@ class Deletion:
             self._backlog.add(lambda: self._finish(self._latest(version)))
 
     def _marked(self, version: StoredObject, finalizers: list[str], grace_s: int) -> Json:
-        strategy = self._kinds[version.kind]
-        obj = strategy.terminating(_with_own_metadata(version.obj))
+        is_namespace = version.kind is NAMESPACE
+        obj = _with_own_metadata(terminating_namespace(version.obj) if is_namespace else version.obj)
         metadata = obj["metadata"]
         metadata["deletionTimestamp"] = object_meta.timestamp(self._now_s() + grace_s)
-        if not strategy.spec_finalizers:
+        if not is_namespace:
             metadata["deletionGracePeriodSeconds"] = grace_s
         if metadata.get("generation"):
             metadata["generation"] += 1
@@ -247,7 +276,7 @@ class Deletion:
             return
         obj = _with_own_metadata(owner.obj)
         rest = [each for each in finalizers if each not in done]
-        is_namespace = bool(self._kinds[owner.kind].spec_finalizers)
+        is_namespace = owner.kind is NAMESPACE
         if not (rest or is_namespace or obj["metadata"].get("deletionGracePeriodSeconds")):
             self.remove(owner)  # one write: if it is refused, the finalizers still tell what is left to do
             return
@@ -273,7 +302,7 @@ class Deletion:
         objects for which controllers make further objects are first.
         """
         pods = self._store.page(POD, Filter(namespace)).items
-        others = sorted(self._kinds.namespaced, key=lambda kind: not self._kinds[kind].makes_objects)
+        others = sorted(self._kinds.namespaced, key=lambda kind: not self._kinds[kind].delete.makes_objects)
         pages = [pods] if pods else [self._store.page(kind, Filter(namespace)).items for kind in others]
         for version in chain.from_iterable(pages):
             self._backlog.add(partial(self._delete_latest, version))

@@ -1,0 +1,1 @@
+"""The stored objects and what follows from their commits: owners, dependents, allocations, ends of namespaces."""
