@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
 from collections.abc import AsyncIterator
 
 import pytest
 from rest_client import SERVICES, TABLE, Client, service, serving
 from served_kinds import REVIEWS, SERVED
-
-from kdns.controlplane.schema import field_validation
-from kdns.controlplane.server import representation
-from kdns.controlplane.server.io import response
-from kdns.runtime.files import yaml
 
 
 @pytest.fixture
@@ -95,34 +89,6 @@ async def test_discovery(client: Client) -> None:
     async with client.session.get("/openapi/v2", headers=protobuf) as answer:
         assert answer.headers["Content-Type"] == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
         assert await answer.read() == b"\n\x032.0"
-
-
-async def test_large_bodies_are_read_checked_and_made_beside_the_event_loop(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_loop: dict[str, bool] = {}
-
-    def watch(module: object, name: str) -> None:
-        function = getattr(module, name)
-
-        def called(*args: object, **kwargs: object) -> object:
-            in_loop[name] = in_loop.get(name, False) or threading.current_thread() is threading.main_thread()
-            return function(*args, **kwargs)
-
-        monkeypatch.setattr(module, name, called)
-
-    watch(yaml, "parse")
-    watch(field_validation, "matching")
-    watch(response, "dumped")
-    watch(representation, "table")
-    path = "/api/v1/namespaces/default/configmaps"
-    text = "metadata: {name: large}\ndata:\n" + "".join(f"  key-{number}: value\n" for number in range(3000))
-    status, _, _ = await client("POST", path, text, Content_Type="application/yaml")
-    assert status == 201
-    for url in (path, f"{path}/large"):
-        for accept in (TABLE, "application/yaml"):
-            assert (await client("GET", url, Accept=accept))[0] == 200
-    assert in_loop == dict.fromkeys(("parse", "matching", "dumped", "table"), False)
 
 
 async def test_no_answer_is_protobuf(client: Client) -> None:

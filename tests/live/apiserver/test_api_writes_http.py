@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -19,7 +18,6 @@ from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
-from kdns.controlplane.storage.listing import ListOptions
 
 SERVICES = "/api/v1/namespaces/default/services"
 WEB: Json = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}
@@ -205,20 +203,3 @@ async def test_objects_of_too_many_values_are_refused(client: Client) -> None:
         found, answer, _ = await client(method, path, body, Content_Type=content_type)
         assert found == status, (method, content_type, answer)
     assert answer["message"] == "Request entity too large: limit is 100000 fields and items"
-
-
-async def test_others_have_their_turn_while_much_is_deleted(client: Client) -> None:
-    for number in range(60):
-        client.api.create(
-            Request(SERVICE, "default"), {"metadata": {"name": f"s{number}"}, "spec": {"ports": [{"port": 80}]}}
-        )
-    watch = client.api.watch(Request(SERVICE, "default"), ListOptions(send_initial=False))
-    loop, turns = asyncio.get_running_loop(), list[int]()
-
-    def wake() -> None:
-        loop.call_soon(lambda: turns.append(len(watch.take())))
-
-    watch.wake = wake
-    status, listed, _ = await client("DELETE", SERVICES, b"")
-    assert (status, len(listed["items"]), sum(turns)) == (200, 60, 60)
-    assert max(turns) < 60

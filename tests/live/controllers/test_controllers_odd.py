@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Iterable
-from itertools import pairwise
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Iterable
+from typing import TypeVar
 
 import pytest
-from kdns.controlplane.server.io.threads import LARGE_BYTES, turns_of_loop
 from structlog.testing import capture_logs
 from test_controllers import Cluster
 
@@ -30,7 +26,6 @@ from kdns.controlplane.controllers.io import controller_manager
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.reconciler import Action, Change, Name, Reconciler, Request, Result
 from kdns.controlplane.server.patch import MERGE_PATCH
-from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request as ApiRequest
 from kdns.controlplane.server.subresources import evict
 
@@ -175,21 +170,6 @@ class MakerOfMany(Maker):
         return Result((action,) * 50)
 
 
-async def test_a_time_slice_ends_in_the_middle_of_an_outcome(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_manager, "TIME_SLICE_S", 0.0)
-    cluster.controllers.close()
-    cluster.controllers = ControllerManager(cluster.api, lambda: [MakerOfMany()])
-    cluster.controllers.start()
-    written: list[int] = []
-    while not cluster.controllers.idle.is_set():
-        written.append(len(cluster.api.list(ApiRequest(CONFIG_MAP)).items))
-        await asyncio.sleep(0)
-    assert max(after - before for before, after in pairwise(written)) == 1
-    assert len(cluster.api.list(ApiRequest(CONFIG_MAP)).items) == 50 * len(
-        cluster.api.list(ApiRequest(NAMESPACE)).items
-    )
-
-
 async def test_progress_counts_what_is_done_and_left(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller_manager, "TIME_SLICE_S", 0.0)
     monkeypatch.setattr(controller_manager, "PROGRESS_S", 0.0)
@@ -203,111 +183,5 @@ async def test_progress_counts_what_is_done_and_left(cluster: Cluster, monkeypat
     spaces = len(cluster.api.list(ApiRequest(NAMESPACE)).items)
     done, left = zip(*told, strict=True)
     assert list(done) == sorted(done)
-    assert {*range(spaces)} <= {*done}
-    assert {*range(1, spaces + 1)} <= {*left}
-
-
-class MakerOfLarge(Maker):
-    """Makes one large ConfigMap in the namespace default."""
-
-    def reconcile(self, request: Request) -> Result:
-        self.read.append(request.name[0])
-        meta = {"name": "large", "namespace": "default"}
-        data = {"big": "x" * LARGE_BYTES}
-        return Result(
-            (Action("create", CONFIG_MAP, {"metadata": meta, "data": data}),) if request.name[0] == "default" else ()
-        )
-
-
-@pytest.mark.parametrize("is_shared", [False, True])
-async def test_a_large_object_is_made_beside_the_loop_of_a_shared_api(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *, is_shared: bool
-) -> None:
-    """The loop goes on, and the controllers learn and reconcile nothing until the object is written."""
-    cluster.controllers.close()
-    begun, goes_on, threads, prepare = asyncio.Event(), threading.Event(), list[bool](), Registry.create
-    loop = asyncio.get_running_loop()
-
-    def prepared(registry: Registry, request: ApiRequest, obj: Json) -> Any:
-        if obj["metadata"]["name"] == "large":
-            threads.append(threading.current_thread() is threading.main_thread())
-            loop.call_soon_threadsafe(begun.set)
-            if is_shared:
-                assert goes_on.wait(60)
-        return prepare(registry, request, obj)
-
-    monkeypatch.setattr(Registry, "create", prepared)
-    if is_shared:
-        cluster.api.share(turns_of_loop())
-    maker = MakerOfLarge()
-    cluster.controllers = ControllerManager(cluster.api, lambda: [maker])
-    cluster.controllers.start()
-    async with asyncio.timeout(60):
-        await begun.wait()
-        read = len(maker.read)
-        cluster.make(NAMESPACE, {"metadata": {"name": "later"}})
-        for _ in range(10):
-            await asyncio.sleep(0)
-        if is_shared:
-            assert not cluster.controllers.idle.is_set()
-            assert len(maker.read) == read
-        goes_on.set()
-        await cluster.controllers.idle.wait()
-    assert threads == [not is_shared]
-    assert "later" in maker.read
-    assert cluster.exists(CONFIG_MAP, "large")
-
-
-class Relabeller(Maker):
-    """Gives a large ConfigMap a label."""
-
-    def reconcile(self, request: Request) -> Result:
-        if request.name != ("default",):
-            return Result()
-        meta = {"name": "large", "namespace": "default", "labels": {"a": "b"}}
-        return Result((Action("update", CONFIG_MAP, {"metadata": meta, "data": {"big": "x" * LARGE_BYTES}}),))
-
-
-async def test_a_large_object_is_made_again_where_another_write_came_between(cluster: Cluster) -> None:
-    cluster.controllers.close()
-    cluster.make(CONFIG_MAP, {"metadata": {"name": "large"}})
-    turns = turns_of_loop()
-    left = [
-        lambda: cluster.api.patch(ApiRequest(CONFIG_MAP, "default", "large"), MERGE_PATCH, {"data": {"between": "1"}})
-    ]
-
-    def in_turn(work: Callable[[], T], /) -> T:
-        if threading.current_thread() is threading.main_thread():
-            return turns(work)
-        return turns(lambda: (left.pop()() if left else None, work())[1])
-
-    cluster.api.share(in_turn)
-    cluster.controllers = ControllerManager(cluster.api, lambda: [Relabeller()])
-    with capture_logs() as logs:
-        cluster.controllers.start()
-        await cluster.settled()
-    assert not left
-    assert cluster.api.get(ApiRequest(CONFIG_MAP, "default", "large"))["metadata"]["labels"] == {"a": "b"}
-    assert not logs
-
-
-async def test_the_manager_is_closed_when_its_last_large_object_is_written(cluster: Cluster) -> None:
-    cluster.controllers.close()
-    begun, written, turns = asyncio.Event(), list[bool](), turns_of_loop()
-    loop = asyncio.get_running_loop()
-
-    def in_turn(work: Callable[[], T], /) -> T:
-        loop.call_soon_threadsafe(begun.set)
-        result = turns(work)
-        written.append(True)
-        return result
-
-    cluster.api.share(in_turn)
-    cluster.controllers = ControllerManager(cluster.api, lambda: [MakerOfLarge()])
-    cluster.controllers.start()
-    async with asyncio.timeout(60):
-        await begun.wait()
-        cluster.controllers.close()
-        await cluster.controllers.closed()
-    assert written
-    assert cluster.exists(CONFIG_MAP, "large")
+    assert 2 < len({*done}) <= spaces
+    assert 0 < max(left) <= spaces

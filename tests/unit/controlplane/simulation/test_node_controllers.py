@@ -6,7 +6,6 @@ import random
 from itertools import count
 
 import pytest
-from kdns.controlplane.server.deletion import grace_period_s
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.errors import StatusError
@@ -26,14 +25,14 @@ from kdns.controlplane.storage.store import Store
 
 
 class Cluster:
-    """An Registry and some controllers; `settle` runs them until nobody writes. The clock is the test's."""
+    """A Registry and some controllers; `settle` runs them until nobody writes. The clock is the test's."""
 
     def __init__(self) -> None:
         self.now_s = 1_700_000_000.0
         numbers, config = count(1), ClusterConfig()
         choose = random.Random(1).randrange
         uid, suffix = (lambda: f"uid-{next(numbers)}"), (lambda: f"{next(numbers):05}")
-        self.api = Registry(Store(), config, choose, lambda: self.now_s, uid, suffix, grace_period_s)
+        self.api = Registry(Store(), config, choose, lambda: self.now_s, uid, suffix, grace=True)
         controllers: tuple[Reconciler, ...] = (
             Scheduler(),
             Kubelet(config, choose),
