@@ -109,9 +109,7 @@ class Deletion:
         marked = self._marked(version, kept, grace_s)
         if dry_run:
             return stored_object_of(kind, version.key, marked, version.revision)
-        is_more = kind is NAMESPACE or self._kinds[kind].hooks  # more than metadata changes
-        draft = self._objects.draft(kind, marked) if is_more else version.with_metadata(marked["metadata"])
-        version = self._objects.put(draft, version)
+        version = self._objects.put(self._objects.draft(kind, marked), version)
         self._resume(version)
         self._backlog.begin()
         return self._store.get(kind, version.key) or version

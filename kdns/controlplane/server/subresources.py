@@ -6,8 +6,9 @@ for tokens of ServiceAccounts are refused too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from kdns.controlplane.apimachinery.errors import Cause, StatusError, bad_request, conflict
 from kdns.controlplane.apimachinery.field_errors import required, unsupported
@@ -76,15 +77,7 @@ def _check_name(kind: str, body: Json, name: str) -> None:
         raise bad_request(f"name in URL does not match name in {kind} object")
 
 
-class Post(Protocol):
-    """Handles a POST to a subresource of a Pod."""
-
-    def __call__(self, registry: Registry, request: Request, body: Json, /) -> None:
-        """Handles the request; a dry run stores nothing."""
-        ...
-
-
-POSTS: Final[dict[str, Post]] = {"eviction": evict, "binding": bind}
+POSTS: Final[dict[str, Callable[[Registry, Request, Json], None]]] = {"eviction": evict, "binding": bind}
 """Subresource of a Pod → the function of its POST."""
 
 

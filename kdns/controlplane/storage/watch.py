@@ -83,16 +83,6 @@ class StoredObject:
             later._obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
         return later
 
-    def with_metadata(self, metadata: Json) -> StoredObject:
-        """A draft of the same content with other metadata, which takes no look at the rest."""
-        parts = msgspec.json.decode(self.encoded, type=dict[str, msgspec.Raw])
-        revision = self.revision
-        shown = serialized(self.kind, {"metadata": {**metadata, "resourceVersion": str(revision)}})["metadata"]
-        later = StoredObject(self.kind, self.key, revision, msgspec.json.encode({**parts, "metadata": shown}))
-        if (obj := self._obj) is not None:
-            later._obj = {**obj, "metadata": shown}
-        return later
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StoredObject):
             return NotImplemented

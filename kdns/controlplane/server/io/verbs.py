@@ -120,34 +120,34 @@ class Verbs:
 
     async def create(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles POST on a collection."""
-        request, sent = call.write, await _reviewed(call)
-        return self._object(call, self.registry.create(request, sent.obj), sent.warnings, 201)
+        request, (obj, warnings) = call.write, await _checked(call)
+        return self._object(call, self.registry.create(request, obj), warnings, 201)
 
     async def post(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles POST on a subresource such as pods/eviction; the response is a Status."""
-        request, sent = call.write, await _reviewed(call)
-        POSTS[request.subresource](self.registry, request, sent.obj)
+        request, (obj, warnings) = call.write, await _checked(call)
+        POSTS[request.subresource](self.registry, request, obj)
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-        return object_response(call.request, status, status=201, warnings=sent.warnings)
+        return object_response(call.request, status, status=201, warnings=warnings)
 
     async def _review(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles POST of a review, which is answered and not stored."""
         if call.request.method != "POST":
             raise method_not_allowed()
         _ = call.renderer  # 406 comes first
-        request, review = call.write, await _reviewed(call)
+        request, (review, warnings) = call.write, await _checked(call)
         audience = f"https://kubernetes.default.svc.{self.registry.config.cluster_domain}"
         reviewer = Reviewer(self.config.user_of, audience)
         writer = Writer(request.manager, time=timestamp(self.registry.now_s()))
-        answered = reviewer.answered(request.kind, request.key[0], review.obj, call.user, writer)
+        answered = reviewer.answered(request.kind, request.key[0], review, call.user, writer)
         body, shape = representation.encoded(answered), call.renderer.shape
-        return response_to(call.request, body, status=201, shape=shape, warnings=review.warnings)
+        return response_to(call.request, body, status=201, shape=shape, warnings=warnings)
 
     async def update(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles PUT on an object: 201 if this creates it."""
-        request, sent = call.write, await _reviewed(call)
+        request, (obj, warnings) = call.write, await _checked(call)
         status = 200 if self._exists(request) else 201
-        return self._object(call, self.registry.update(request, sent.obj), sent.warnings, status)
+        return self._object(call, self.registry.update(request, obj), warnings, status)
 
     async def patch(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles PATCH on an object; server-side apply also creates objects."""
@@ -208,8 +208,7 @@ class Verbs:
         try:
             response = await watch.started(call.request, call.kind.deprecation)
             times = WatchTimes(timeout_s, self.config.bookmark_interval_s if bookmarks else None)
-            state = watch.StoreState(lambda: self.registry.store.revision, self.durable, self.registry.now_s)
-            stream = WatchStream(subscription, renderer, state, times)
+            stream = WatchStream(subscription, renderer, self.registry, self.durable, times)
             from_start = initial or (initial is None and call.text("resourceVersion") in {"", "0"})
             await stream.run(call.request, response, ends_initial=from_start and bookmarks)
             await response.write_eof()
@@ -250,22 +249,15 @@ class Verbs:
         return response_to(call.request, body, status=status, shape=call.renderer.shape, warnings=warnings)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """The object in a body, checked against the schema, and the warnings of that check."""
-
-    obj: Json
-    warnings: list[str]
-
-
-async def _reviewed(call: ResourceRequest) -> _Sent:
+async def _checked(call: ResourceRequest) -> tuple[Json, list[str]]:
+    """Returns the object in the body, checked against the schema, and the warnings of that check."""
     text, policy = await read_body(call.request), call.write.policy
     if call.media_type == representation.JSON and (exact := read(call.kind, text)) is not None:
         check_size(exact, text)
-        return _Sent(Serialized(exact), [])
+        return Serialized(exact), []
     body = decoded(text, call.media_type, strictly=policy != "Ignore", kind=call.kind.kind)
     validator = FieldValidator(call.kind, policy, body.duplicates, pairs=body.pairs)
-    return _Sent(validator(body.obj), validator.warnings)
+    return validator(body.obj), validator.warnings
 
 
 def _deletion_warnings(strategy: DeleteStrategy, options: Json) -> list[str]:

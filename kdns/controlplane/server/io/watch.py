@@ -10,6 +10,7 @@ from aiohttp import web
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.server.io.response import NOT_CACHED, add_warnings
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.representation import JSON, Renderer, event_line
 from kdns.controlplane.storage.watch import Subscription
 
@@ -45,21 +46,19 @@ class _Timers:
         self.wake()
 
 
-@dataclass(frozen=True, slots=True)
-class StoreState:
-    """The facts that a stream needs of the store: the latest revision, when all commits are durable, and the time."""
-
-    revision: Callable[[], int]
-    durable: Callable[[], Awaitable[None]]
-    now_s: Callable[[], float]
-
-
 class WatchStream:
-    """One client's watch."""
+    """One client's watch. `durable` returns when all commits are on disk."""
 
-    def __init__(self, subscription: Subscription, renderer: Renderer, state: StoreState, times: WatchTimes) -> None:
-        self._subscription, self._renderer, self._state, self._times = subscription, renderer, state, times
-        self._first = True
+    def __init__(
+        self,
+        subscription: Subscription,
+        renderer: Renderer,
+        registry: Registry,
+        durable: Callable[[], Awaitable[None]],
+        times: WatchTimes,
+    ) -> None:
+        self._subscription, self._renderer, self._registry = subscription, renderer, registry
+        self._durable, self._times, self._first = durable, times, True
 
     async def run(self, request: web.BaseRequest, response: web.StreamResponse, *, ends_initial: bool) -> None:
         """Writes until the subscription is closed, the timeout is reached, or the client is gone or stalled.
@@ -87,7 +86,7 @@ class WatchStream:
                     bookmark.cancel()
                     timers.bookmark_due, bookmark = False, self._bookmark_timer(timers)
                 if lines:
-                    await self._state.durable()
+                    await self._durable()
                     async with asyncio.timeout(_STALLED_S):
                         await response.write(lines)
                 if closing:
@@ -111,14 +110,14 @@ class WatchStream:
         return asyncio.get_running_loop().call_later(interval_s, timers.bookmark)
 
     def _events(self) -> bytes:
-        events, first, now_s = self._subscription.take(_PIECE_BYTES), self._first, self._state.now_s()
+        events, first, now_s = self._subscription.take(_PIECE_BYTES), self._first, self._registry.now_s()
         self._first = first and not events
         return b"".join(
             self._renderer.event(event, now_s, first=first and not index) for index, event in enumerate(events)
         )
 
     def _bookmark(self, *, ends_initial: bool) -> bytes:
-        revision, now_s = self._state.revision(), self._state.now_s()
+        revision, now_s = self._registry.store.revision, self._registry.now_s()
         line = self._renderer.bookmark(revision, now_s, ends_initial=ends_initial, first=self._first)
         self._first = False
         return line

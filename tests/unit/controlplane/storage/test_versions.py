@@ -1,4 +1,4 @@
-"""Versions of large objects: a new revision, or other metadata, take no look at the rest."""
+"""Versions of large objects: a new revision takes no look at the rest."""
 
 from __future__ import annotations
 
@@ -36,15 +36,6 @@ def test_a_revision_is_written_as_by_encoding_everything(draft: StoredObject) ->
         assert at_once == wanted
         assert msgspec.json.decode(undecoded.encoded) == msgspec.json.decode(wanted.encoded)
         assert at_once.obj == wanted.obj
-
-
-@pytest.mark.parametrize("draft", drafts(), ids=lambda draft: draft.kind.kind)
-def test_other_metadata_are_written_as_by_encoding_everything(draft: StoredObject) -> None:
-    metadata = {**draft.obj["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z", "labels": None}
-    wanted = stored_object_of(draft.kind, draft.key, {**draft.obj, "metadata": metadata}, 0)
-    other = draft.at(7).with_metadata(metadata)
-    assert other == wanted.at(7)
-    assert other.obj == wanted.at(7).obj
 
 
 def test_a_commit_and_a_deletion_take_no_look_at_the_object(monkeypatch: pytest.MonkeyPatch) -> None:

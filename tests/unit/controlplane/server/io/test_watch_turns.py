@@ -11,7 +11,7 @@ from served_kinds import CATALOGUE
 from verbs_api import new_api
 
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP
-from kdns.controlplane.server.io.watch import StoreState, WatchStream, WatchTimes
+from kdns.controlplane.server.io.watch import WatchStream, WatchTimes
 from kdns.controlplane.server.representation import JSON, Renderer, Representation
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.listing import ListOptions
@@ -39,8 +39,8 @@ async def test_others_have_turns_between_two_pieces(shape: Representation) -> No
     for number in range(OBJECTS):
         api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": f"c{number}"}, "data": {"k": VALUE}})
     subscription = api.watch(Request(CONFIG_MAP), ListOptions(resource_version="0"))
-    state = StoreState(lambda: api.store.revision, durable, lambda: 0.0)
-    stream = WatchStream(subscription, Renderer(CATALOGUE, CONFIG_MAP, shape), state, WatchTimes(60.0, None))
+    renderer = Renderer(CATALOGUE, CONFIG_MAP, shape)
+    stream = WatchStream(subscription, renderer, api, durable, WatchTimes(60.0, None))
     sent = cast("Any", response)
     running = asyncio.create_task(stream.run(cast("web.BaseRequest", None), sent, ends_initial=False))
     async with asyncio.timeout(60):
