@@ -15,8 +15,7 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, NAMESPACE, SERVICE, Json, Kind
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.fieldmanager.field_sets import path_text, paths
-from kdns.controlplane.fieldmanager.managed_fields import Writer
-from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH
+from kdns.controlplane.server.patch import MERGE_PATCH
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.store import Store
