@@ -17,7 +17,7 @@ from kdns.controlplane.server.request import Request as ApiRequest
 from kdns.controlplane.simulation.workloads.daemonset import DaemonSets
 from kdns.controlplane.simulation.workloads.deployment.controller import Deployments
 from kdns.controlplane.simulation.workloads.replicaset import ReplicaSets
-from kdns.controlplane.simulation.workloads.statefulset.controller import StatefulSets
+from kdns.controlplane.simulation.workloads.statefulset import StatefulSets
 from kdns.controlplane.storage.object_meta import timestamp
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Subscription
@@ -69,7 +69,7 @@ class Workbench:
             Deployments(),
             ReplicaSets(REPLICA_SET, suffix),
             ReplicaSets(REPLICATION_CONTROLLER, suffix),
-            StatefulSets(),
+            StatefulSets(suffix),
             DaemonSets(suffix),
         )
         self.api.create(ApiRequest(NAMESPACE), {"metadata": {"name": "default"}})

@@ -29,7 +29,7 @@ from kdns.controlplane.simulation.workloads.deployment.controller import Deploym
 from kdns.controlplane.simulation.workloads.job import Jobs
 from kdns.controlplane.simulation.workloads.pods import Suffix, suffixes
 from kdns.controlplane.simulation.workloads.replicaset import ReplicaSets
-from kdns.controlplane.simulation.workloads.statefulset.controller import StatefulSets
+from kdns.controlplane.simulation.workloads.statefulset import StatefulSets
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ CONTROLLERS: Final[tuple[Row, ...]] = (
     lambda _: Deployments(),
     lambda setup: ReplicaSets(REPLICA_SET, setup.suffix),
     lambda setup: ReplicaSets(REPLICATION_CONTROLLER, setup.suffix),
-    lambda _: StatefulSets(),
+    lambda setup: StatefulSets(setup.suffix),
     lambda setup: DaemonSets(setup.suffix),
     lambda setup: Jobs(setup.suffix),
     lambda setup: DefaultServiceCidr(setup.config),

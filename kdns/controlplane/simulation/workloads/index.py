@@ -18,36 +18,28 @@ from kdns.controlplane.kinds.label_selectors import selector_of
 from kdns.controlplane.storage.object_meta import is_terminating
 
 ACTIONS_MAX: Final = 100
-"""Writes of one Outcome at most; their events bring the controller back for the rest."""
+"""Creations, and deletions, of one step at most; their events enqueue the workload for the next step."""
 
 
 @dataclass(slots=True)
 class Dependents:
-    """Objects of one kind by the uid of their controller; orphans by namespace."""
+    """Objects of one kind by the uid of their controller, or by namespace if they have none."""
 
     objects: dict[Key, Json] = field(default_factory=dict)
     _keys_by_owner: dict[str, dict[Key, None]] = field(default_factory=dict)
 
     def apply(self, key: Key, obj: Json | None) -> Json | None:
-        """Sets an object, None for a deleted one; the previous object."""
+        """Sets an object, None for a deleted one; returns the previous object."""
         old = self.objects.pop(key, None)
         if old is not None:
-            owner_key = _owner_key(old)
-            self._keys_by_owner[owner_key].pop(key, None)
-            if not self._keys_by_owner[owner_key]:
-                del self._keys_by_owner[owner_key]
+            _remove(self._keys_by_owner, _owner_key(old), key)
         if obj is not None:
             self.objects[key] = obj
             self._keys_by_owner.setdefault(_owner_key(obj), {})[key] = None
         return old
 
-    def of(self, owner: Json) -> list[Json]:
-        """Returns the objects that `owner` controls."""
-        return self.controlled_by(owner["metadata"]["uid"])
-
-    def controlled_by(self, uid: str) -> list[Json]:
-        """Returns the objects that the owner of this uid controls."""
-        return [self.objects[key] for key in self._keys_by_owner.get(uid, ())]
+    def controlled_by(self, owner: Json) -> list[Json]:
+        return [self.objects[key] for key in self._keys_by_owner.get(owner["metadata"]["uid"], ())]
 
     def orphans(self, namespace: str) -> list[Json]:
         """Returns the objects of a namespace without a controller."""
@@ -57,6 +49,12 @@ class Dependents:
 def _owner_key(obj: Json) -> str:
     controller = controller_of(obj)
     return str(controller["uid"]) if controller else f"/{obj['metadata'].get('namespace', '')}"
+
+
+def _remove(keys: dict[str, dict[Key, None]], group: str, key: Key) -> None:
+    keys[group].pop(key, None)
+    if not keys[group]:
+        del keys[group]
 
 
 class WorkloadIndex:
@@ -71,16 +69,14 @@ class WorkloadIndex:
         self._keys_in: dict[str, dict[Key, None]] = {}
 
     def observe(self, kind: Kind, key: Key, obj: Json | None) -> set[Key]:
-        """Sets an object, None for a deleted one; the workloads that this affects."""
+        """Sets an object, None for a deleted one; returns the workloads that this affects."""
         if kind != self.kind:
             old = self.parts[kind].apply(key, obj)
-            return {owner for each in (old, obj) if each for owner in self.affected(each)}
+            return {owner for state in (old, obj) if state for owner in self.affected(state)}
         if (old := self.all.pop(key, None)) is not None:
             self._keys_by_uid.pop(old["metadata"]["uid"], None)
-            self._keys_in[key[0]].pop(key, None)
-            if not self._keys_in[key[0]]:
-                del self._keys_in[key[0]]
             self._selectors.pop(key, None)
+            _remove(self._keys_in, key[0], key)
         if obj is not None:
             self.all[key] = obj
             self._keys_by_uid[obj["metadata"]["uid"]] = key
@@ -88,53 +84,44 @@ class WorkloadIndex:
         return {key}
 
     def selector(self, key: Key) -> Selector:
+        """Returns the selector of a workload; a ReplicationController's is a plain map of labels."""
         if key not in self._selectors:
-            self._selectors[key] = pod_selector(self.kind, self.all[key])
+            selector = (self.all[key].get("spec") or {}).get("selector") or {}
+            parse = from_labels if self.kind == REPLICATION_CONTROLLER else selector_of
+            self._selectors[key] = parse(selector)
         return self._selectors[key]
 
     def affected(self, obj: Json) -> set[Key]:
         """Returns the workload that controls the object, or those that could adopt it."""
-        controller = controller_of(obj)
+        meta, controller = obj["metadata"], controller_of(obj)
         if controller:
             key = self._keys_by_uid.get(controller["uid"])
             return {key} if key else set()
-        labels = obj["metadata"].get("labels")
-        namespace = obj["metadata"].get("namespace", "")
-        return {key for key in self._keys_in.get(namespace, ()) if self.selector(key).matches(labels)}
+        keys = self._keys_in.get(meta.get("namespace", ""), ())
+        return {key for key in keys if self.selector(key).matches(meta.get("labels"))}
 
     def claimed(self, key: Key, part: Kind) -> tuple[list[Json], list[Action]]:
         """Returns the objects of a kind that the workload owns and selects, and the required adoptions and releases."""
         workload, selector = self.all[key], self.selector(key)
-        terminating = is_terminating(workload)
-        mine, changes = [], []
-        for obj in self.parts[part].of(workload):
-            if selector.matches(obj["metadata"].get("labels")):
-                mine.append(obj)
-            elif not terminating:
-                changes.append(Action("update", part, _released(obj, workload)))
-        if not terminating:
-            reference = owner_reference(self.kind, workload)
-            orphans = self.parts[part].orphans(key[0])
-            fit = [
-                obj for obj in orphans if selector.matches(obj["metadata"].get("labels")) and not is_terminating(obj)
-            ]
-            changes += [Action("update", part, _adopted(obj, reference)) for obj in fit]
-        return mine, changes[:ACTIONS_MAX]
+        owned = self.parts[part].controlled_by(workload)
+        mine = [obj for obj in owned if selector.matches(obj["metadata"].get("labels"))]
+        if is_terminating(workload):
+            return mine, []
+        changes = []
+        if len(mine) < len(owned):
+            released = [obj for obj in owned if not selector.matches(obj["metadata"].get("labels"))]
+            changes = [_with_owners(obj, workload) for obj in released]
+        reference = owner_reference(self.kind, workload)
+        for obj in self.parts[part].orphans(key[0]):
+            if selector.matches(obj["metadata"].get("labels")) and not is_terminating(obj):
+                changes.append(_with_owners(obj, workload, reference))
+        return mine, [Action("update", part, obj) for obj in changes[:ACTIONS_MAX]]
 
 
-def pod_selector(kind: Kind, workload: Json) -> Selector:
-    """Returns the selector of a workload; a ReplicationController's is a plain map of labels."""
-    selector = (workload.get("spec") or {}).get("selector") or {}
-    return from_labels(selector) if kind == REPLICATION_CONTROLLER else selector_of(selector)
-
-
-def _released(obj: Json, owner: Json) -> Json:
-    meta, uid = obj["metadata"], owner["metadata"]["uid"]
-    owners = [reference for reference in meta["ownerReferences"] if reference.get("uid") != uid]
-    rest = {name: value for name, value in meta.items() if name != "ownerReferences"}
-    return {**obj, "metadata": {**rest, **({"ownerReferences": owners} if owners else {})}}
-
-
-def _adopted(obj: Json, reference: Json) -> Json:
-    meta = obj["metadata"]
-    return {**obj, "metadata": {**meta, "ownerReferences": [*(meta.get("ownerReferences") or ()), reference]}}
+def _with_owners(obj: Json, workload: Json, *added: Json) -> Json:
+    """Returns the object with `added` in place of its references to the workload."""
+    meta, uid = obj["metadata"], workload["metadata"]["uid"]
+    owners = [reference for reference in meta.get("ownerReferences") or () if reference.get("uid") != uid]
+    metadata = {field: value for field, value in meta.items() if field != "ownerReferences"}
+    owners += added
+    return {**obj, "metadata": {**metadata, "ownerReferences": owners} if owners else metadata}

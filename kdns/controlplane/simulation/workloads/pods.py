@@ -1,4 +1,4 @@
-"""Pods of workloads: which count, when they are available, and how they are made of a template."""
+"""Pods of workloads: when they are available, and how they are created from a template."""
 
 from __future__ import annotations
 
@@ -33,37 +33,33 @@ def is_active(pod: Json) -> bool:
     return not is_terminating(pod) and not is_finished(pod)
 
 
-def ready_since_s(pod: Json) -> float | None:
-    """Returns when the Pod became Ready (Unix seconds, 0 for an unknown time); None for a Pod that is not Ready."""
+def available_in_s(pod: Json, min_ready_s: int, now_s: float) -> float | None:
+    """Returns seconds until a Ready Pod is available, 0 if it is; None for one that is terminating or not Ready."""
     condition = condition_of(pod, "Ready") or {}
-    if condition.get("status") != "True":
+    if condition.get("status") != "True" or is_terminating(pod):
         return None
-    return seconds_of(condition.get("lastTransitionTime") or "") or 0.0
+    if not min_ready_s:
+        return 0.0
+    return max(0.0, (seconds_of(condition.get("lastTransitionTime")) or 0.0) + min_ready_s - now_s)
 
 
-def available_in_s(since_s: float | None, min_ready_s: int, now_s: float) -> float | None:
-    """Returns seconds until a Pod that is Ready since then is available; None for a Pod that is not Ready."""
-    if since_s is None or not min_ready_s:
-        return None if since_s is None else 0.0
-    return max(0.0, since_s + min_ready_s - now_s)
-
-
-def pod_available_in_s(pod: Json, min_ready_s: int, now_s: float) -> float | None:
-    """Returns seconds until a Ready Pod is available, 0 for one that is; None for a Pod that is not Ready."""
-    return available_in_s(ready_since_s(pod), min_ready_s, now_s)
-
-
-def new_pod(kind: Kind, owner: Json, template: Json, name: str, generate_name: str = "") -> Json:
+def new_pod(kind: Kind, owner: Json, template: Json, name: str) -> Json:
     """Returns a Pod of the template, controlled by `owner`."""
     given, meta = template.get("metadata") or {}, owner["metadata"]
-    metadata: Json = {"name": name, "namespace": meta.get("namespace", "")}
-    if generate_name:
-        metadata["generateName"] = generate_name
-    for copied in ("labels", "annotations", "finalizers"):
-        if given.get(copied):
-            metadata[copied] = given[copied]
-    metadata["ownerReferences"] = [owner_reference(kind, owner)]
+    copied = {field: given[field] for field in ("labels", "annotations", "finalizers") if given.get(field)}
+    metadata = {
+        "name": name,
+        "generateName": f"{meta['name']}-",
+        "namespace": meta.get("namespace", ""),
+        **copied,
+        "ownerReferences": [owner_reference(kind, owner)],
+    }
     return {"metadata": metadata, "spec": template.get("spec") or {}}
+
+
+def with_labels(pod: Json, labels: Json) -> Json:
+    metadata = pod["metadata"]
+    return {**pod, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}}
 
 
 def generated_names(owner: Json, number: int, suffix: Suffix, taken: Container[Key]) -> list[str]:

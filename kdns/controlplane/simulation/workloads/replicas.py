@@ -16,6 +16,11 @@ def desired_replicas(obj: Json) -> int:
     return count(obj.get("spec"), "replicas")
 
 
+def nonzero(**counts: int) -> Json:
+    """Returns the fields of a status whose value 0 is omitted."""
+    return {name: number for name, number in counts.items() if number}
+
+
 def int_or_percent(value: int | str | None, total: int, *, up: bool) -> int:
     """Returns a number, or a percentage of `total` rounded up or down; 0 for any other value."""
     if isinstance(value, int):

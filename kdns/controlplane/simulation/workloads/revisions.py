@@ -6,9 +6,9 @@ Differs: kube-controller-manager hashes Go structures; the hashes here have the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -43,45 +43,60 @@ def template_data(kind: Kind, owner: Json) -> Json:
 
 def template_of(revision: Json) -> Json:
     template = ((revision.get("data") or {}).get("spec") or {}).get("template") or {}
-    return {name: value for name, value in template.items() if name != "$patch"}
+    return {field: value for field, value in template.items() if field != "$patch"}
+
+
+def label_of(revision: Json) -> str:
+    """Returns the label of the Pods of a revision: of a DaemonSet's its hash, of a StatefulSet's its name."""
+    meta = revision["metadata"]
+    return (meta.get("labels") or {}).get(REVISION_HASH) or str(meta["name"])
+
+
+def revision_label(pod: Json) -> str:
+    return (pod["metadata"].get("labels") or {}).get(REVISION_HASH) or ""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The revisions of one set, oldest first; `update` is that of its present template, None until it is written.
-
-    `due` are the writes that update the history; they come before all others.
-    """
+    """The revisions of one set, oldest first. `update` is that of its present template, which `due` writes."""
 
     revisions: tuple[Json, ...]
-    update: Json | None
-    due: tuple[Action, ...]
+    update: Json
+    due: Action | None = None
 
     def named(self, name: str) -> Json | None:
-        return next((each for each in self.revisions if each["metadata"]["name"] == name), None)
+        return next((revision for revision in self.revisions if revision["metadata"]["name"] == name), None)
 
-    def outdated(self, limit: int, live: Collection[str]) -> list[Action]:
-        """Returns deletions of the oldest unused revisions beyond the limit."""
-        unused = [each for each in self.revisions if each["metadata"]["name"] not in live]
-        surplus = max(0, len(unused) - limit) if limit >= 0 else 0
-        return [Action("delete", CONTROLLER_REVISION, each) for each in unused[:surplus]]
+    def surplus(self, owner: Json, pods: Iterable[Json]) -> list[Action]:
+        """Returns deletions of the oldest revisions beyond spec.revisionHistoryLimit that are not in use."""
+        if not self.revisions:
+            return []
+        status = owner.get("status") or {}
+        live = {label_of(self.update), status.get("currentRevision"), *map(revision_label, pods)}
+        unused = [revision for revision in self.revisions if label_of(revision) not in live]
+        most = owner["spec"].get("revisionHistoryLimit", len(unused))
+        return [Action("delete", CONTROLLER_REVISION, revision) for revision in unused[: max(0, len(unused) - most)]]
 
 
-def history(kind: Kind, owner: Json, owned: Iterable[Json]) -> History:
+NO_HISTORY: Final = History((), {})
+"""The history of a workload without ControllerRevisions."""
+
+
+def history_of(kind: Kind, owner: Json, owned: Iterable[Json]) -> History:
     """Returns the history of a set whose revisions are `owned`."""
-    revisions = sorted(owned, key=lambda each: (count(each, "revision"), each["metadata"]["name"]))
-    data, newest = template_data(kind, owner), count(revisions[-1], "revision") if revisions else 0
-    equal = next((each for each in reversed(revisions) if template_data(kind, each.get("data") or {}) == data), None)
-    if equal is revisions[-1] if revisions else False:
-        return History(tuple(revisions), equal, ())
-    if equal is not None:
-        due = Action("update", CONTROLLER_REVISION, {**equal, "revision": newest + 1})
-    else:
-        due = Action("create", CONTROLLER_REVISION, _revision(kind, owner, data, newest + 1))
-    return History(tuple(revisions), None, (due,))
+    revisions = sorted(owned, key=lambda revision: (count(revision, "revision"), revision["metadata"]["name"]))
+    data, number = template_data(kind, owner), count(revisions[-1], "revision") + 1 if revisions else 1
+    for revision in reversed(revisions):
+        if template_data(kind, revision.get("data") or {}) == data:
+            if revision is revisions[-1]:
+                return History(tuple(revisions), revision)
+            update = {**revision, "revision": number}
+            return History(tuple(revisions), update, Action("update", CONTROLLER_REVISION, update))
+    update = _new_revision(kind, owner, data, number)
+    return History(tuple(revisions), update, Action("create", CONTROLLER_REVISION, update))
 
 
-def _revision(kind: Kind, owner: Json, data: Json, number: int) -> Json:
+def _new_revision(kind: Kind, owner: Json, data: Json, number: int) -> Json:
     """Returns a new revision, in whose name the owner's uid keeps sets of one name and template apart."""
     meta = owner["metadata"]
     labels = (data["spec"]["template"].get("metadata") or {}).get("labels") or {}

@@ -9,67 +9,11 @@ from workload_cluster import Workbench, template, workload
 
 from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, DAEMON_SET, NODE, POD, Json
 from kdns.controlplane.server.request import Request
-from kdns.controlplane.simulation.nodes.placement import daemon_tolerations, fits_node, untolerated
+from kdns.controlplane.simulation.nodes.placement import daemon_tolerations, untolerated
 
 
 def node(name: str = "n1", labels: Json | None = None, *taints: Json) -> Json:
     return {"metadata": {"name": name, "labels": labels or {}}, "spec": {"taints": list(taints)}}
-
-
-def required(*terms: Json) -> Json:
-    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
-    return {"affinity": {"nodeAffinity": affinity}}
-
-
-def expression(key: str, operator: str, *values: str) -> Json:
-    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
-
-
-LABELS = {"disk": "ssd", "cores": "8"}
-
-
-@pytest.mark.parametrize(
-    ("spec", "fits"),
-    [
-        ({}, True),
-        ({"nodeSelector": {"disk": "ssd"}}, True),
-        ({"nodeSelector": {"disk": "hdd"}}, False),
-        (required(expression("disk", "In", "ssd", "nvme")), True),
-        (required(expression("disk", "NotIn", "ssd")), False),
-        (required(expression("gpu", "NotIn", "a")), True),
-        (required(expression("disk", "Exists")), True),
-        (required(expression("gpu", "Exists")), False),
-        (required(expression("gpu", "DoesNotExist")), True),
-        (required(expression("cores", "Gt", "4")), True),
-        (required(expression("cores", "Lt", "8")), False),
-        (required(expression("disk", "Gt", "4")), False),
-        (required(expression("gpu", "Exists"), expression("disk", "Exists")), True),
-        (required({}), False),
-        (required({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}), True),
-        (required({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}), False),
-    ],
-)
-def test_which_nodes_fit(spec: Json, fits: bool) -> None:
-    assert fits_node(spec, node("n1", LABELS)) is fits
-
-
-TAINT = {"key": "role", "value": "db", "effect": "NoSchedule"}
-
-
-@pytest.mark.parametrize(
-    ("toleration", "expected"),
-    [
-        ({"key": "role", "operator": "Equal", "value": "db"}, set()),
-        ({"key": "role", "value": "db", "effect": "NoSchedule"}, set()),
-        ({"key": "role", "value": "web"}, {"NoSchedule"}),
-        ({"key": "role", "operator": "Exists"}, set()),
-        ({"key": "role", "operator": "Exists", "effect": "NoExecute"}, {"NoSchedule"}),
-        ({"operator": "Exists"}, set()),
-        ({"key": "other", "operator": "Exists"}, {"NoSchedule"}),
-    ],
-)
-def test_tolerations(toleration: Json, expected: set[str]) -> None:
-    assert untolerated([toleration], node("n1", {}, TAINT)) == expected
 
 
 def test_pods_of_daemon_sets_tolerate_more() -> None:
@@ -131,8 +75,6 @@ def test_a_pod_is_tied_to_its_node_and_numbered() -> None:
     assert list(data) == sorted(data)
     assert data["spec"]["containers"][0]["resources"] == {}  # as a kube-controller-manager beside kdns makes it
     assert labels["pod-template-generation"] == "1"
-    affinity = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert affinity["nodeSelectorTerms"][0]["matchFields"][0]["values"] == ["a"]
     bench.change(DAEMON_SET, "web", template=template("i:2"))
     bench.run_pods()
     assert bench.pods()[0]["metadata"]["labels"]["pod-template-generation"] == "2"
@@ -170,26 +112,13 @@ def test_on_delete_waits_for_people() -> None:
     assert sorted(where(bench).values()) == ["i:1", "i:2"]
 
 
-@pytest.mark.parametrize(
-    ("phase", "reason", "words"),
-    [
-        ("Failed", "FailedDaemonPod", "Found failed daemon pod {}, will try to kill it"),
-        (
-            "Succeeded",
-            "SucceededDaemonPod",
-            "Found succeeded daemon pod {}, will try to delete it",
-        ),
-    ],
-)
-def test_a_pod_that_ended_is_replaced(phase: str, reason: str, words: str) -> None:
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_a_pod_that_ended_is_replaced(phase: str) -> None:
     bench = made("a")
-    old = bench.pods()[0]["metadata"]["name"]
+    old = bench.names(POD)
     bench.report(bench.pods()[0], phase=phase, ready=False)
     bench.run_pods()
-    assert [event.message for event in bench.events if event.reason == reason] == [
-        words.format(f"default/{old} on node a")
-    ]
-    assert bench.names(POD) != [old]
+    assert bench.names(POD) != old
     assert len(bench.names(POD)) == 1
 
 

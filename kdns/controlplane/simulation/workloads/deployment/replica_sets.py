@@ -1,20 +1,18 @@
-"""The ReplicaSets of a Deployment: creating, matching, scaling and cleaning them up."""
+"""The ReplicaSets of a Deployment: one for each Pod template that it had."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.annotations import KUBECTL_LAST_APPLIED, annotated_number
 from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, REPLICA_SET, Json
 from kdns.controlplane.controllers.owner_references import inherited_annotations, owner_reference
-from kdns.controlplane.controllers.reconciler import Action, Event, Result
-from kdns.controlplane.simulation.workloads.deployment.status import NO_LIMIT
+from kdns.controlplane.controllers.reconciler import Action
 from kdns.controlplane.simulation.workloads.replicas import count, desired_replicas
 from kdns.controlplane.simulation.workloads.revisions import safe_hash
-from kdns.controlplane.storage.object_meta import is_terminating, key_of
+from kdns.controlplane.storage.object_meta import is_terminating
 
 HASH: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"
@@ -30,60 +28,6 @@ def _template(obj: Json) -> Json:
     return {**template, "metadata": {**metadata, "labels": labels}}
 
 
-def same_template(replica_set: Json, deployment: Json) -> bool:
-    return _template(replica_set) == _template(deployment)
-
-
-def set_name(deployment: Json) -> str:
-    return f"{deployment['metadata']['name']}-{safe_hash(_template(deployment))}"
-
-
-def revision_of(replica_set: Json) -> int:
-    """Returns the revision of the ReplicaSet, or 0."""
-    return annotated_number(replica_set, REVISION) or 0
-
-
-def new_replica_set(deployment: Json, number: int, size: int) -> Json:
-    """Returns a ReplicaSet of the present template."""
-    spec, meta = deployment["spec"], deployment["metadata"]
-    template, name = spec.get("template") or {}, set_name(deployment)
-    text = name.rpartition("-")[2]
-    metadata = template.get("metadata") or {}
-    labels = {**(metadata.get("labels") or {}), HASH: text}
-    selector = spec.get("selector") or {}
-    annotations = {key: value for key, value in inherited_annotations(deployment).items() if key not in _NOT_INHERITED}
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": meta["namespace"],
-            "labels": labels,
-            "annotations": {**annotations, REVISION: str(number)},
-            "ownerReferences": [owner_reference(DEPLOYMENT, deployment)],
-        },
-        "spec": {
-            "replicas": size,
-            **({"minReadySeconds": spec["minReadySeconds"]} if spec.get("minReadySeconds") else {}),
-            "selector": {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), HASH: text}},
-            "template": {**template, "metadata": {**metadata, "labels": labels}},
-        },
-    }
-
-
-def synced(replica_set: Json, deployment: Json, number: int) -> Json:
-    """Returns the new ReplicaSet with the Deployment's annotations and minReadySeconds.
-
-    Its revision is at least `number`.
-    """
-    meta = replica_set["metadata"]
-    annotations = dict(meta.get("annotations") or {})
-    annotations |= {key: value for key, value in inherited_annotations(deployment).items() if key not in _NOT_INHERITED}
-    annotations[REVISION] = str(max(number, revision_of(replica_set)))
-    spec = {key: value for key, value in replica_set["spec"].items() if key != "minReadySeconds"}
-    if seconds := (deployment["spec"].get("minReadySeconds") or 0):
-        spec["minReadySeconds"] = seconds
-    return {**replica_set, "metadata": {**meta, "annotations": annotations}, "spec": spec}
-
-
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """A Deployment and its ReplicaSets: `new` has the present template; `olds`, oldest first, have former ones."""
@@ -93,40 +37,69 @@ class Rollout:
     olds: tuple[Json, ...]
 
     @property
-    def every(self) -> list[Json]:
+    def replica_sets(self) -> list[Json]:
         return [*self.olds, *([self.new] if self.new else [])]
 
     @property
-    def limit(self) -> int:
-        """spec.revisionHistoryLimit: the number of old ReplicaSets that are kept."""
-        limit = self.deployment["spec"].get("revisionHistoryLimit")
-        return NO_LIMIT if limit is None else int(limit)
+    def revision(self) -> int:
+        """The revision of the new ReplicaSet; one that is rolled out again gets the highest."""
+        number = max(map(_revision_of, self.olds), default=0) + 1
+        return max(number, _revision_of(self.new)) if self.new else number
+
+    def created(self, size: int) -> Json:
+        """Returns a ReplicaSet of the present template."""
+        deployment = self.deployment
+        spec, meta = deployment["spec"], deployment["metadata"]
+        template, text = spec.get("template") or {}, safe_hash(_template(deployment))
+        metadata = template.get("metadata") or {}
+        labels = {**(metadata.get("labels") or {}), HASH: text}
+        selector = spec.get("selector") or {}
+        replica_set = {
+            "metadata": {
+                "name": f"{meta['name']}-{text}",
+                "namespace": meta["namespace"],
+                "labels": labels,
+                "ownerReferences": [owner_reference(DEPLOYMENT, deployment)],
+            },
+            "spec": {
+                "selector": {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), HASH: text}},
+                "template": {**template, "metadata": {**metadata, "labels": labels}},
+            },
+        }
+        return self.synced(replica_set, size)
+
+    def synced(self, replica_set: Json, size: int) -> Json:
+        """Returns the new ReplicaSet with a size, its revision, and what the Deployment hands on."""
+        meta, inherited = replica_set["metadata"], inherited_annotations(self.deployment)
+        annotations = {
+            **(meta.get("annotations") or {}),
+            **{name: value for name, value in inherited.items() if name not in _NOT_INHERITED},
+            REVISION: str(self.revision),
+        }
+        spec = {field: value for field, value in replica_set["spec"].items() if field != "minReadySeconds"}
+        if seconds := self.deployment["spec"].get("minReadySeconds"):
+            spec["minReadySeconds"] = seconds
+        return {**replica_set, "metadata": {**meta, "annotations": annotations}, "spec": {**spec, "replicas": size}}
+
+    def surplus(self) -> list[Action]:
+        """Returns deletions of the oldest ReplicaSets without Pods, beyond spec.revisionHistoryLimit."""
+        olds = sorted((old for old in self.olds if not is_terminating(old)), key=_revision_of)
+        most = self.deployment["spec"].get("revisionHistoryLimit", len(olds))
+        return [Action("delete", REPLICA_SET, old) for old in olds[: max(0, len(olds) - most)] if _is_idle(old)]
 
 
-def resized(deployment: Json, sizes: Mapping[Key, int], sets: Iterable[Json]) -> Result:
-    """Updates to new sizes."""
-    actions, events = [], []
-    for replica_set in sets:
-        before = desired_replicas(replica_set)
-        if (size := sizes.get(key_of(replica_set), before)) == before:
-            continue
-        events.append(scaling(deployment, replica_set["metadata"]["name"], before, size))
-        resized_set = {**replica_set, "spec": {**replica_set["spec"], "replicas": size}}
-        actions.append(Action("update", REPLICA_SET, resized_set))
-    return Result(actions, events)
+def rollout_of(deployment: Json, replica_sets: Iterable[Json]) -> Rollout:
+    """Returns the rollout; of several ReplicaSets with the present template, the oldest is the new one."""
+    ordered = sorted(
+        replica_sets, key=lambda old: (old["metadata"].get("creationTimestamp") or "", old["metadata"]["name"])
+    )
+    new = next((replica_set for replica_set in ordered if _template(replica_set) == _template(deployment)), None)
+    return Rollout(deployment, new, tuple(replica_set for replica_set in ordered if replica_set is not new))
 
 
-def scaling(deployment: Json, name: str, before: int, after: int) -> Event:
-    way = "up" if after > before else "down"
-    message = f"Scaled {way} replica set {name} from {before} to {after}"
-    return Event(DEPLOYMENT, deployment, "Normal", "ScalingReplicaSet", message)
-
-
-def surplus(rollout: Rollout) -> list[Action]:
-    """Returns deletions of the oldest ReplicaSets without Pods, beyond the history limit."""
-    olds = sorted((each for each in rollout.olds if not is_terminating(each)), key=revision_of)
-    beyond = olds[: max(0, len(olds) - rollout.limit)]
-    return [Action("delete", REPLICA_SET, each) for each in beyond if _is_idle(each)]
+def _revision_of(replica_set: Json) -> int:
+    """Returns the revision of the ReplicaSet, or 0."""
+    return annotated_number(replica_set, REVISION) or 0
 
 
 def _is_idle(replica_set: Json) -> bool:

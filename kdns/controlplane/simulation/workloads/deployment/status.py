@@ -1,79 +1,92 @@
-"""The status of a Deployment: counts over its ReplicaSets, and the conditions Available, Progressing, ReplicaFailure.
-
-(kube-controller-manager: deployment/progress.go, sync.go.)
-"""
+"""The status of a Deployment: counts, and the conditions that `kubectl rollout status` waits for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from kdns.controlplane.apimachinery.conditions import condition_of, set_condition
 from kdns.controlplane.apimachinery.human_duration import seconds_of
 from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.simulation.workloads.deployment.replica_sets import Rollout
 from kdns.controlplane.simulation.workloads.deployment.rolling import budget
-from kdns.controlplane.simulation.workloads.replicas import count, desired_replicas
+from kdns.controlplane.simulation.workloads.replicas import count, desired_replicas, nonzero
 from kdns.controlplane.storage.object_meta import timestamp
 
 NEW_AVAILABLE: Final = "NewReplicaSetAvailable"
 TIMED_OUT: Final = "ProgressDeadlineExceeded"
-NO_LIMIT: Final = 2**31 - 1
-"""A progressDeadlineSeconds or revisionHistoryLimit without limit."""
+NO_DEADLINE: Final = 2**31 - 1
+"""A progressDeadlineSeconds without limit."""
 
-_SUMMED = ("replicas", "readyReplicas", "availableReplicas")
+_PROGRESS: Final = {
+    NEW_AVAILABLE: ("True", "has successfully progressed"),
+    "ReplicaSetUpdated": ("True", "is progressing"),
+    TIMED_OUT: ("False", "has timed out progressing"),
+}
 
 
-def with_condition(rows: Sequence[Json], new: Json, now_s: float, *, refresh: bool = False) -> list[Json]:
-    """Returns the conditions with a new one at the end.
+def deployment_status(rollout: Rollout, now_s: float, *, is_moving: bool) -> Json:
+    """Returns the status; `is_moving` says that this step scales ReplicaSets."""
+    deployment, new = rollout.deployment, rollout.new
+    statuses = [replica_set.get("status") or {} for replica_set in rollout.replica_sets]
+    available = sum(count(status, "availableReplicas") for status in statuses)
+    counts = nonzero(
+        observedGeneration=count(deployment["metadata"], "generation"),
+        replicas=sum(count(status, "replicas") for status in statuses),
+        updatedReplicas=count((new or {}).get("status"), "replicas"),
+        readyReplicas=sum(count(status, "readyReplicas") for status in statuses),
+        availableReplicas=available,
+        unavailableReplicas=max(0, sum(map(desired_replicas, rollout.replica_sets)) - available),
+        terminatingReplicas=sum(count(status, "terminatingReplicas") for status in statuses),
+    )
+    is_enough = available >= desired_replicas(deployment) - budget(deployment)[1]
+    conditions = [
+        _condition(
+            deployment,
+            now_s,
+            type="Available",
+            status=str(is_enough),
+            reason=f"MinimumReplicas{'Available' if is_enough else 'Unavailable'}",
+            message=f"Deployment {'has' if is_enough else 'does not have'} minimum availability.",
+        )
+    ]
+    if has_deadline(deployment) and not deployment["spec"].get("paused"):
+        conditions.append(_progressing(rollout, counts, now_s, is_moving=is_moving))
+    return {**counts, "conditions": conditions}
 
-    One with equal status and reason is kept, unless `refresh`.
-    """
-    same = [row for row in rows if row.get("type") == new["type"]]
-    is_kept = any((row.get("status"), row.get("reason")) == (new["status"], new["reason"]) for row in same)
-    if is_kept and not refresh:
-        return list(rows)
+
+def _progressing(rollout: Rollout, counts: Json, now_s: float, *, is_moving: bool) -> Json:
+    deployment, old = rollout.deployment, condition_of(rollout.deployment, "Progressing")
+    is_available = is_complete(deployment, counts)
+    is_progress = is_moving or old is None or _has_moved(deployment.get("status") or {}, counts)
+    if old and not is_available and not is_moving:
+        is_updated = count(counts, "replicas") == count(counts, "updatedReplicas")
+        if old.get("reason") == NEW_AVAILABLE and (is_updated or not is_progress):
+            return old
+        if not is_progress and deadline_in_s(deployment, old, now_s) != 0:
+            return old
+    reason = NEW_AVAILABLE if is_available else "ReplicaSetUpdated" if is_progress else TIMED_OUT
+    status, what = _PROGRESS[reason]
+    owner = rollout.new or deployment
+    kind = "ReplicaSet" if rollout.new else "Deployment"
+    message = f'{kind} "{owner["metadata"]["name"]}" {what}.'
+    is_new = reason == "ReplicaSetUpdated"
+    return _condition(
+        deployment, now_s, is_new=is_new, type="Progressing", status=status, reason=reason, message=message
+    )
+
+
+def _condition(deployment: Json, now_s: float, *, is_new: bool = False, **new: str) -> Json:
+    """Returns the condition; one with equal status and reason is kept, unless `is_new`."""
+    old = condition_of(deployment, new["type"])
+    if old and not is_new and (old.get("status"), old.get("reason")) == (new["status"], new["reason"]):
+        return old
     now = timestamp(now_s)
-    others = [row for row in rows if row.get("type") != new["type"]]
-    return [*others, *set_condition(same, {**new, "lastUpdateTime": now}, now)]
-
-
-def progressing(status: str, reason: str, message: str) -> Json:
-    """Returns a Progressing condition without its times."""
-    return {"type": "Progressing", "status": status, "reason": reason, "message": message}
+    return set_condition([old] if old else [], {**new, "lastUpdateTime": now}, now)[0]
 
 
 def has_deadline(deployment: Json) -> bool:
     seconds = (deployment.get("spec") or {}).get("progressDeadlineSeconds")
-    return seconds is not None and seconds != NO_LIMIT
-
-
-def deployment_conditions(deployment: Json) -> list[Json]:
-    return list((deployment.get("status") or {}).get("conditions") or ())
-
-
-def counted_status(deployment: Json, new: Json | None, replica_sets: Sequence[Json], now_s: float) -> Json:
-    """Returns the status with its counts and Available; `replica_sets` include `new`."""
-    sums = {name: sum(count(each.get("status"), name) for each in replica_sets) for name in _SUMMED}
-    total = sum(map(desired_replicas, replica_sets))
-    counts = {
-        "observedGeneration": count(deployment["metadata"], "generation"),
-        "replicas": sums["replicas"],
-        "updatedReplicas": count((new or {}).get("status"), "replicas"),
-        "readyReplicas": sums["readyReplicas"],
-        "availableReplicas": sums["availableReplicas"],
-        "unavailableReplicas": max(0, total - sums["availableReplicas"]),
-    }
-    status: Json = {name: number for name, number in counts.items() if number}
-    status["terminatingReplicas"] = sum(count(each.get("status"), "terminatingReplicas") for each in replica_sets)
-    enough = sums["availableReplicas"] >= desired_replicas(deployment) - budget(deployment)[1]
-    row = {
-        "type": "Available",
-        "status": "True" if enough else "False",
-        "reason": "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
-        "message": f"Deployment {'has' if enough else 'does not have'} minimum availability.",
-    }
-    status["conditions"] = with_condition(deployment_conditions(deployment), row, now_s)
-    return status
+    return seconds is not None and seconds != NO_DEADLINE
 
 
 def is_complete(deployment: Json, status: Json) -> bool:
@@ -82,42 +95,7 @@ def is_complete(deployment: Json, status: Json) -> bool:
     return all(count(status, name) == desired_replicas(deployment) for name in names)
 
 
-def rollout_status(deployment: Json, new: Json | None, replica_sets: Sequence[Json], now_s: float) -> Json:
-    """Returns the status with Progressing and ReplicaFailure too."""
-    status = counted_status(deployment, new, replica_sets, now_s)
-    rows, condition = status["conditions"], condition_of(deployment, "Progressing")
-    if not has_deadline(deployment):
-        rows = [row for row in rows if row.get("type") != "Progressing"]
-    elif not (
-        count(status, "replicas") == count(status, "updatedReplicas")
-        and (condition or {}).get("reason") == NEW_AVAILABLE
-    ):
-        rows = _progressed(deployment, new, status, condition, now_s)
-    failure = next((row for each in ([new] if new else []) + list(replica_sets) if (row := _failure(each))), None)
-    rows = (
-        with_condition(rows, failure, now_s)
-        if failure
-        else [row for row in rows if row.get("type") != "ReplicaFailure"]
-    )
-    return {**status, "conditions": rows}
-
-
-def _progressed(deployment: Json, new: Json | None, status: Json, condition: Json | None, now_s: float) -> list[Json]:
-    rows = status["conditions"]
-    name = f'ReplicaSet "{new["metadata"]["name"]}"' if new else f'Deployment "{deployment["metadata"]["name"]}"'
-    if is_complete(deployment, status):
-        row = progressing("True", NEW_AVAILABLE, f"{name} has successfully progressed.")
-        return with_condition(rows, row, now_s)
-    if _moved(deployment.get("status") or {}, status):
-        row = progressing("True", "ReplicaSetUpdated", f"{name} is progressing.")
-        return with_condition(rows, row, now_s, refresh=True)
-    if condition is not None and deadline_in_s(deployment, condition, now_s) == 0:
-        row = progressing("False", TIMED_OUT, f"{name} has timed out progressing.")
-        return with_condition(rows, row, now_s)
-    return list(rows)
-
-
-def _moved(old: Json, new: Json) -> bool:
+def _has_moved(old: Json, new: Json) -> bool:
     """Returns whether the counts of two statuses show progress."""
     outdated = [count(status, "replicas") - count(status, "updatedReplicas") for status in (old, new)]
     grown = ("updatedReplicas", "readyReplicas", "availableReplicas")
@@ -130,8 +108,3 @@ def deadline_in_s(deployment: Json, condition: Json, now_s: float) -> float | No
         return None
     since_s = seconds_of(condition.get("lastUpdateTime")) or 0.0
     return max(0.0, since_s + count(deployment["spec"], "progressDeadlineSeconds") - now_s)
-
-
-def _failure(replica_set: Json) -> Json | None:
-    condition = condition_of(replica_set, "ReplicaFailure")
-    return None if condition is None else {name: condition[name] for name in ("type", "status", "reason", "message")}

@@ -1,0 +1,197 @@
+"""The one shape of the workload controllers: Pods are brought to the template in steps.
+
+A workload returns a `Plan`: its status, the slots of its Pods (ordinals, Nodes or numbers), and the Pods to replace.
+`next_step` says which Pods are created and deleted now, within the bounds of the plan. The controller claims what the
+workload selects, and writes revisions, then the status, then Pods; the changes of its writes lead to the next step.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kdns.controlplane.apimachinery.errors import StatusError
+from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, POD, Json, Kind
+from kdns.controlplane.controllers.events import combined_events
+from kdns.controlplane.controllers.reconciler import (
+    Action,
+    Change,
+    Event,
+    Name,
+    Reconciler,
+    Request,
+    Result,
+    status_update,
+)
+from kdns.controlplane.kinds.pod.pod import is_finished
+from kdns.controlplane.simulation.workloads.index import ACTIONS_MAX, WorkloadIndex
+from kdns.controlplane.simulation.workloads.pods import Suffix, available_in_s, generated_names, new_pod
+from kdns.controlplane.simulation.workloads.replicas import count
+from kdns.controlplane.simulation.workloads.revisions import NO_HISTORY, History, history_of
+from kdns.controlplane.storage.object_meta import is_terminating
+
+Slot: TypeAlias = int | str
+"""The place of a Pod in its workload: an ordinal, the name of a Node, or a number."""
+
+
+class WorkloadController(Reconciler):
+    """Requests are workloads of one kind by namespace and name; `parts` are the kinds that they own."""
+
+    def __init__(self, name: str, kind: Kind, *parts: Kind) -> None:
+        self.name, self.kind, self._parts = name, kind, parts
+        self.watches = (kind, *parts)
+        self._index = WorkloadIndex(kind, *parts)
+
+    def observe(self, change: Change) -> Iterable[Name]:
+        kind, key, obj, _ = change
+        return self._index.observe(kind, key, obj)
+
+    def reconcile(self, request: Request) -> Result:
+        """Adopts and releases first, and then takes a step. A terminating workload takes none."""
+        owner = self._index.all.get(request.key)
+        if owner is None or is_terminating(owner) or not self.acts_on(owner):
+            return Result()
+        claimed = {part: self._index.claimed(request.key, part) for part in self._parts}
+        if claims := [claim for _, actions in claimed.values() for claim in actions if self.adopts(owner, claim.obj)]:
+            return Result(claims)
+        return self.step(owner, {part: objects for part, (objects, _) in claimed.items()}, request.now_s)
+
+    def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
+        """Returns FailedCreate for an object that the workload would own."""
+        owner = self._index.all.get(request.key)
+        if owner is None or not any(map(action.creates, self._parts)):
+            return None
+        return Event(self.kind, owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
+
+    def acts_on(self, owner: Json) -> bool:
+        del owner
+        return True
+
+    def adopts(self, owner: Json, obj: Json) -> bool:
+        """Returns whether an object that the selector matches may be the workload's."""
+        del owner, obj
+        return True
+
+    @abstractmethod
+    def step(self, owner: Json, owned: Mapping[Kind, list[Json]], now_s: float) -> Result:
+        """Returns the next writes, by the objects that the workload owns."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A workload, its Pods and revisions, and the time of the step."""
+
+    owner: Json
+    pods: list[Json]
+    history: History
+    now_s: float
+
+    @property
+    def spec(self) -> Json:
+        spec: Json = self.owner.get("spec") or {}
+        return spec
+
+    @property
+    def template(self) -> Json:
+        template: Json = self.spec.get("template") or {}
+        return template
+
+    def wait_s(self, pod: Json) -> float | None:
+        """Returns `available_in_s` by spec.minReadySeconds."""
+        return available_in_s(pod, count(self.spec, "minReadySeconds"), self.now_s)
+
+    def is_available(self, pod: Json | None) -> bool:
+        return pod is not None and self.wait_s(pod) == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The desired Pods. Slots are `wanted` in the order of creation; `pods` has the Pod in each slot that has one.
+
+    `surplus` are Pods that belong in no slot, in the order of deletion. `outdated` are Pods in wanted slots to be
+    replaced, in that order, while at most `unavailable_max` slots lack an available Pod. With `in_order`, one Pod at a
+    time is created or deleted, and only when all Pods before it are available.
+    """
+
+    status: Json
+    wanted: Sequence[Slot]
+    pods: Mapping[Slot, Json]
+    surplus: Sequence[Json] = ()
+    outdated: Sequence[Json] = ()
+    unavailable_max: int = 0
+    in_order: bool = False
+    events: Sequence[Event] = ()
+
+
+def next_step(plan: Plan, is_available: Callable[[Json | None], bool]) -> tuple[list[Slot], list[Json]]:
+    """Returns the slots in which Pods are created, and the Pods that are deleted.
+
+    Finished Pods in slots go first. Outdated Pods are replaced when no slot is empty and no Pod is left over; those
+    that are not available anyway do not count.
+    """
+    if ended := [pod for pod in plan.pods.values() if is_finished(pod) and not is_terminating(pod)]:
+        return [], ended
+    missing = [slot for slot in plan.wanted if slot not in plan.pods]
+    surplus = [pod for pod in plan.surplus if not is_terminating(pod)]
+    unavailable = [slot for slot in plan.wanted if not is_available(plan.pods.get(slot))]
+    if plan.in_order and unavailable and (missing or surplus):
+        return [slot for slot in unavailable[:1] if slot in missing], []
+    if plan.in_order and plan.surplus:
+        return [], surplus[:1] if len(surplus) == len(plan.surplus) else []
+    if missing or surplus:
+        return missing, surplus
+    outdated = [pod for pod in plan.outdated if not is_terminating(pod)]
+    broken = [pod for pod in outdated if not is_available(pod)]
+    room = max(0, plan.unavailable_max - len(unavailable))
+    return [], [*broken, *[pod for pod in outdated if is_available(pod)][:room]]
+
+
+class PodController(WorkloadController):
+    """A controller of workloads that own Pods, and of their ControllerRevisions if it has that part."""
+
+    def __init__(self, name: str, kind: Kind, suffix: Suffix, *parts: Kind) -> None:
+        super().__init__(name, kind, POD, *parts)
+        self._suffix = suffix
+
+    @abstractmethod
+    def plan(self, view: View) -> Plan:
+        """Returns the desired Pods and the status."""
+
+    def creations(self, view: View, slots: Sequence[Slot]) -> list[Action]:
+        """Returns the creations of Pods in these slots, by default with generated names."""
+        names = generated_names(view.owner, len(slots), self._suffix, self._index.parts[POD].objects)
+        return [Action("create", POD, self.pod(view, slot, name)) for slot, name in zip(slots, names, strict=False)]
+
+    def pod(self, view: View, slot: Slot, name: str) -> Json:
+        del slot
+        return new_pod(self.kind, view.owner, view.template, name)
+
+    def step(self, owner: Json, owned: Mapping[Kind, list[Json]], now_s: float) -> Result:
+        revisions = owned.get(CONTROLLER_REVISION)
+        history = NO_HISTORY if revisions is None else history_of(self.kind, owner, revisions)
+        if history.due:
+            return Result([history.due])
+        view = View(owner, owned[POD], history, now_s)
+        plan = self.plan(view)
+        slots, deleted = next_step(plan, view.is_available)
+        creations = self.creations(view, slots[:ACTIONS_MAX])
+        deleted, more = deleted[:ACTIONS_MAX], len(deleted) > ACTIONS_MAX
+        actions = [
+            *status_update(self.kind, owner, plan.status),
+            *(Action("delete", POD, pod) for pod in deleted),
+            *creations,
+            *history.surplus(owner, view.pods),
+        ]
+        created = [action.obj for action in creations if action.creates(POD)]
+        events = [
+            *plan.events,
+            *self._events(owner, "SuccessfulDelete", "Deleted", deleted, more=more),
+            *self._events(owner, "SuccessfulCreate", "Created", created, more=len(slots) > ACTIONS_MAX),
+        ]
+        return Result(actions, events, min(filter(None, map(view.wait_s, view.pods)), default=None))
+
+    def _events(self, owner: Json, reason: str, verb: str, pods: Iterable[Json], *, more: bool) -> list[Event]:
+        messages = [f"{verb} pod: {pod['metadata']['name']}" for pod in pods]
+        return combined_events(self.kind, owner, reason, messages, more=more)

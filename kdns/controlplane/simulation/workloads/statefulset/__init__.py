@@ -1,1 +1,0 @@
-"""The StatefulSet controller (kube-controller-manager: pkg/controller/statefulset)."""
