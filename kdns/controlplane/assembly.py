@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.kinds.service.allocator import AllocatorMetrics, Choose
 from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.simulation.workloads.pods import suffixes
 from kdns.controlplane.storage.store import Store
+
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes, util/rand
+_SUFFIX_LENGTH: Final = 5
 
 
 def assembled_api(
@@ -28,7 +31,13 @@ def assembled_api(
     `choose(n)` is a random number below n, from which addresses and ports are chosen; uids and generated names come
     from `choose_names`.
     """
-    uid, suffix = (lambda: _uid(choose_names(1 << 128))), suffixes(choose_names)
+
+    def suffix() -> str:
+        return "".join(_LETTERS[choose_names(len(_LETTERS))] for _ in range(_SUFFIX_LENGTH))
+
+    def uid() -> str:
+        return _uid(choose_names(1 << 128))
+
     return Registry(store, config, choose, now_s, uid, suffix, grace=grace, metrics=metrics, kinds=kinds)
 
 

@@ -16,6 +16,7 @@ from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request as ApiRequest
 from kdns.controlplane.simulation.workloads.daemonset import DaemonSets
 from kdns.controlplane.simulation.workloads.deployment.controller import Deployments
+from kdns.controlplane.simulation.workloads.job import Jobs
 from kdns.controlplane.simulation.workloads.replicaset import ReplicaSets
 from kdns.controlplane.simulation.workloads.statefulset import StatefulSets
 from kdns.controlplane.storage.object_meta import timestamp
@@ -67,10 +68,11 @@ class Workbench:
         self.api.deletion.grace = self.graceful
         self.controllers: tuple[Reconciler, ...] = (
             Deployments(),
-            ReplicaSets(REPLICA_SET, suffix),
-            ReplicaSets(REPLICATION_CONTROLLER, suffix),
-            StatefulSets(suffix),
-            DaemonSets(suffix),
+            ReplicaSets(REPLICA_SET),
+            ReplicaSets(REPLICATION_CONTROLLER),
+            StatefulSets(),
+            DaemonSets(),
+            Jobs(),
         )
         self.api.create(ApiRequest(NAMESPACE), {"metadata": {"name": "default"}})
         self._later: dict[tuple[int, Name], float] = {}
@@ -192,7 +194,7 @@ class Workbench:
 
     def _write(self, action: Action) -> None:
         meta = action.obj["metadata"]
-        key: Key = (meta.get("namespace", ""), meta["name"])
+        key: Key = (meta.get("namespace", ""), meta.get("name", ""))
         match action.verb:
             case "create":
                 self.api.create(ApiRequest(action.kind, key[0]), action.obj)

@@ -67,7 +67,7 @@ class Stepper:
         self.requeue_after_s += [] if result.requeue_after_s is None else [result.requeue_after_s]
         for action in result.actions:
             meta = action.obj["metadata"]
-            namespace, name = meta.get("namespace", ""), meta["name"]
+            namespace, name = meta.get("namespace", ""), meta.get("name", "")
             if action.verb == "create":
                 self.api.create(ApiRequest(action.kind, namespace), action.obj)
             elif action.verb == "delete":

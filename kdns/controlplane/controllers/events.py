@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, Literal
+from collections.abc import Iterable
+from typing import Final
 
 from cachetools import LRUCache
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.apimachinery.kinds import EVENT, Json, Kind
+from kdns.controlplane.apimachinery.kinds import EVENT, Json
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
 from kdns.controlplane.storage.object_meta import timestamp
 
 TTL_S: Final = 3600.0
 """How long an Event is kept after its last write (kube-apiserver's --event-ttl)."""
-
-_SINGLE_MAX: Final = 9
-"""Similar Events of one reconcile that are recorded one by one; client-go combines the rest too."""
 
 _RECORDED_MAX: Final = 4096
 _MESSAGE_CHARACTERS_MAX: Final = 1024  # as of events.k8s.io/v1, whose messages are its notes
@@ -53,26 +50,6 @@ def new_event(event: Event, component: str, now_s: float) -> Json:
 def repeated(stored: Json, now_s: float) -> Json:
     """Returns the Event with its count incremented."""
     return {**stored, "count": (stored.get("count") or 1) + 1, "lastTimestamp": timestamp(now_s)}
-
-
-def combined_events(
-    kind: Kind,
-    about: Json,
-    reason: str,
-    messages: Sequence[str],
-    *,
-    more: bool = False,
-    type: Literal["Normal", "Warning"] = "Normal",  # noqa: A002 - an Event's field
-) -> list[Event]:
-    """Returns Events of one reason.
-
-    From the tenth on, or with `more` to come, the last Event replaces the remaining ones.
-    """
-    shown: Iterable[str] = messages
-    if more or len(messages) > _SINGLE_MAX:
-        first = [] if more else messages[:_SINGLE_MAX]
-        shown = [*first, *(f"(combined from similar events): {message}" for message in messages[-1:])]
-    return [Event(kind, about, type, reason, message) for message in shown]
 
 
 class EventRecorder:

@@ -22,12 +22,10 @@ from kdns.controlplane.endpoints.service_index import ServiceIndex
 from kdns.controlplane.kinds.service.allocation import ServiceAllocator
 from kdns.controlplane.kinds.service.allocator import Choose
 from kdns.controlplane.simulation.nodes.kubelet import Kubelet
-from kdns.controlplane.simulation.nodes.lifecycle import NodeLifecycle
 from kdns.controlplane.simulation.nodes.scheduler import Scheduler
 from kdns.controlplane.simulation.workloads.daemonset import DaemonSets
 from kdns.controlplane.simulation.workloads.deployment.controller import Deployments
 from kdns.controlplane.simulation.workloads.job import Jobs
-from kdns.controlplane.simulation.workloads.pods import Suffix, suffixes
 from kdns.controlplane.simulation.workloads.replicaset import ReplicaSets
 from kdns.controlplane.simulation.workloads.statefulset import StatefulSets
 
@@ -41,10 +39,6 @@ class Setup:
     allocator: ServiceAllocator
     services: ServiceIndex = field(default_factory=ServiceIndex)
 
-    @property
-    def suffix(self) -> Suffix:
-        return suffixes(self.choose)
-
 
 Row: TypeAlias = Callable[[Setup], Reconciler | None]
 """Makes a controller; None if the configuration disables it."""
@@ -53,17 +47,16 @@ Row: TypeAlias = Callable[[Setup], Reconciler | None]
 CONTROLLERS: Final[tuple[Row, ...]] = (
     lambda setup: Scheduler() if setup.config.simulate_pods else None,
     lambda setup: Kubelet(setup.config, setup.choose) if setup.config.simulate_pods else None,
-    lambda setup: NodeLifecycle() if setup.config.simulate_pods else None,
     lambda setup: EndpointsController(setup.services),
     lambda setup: EndpointSliceController(setup.services),
     lambda setup: MirroringController(setup.services),
     lambda setup: LoadBalancers(setup.config.lb_pool),
     lambda _: Deployments(),
-    lambda setup: ReplicaSets(REPLICA_SET, setup.suffix),
-    lambda setup: ReplicaSets(REPLICATION_CONTROLLER, setup.suffix),
-    lambda setup: StatefulSets(setup.suffix),
-    lambda setup: DaemonSets(setup.suffix),
-    lambda setup: Jobs(setup.suffix),
+    lambda _: ReplicaSets(REPLICA_SET),
+    lambda _: ReplicaSets(REPLICATION_CONTROLLER),
+    lambda _: StatefulSets(),
+    lambda _: DaemonSets(),
+    lambda _: Jobs(),
     lambda setup: DefaultServiceCidr(setup.config),
     lambda _: ServiceCidrs(),
     lambda _: ServiceAccounts(),

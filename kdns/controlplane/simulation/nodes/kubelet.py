@@ -1,6 +1,8 @@
-"""The simulated kubelets of all Nodes, as one controller: the status of Nodes, and Pods that run and end.
+"""The simulated kubelets of all Nodes, as one controller: the status of Nodes, and Pods that run and end with them.
 
-Differs: no container runs. A Pod is Ready at once. A deleted Pod is removed at once, or after its preStop sleep.
+A Node is Ready unless a client sets its condition; its Pods are as ready as it is, and are deleted with it.
+Differs: no container runs. A Pod is Ready at once. A deleted Pod is removed at once, or after its preStop sleep. A Node
+that is not Ready keeps its Pods, and NoExecute taints evict none. A Pod on a Node that never existed stays Pending.
 """
 
 from __future__ import annotations
@@ -9,11 +11,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.apimachinery.conditions import is_ready
-from kdns.controlplane.apimachinery.kinds import NODE, POD, Json, Kind
+from kdns.controlplane.apimachinery.conditions import condition_of, is_ready
+from kdns.controlplane.apimachinery.kinds import NODE, POD, Json
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
-from kdns.controlplane.kinds.pod.pod import node_of, pod_ips
+from kdns.controlplane.kinds.pod.pod import is_finished, node_of, pod_ips, with_condition
 from kdns.controlplane.kinds.service.allocator import Choose
 from kdns.controlplane.simulation.nodes.node_status import (
     NODE_ANNOTATIONS,
@@ -39,9 +41,12 @@ from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 _CLOCK_SKEW_S: Final = 60.0
 """A Pod whose wait exceeds its grace period by more leaves at once: the clock went back since the deletion."""
 
+_LOST: Final = "NodeNotReady"
+_AT_ONCE: Final[Json] = {"gracePeriodSeconds": 0}
+
 
 class Kubelet(Reconciler):
-    """Requests are Pods by namespace and name, and nodes by "" and name."""
+    """Requests are Pods by namespace and name, and Nodes by "" and name."""
 
     name = "kubelet"
     watches = (NODE, POD)
@@ -50,68 +55,73 @@ class Kubelet(Reconciler):
         self._config, self._addresses = config, PodAddresses(config, choose)
         self._nodes: dict[str, Json] = {}
         self._pods: dict[Key, Json] = {}
-        self._uids: dict[tuple[Kind, Key], str] = {}
+        """The Pods that are bound to a Node."""
+        self._orphans: set[Key] = set()
+        """The Pods of deleted Nodes."""
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Indexes addresses that are in use; the Pod, if the kubelet has something to do for it."""
+        """Indexes addresses in use. Returns the Pod if there is something to do, or a Node and its Pods."""
         kind, key, obj, _ = change
         if kind == NODE:
             return self._observe_node(key, obj)
-        self._follow(POD, key, obj, obj)
+        self._addresses.follow((POD, key), obj)
         self._pods.pop(key, None)
-        if obj is None or not is_waiting(obj):
+        if obj is None or not node_of(obj):
+            self._orphans.discard(key)
             return ()
         self._pods[key] = obj
-        return (key,)
+        node = self._nodes.get(node_of(obj))
+        return (key,) if is_waiting(obj) or _was_lost(obj) or node is None or not is_ready(node) else ()
 
     def _observe_node(self, key: Key, obj: Json | None) -> Iterable[Name]:
         name = key[1]
-        self._nodes.pop(name, None)
-        self._follow(NODE, key, obj, {"status": {"podIPs": [{"ip": ip} for ip in internal_ips(obj)]}} if obj else None)
+        self._addresses.follow(
+            (NODE, key), {"status": {"podIPs": [{"ip": ip} for ip in internal_ips(obj)]}} if obj else None
+        )
+        pods = [pod_key for pod_key, pod in self._pods.items() if node_of(pod) == name]
         if obj is None:
-            return ()
+            self._nodes.pop(name, None)
+            self._orphans.update(pods)
+            return pods
         self._nodes[name] = obj
-        return (("", name), *(pod_key for pod_key, pod in self._pods.items() if node_of(pod) == name))
-
-    def _follow(self, kind: Kind, key: Key, obj: Json | None, addressed: Json | None) -> None:
-        uid = obj["metadata"]["uid"] if obj else self._uids.pop((kind, key), "")
-        if obj:
-            self._uids[kind, key] = uid
-        self._addresses.follow(uid, addressed)
+        self._orphans.difference_update(pods)
+        return (("", name), *pods)
 
     def reconcile(self, request: Request) -> Result:
-        """Returns the work of the Pod's kubelet.
-
-        A Node that is missing, not Ready or without address has no kubelet.
-        """
+        """Reports a Node, or runs, ends or loses a Pod. A Node that is not Ready or has no address does nothing."""
         (namespace, name), now_s = request
         if not namespace:
             return self._report(name, timestamp(now_s))
         pod = self._pods.get((namespace, name))
-        node = self._nodes.get(node_of(pod)) if pod else None
-        if pod is None or node is None or not (is_ready(node) and internal_ips(node)):
+        if pod is None:
+            return Result()
+        node = self._nodes.get(node_of(pod))
+        if node is None:
+            is_left = request.key in self._orphans or is_terminating(pod)  # no kubelet would end it
+            return Result((Action("delete", POD, pod, options=_AT_ONCE),) if is_left else ())
+        if not is_ready(node):
+            return _lost(pod, timestamp(now_s))
+        if not internal_ips(node):
             return Result()
         if is_terminating(pod):
             wait_s = leaves_at_s(pod) - now_s
             granted_s = pod["metadata"].get("deletionGracePeriodSeconds") or 0
-            is_running = 0 < wait_s <= granted_s + _CLOCK_SKEW_S
-            return (
-                Result(requeue_after_s=wait_s)
-                if is_running
-                else Result((Action("delete", POD, pod, options={"gracePeriodSeconds": 0}),))
-            )
-        return self._run(pod, node, timestamp(now_s))
+            if 0 < wait_s <= granted_s + _CLOCK_SKEW_S:
+                return Result(requeue_after_s=wait_s)
+            return Result((Action("delete", POD, pod, options=_AT_ONCE),))
+        if is_waiting(pod):
+            return self._run(pod, node, timestamp(now_s))
+        if _was_lost(pod) and not is_finished(pod):
+            return _updated(with_condition(pod, "Ready", "True", timestamp(now_s)))
+        return Result()
 
     def _run(self, pod: Json, node: Json, now: str) -> Result:
         if lacks_status(pod):
             has_own = not (pod.get("spec") or {}).get("hostNetwork") and not pod_ips(pod)
-            addresses = self._addresses.choose() if has_own else []
-            status = running_status(pod, internal_ips(node), addresses, now)
-            begun = [] if pod_ips(pod) else _started(pod)
+            status = running_status(pod, internal_ips(node), self._addresses.choose() if has_own else [], now)
         else:
-            status, begun = succeeded_status(pod, now) if is_done(pod) else gated_status(pod, now), []
-        seen = {**pod, "status": observed_status(pod, status)}
-        return Result((Action("update", POD, seen, "status"),), begun)
+            status = succeeded_status(pod, now) if is_done(pod) else gated_status(pod, now)
+        return _updated({**pod, "status": observed_status(pod, status)})
 
     def _report(self, name: str, now: str) -> Result:
         node = self._nodes.get(name)
@@ -126,22 +136,23 @@ class Kubelet(Reconciler):
             return Result((Action("update", NODE, registered),))
         if not is_new:
             return Result()
-        given = node.get("status") or {}
         addresses = internal_ips(node) or self._addresses.choose()
-        given = {**given, "addresses": [*(given.get("addresses") or ()), *_rows(addresses, node)]}
         pods_max = min(network.num_addresses for network in self._config.pod_cidrs)
-        status = node_status(given, name, addresses, pods_max, now, self._config.platform)
+        status = node_status(node.get("status") or {}, name, addresses, pods_max, now, self._config.platform)
         return Result((Action("update", NODE, {**node, "status": status}, "status"),))
 
 
-def _rows(addresses: list[str], node: Json) -> list[Json]:
-    """Returns the addresses that the Node's status lacks."""
-    known = {row.get("type") for row in (node.get("status") or {}).get("addresses") or () if row.get("address")}
-    rows = [{"type": "InternalIP", "address": address} for address in addresses]
-    rows.append({"type": "Hostname", "address": node["metadata"]["name"]})
-    return [row for row in rows if row["type"] not in known]
+def _updated(pod: Json) -> Result:
+    return Result((Action("update", POD, pod, "status"),))
 
 
-def _started(pod: Json) -> list[Event]:
-    containers = (pod.get("spec") or {}).get("containers") or ()
-    return [Event(POD, pod, "Normal", "Started", f"Started container {each['name']}") for each in containers]
+def _lost(pod: Json, now: str) -> Result:
+    """Sets Ready to False for a Pod whose Node is not Ready."""
+    if is_finished(pod) or is_terminating(pod) or not is_ready(pod):
+        return Result()
+    event = Event(POD, pod, "Warning", _LOST, "Node is not ready")
+    return Result(_updated(with_condition(pod, "Ready", "False", now, reason=_LOST)).actions, (event,))
+
+
+def _was_lost(pod: Json) -> bool:
+    return (condition_of(pod, "Ready") or {}).get("reason") == _LOST

@@ -55,21 +55,24 @@ def node_status(
 ) -> Json:
     """Returns the status of a Node that is Ready since `now` (RFC 3339).
 
-    Values of `given`, its own status, take precedence.
+    Values of `given`, its own status, take precedence; of `addresses` and the name it gets the types that it lacks.
     """
-    rows = [{"type": "InternalIP", "address": address} for address in addresses]
+    own = {key: value for key, value in given.items() if value}
+    listed = own.get("addresses") or []
+    rows = [*({"type": "InternalIP", "address": ip} for ip in addresses), {"type": "Hostname", "address": name}]
+    known = {row.get("type") for row in listed if row.get("address")}
     capacity = {"cpu": "1000", "ephemeral-storage": "1Ti", "memory": "1Ti", "pods": str(pods_max), **_NO_HUGE_PAGES}
-    status = {
+    filled = {
         "capacity": capacity,
         "allocatable": given.get("capacity") or capacity,
-        "addresses": [*rows, {"type": "Hostname", "address": name}],
+        **own,
+        "addresses": [*listed, *(row for row in rows if row["type"] not in known)],
     }
-    own = {key: value for key, value in given.items() if value}
     conditions = reported_conditions(given.get("conditions") or (), now)
     machine = dict(zip(("operatingSystem", "architecture"), platform, strict=True))
     reported = {key: value for key, value in (given.get("nodeInfo") or {}).items() if value}
     node_info = {**_SYSTEM, **machine, **reported}
-    return {**status, **own, **_ENDPOINTS, "conditions": conditions, "nodeInfo": node_info}
+    return {**filled, **_ENDPOINTS, "conditions": conditions, "nodeInfo": node_info}
 
 
 def reported_conditions(given: Iterable[Json], now: str) -> list[Json]:

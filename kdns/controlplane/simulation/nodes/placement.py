@@ -15,28 +15,25 @@ UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 _SCHEDULING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
-DAEMON_TOLERATIONS: Final[tuple[Json, ...]] = (
-    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
-    {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"},
-    {"key": "node.kubernetes.io/disk-pressure", "operator": "Exists", "effect": "NoSchedule"},
-    {"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"},
-    {"key": "node.kubernetes.io/pid-pressure", "operator": "Exists", "effect": "NoSchedule"},
-    {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},
-)
-"""The tolerations that the DaemonSet controller adds to those of the template."""
-
-_HOST_NETWORK: Final[Json] = {
-    "key": "node.kubernetes.io/network-unavailable",
-    "operator": "Exists",
-    "effect": "NoSchedule",
+_DAEMONS_TOLERATE: Final = {
+    "not-ready": "NoExecute",
+    "unreachable": "NoExecute",
+    "disk-pressure": "NoSchedule",
+    "memory-pressure": "NoSchedule",
+    "pid-pressure": "NoSchedule",
+    "unschedulable": "NoSchedule",
 }
+"""Taints below node.kubernetes.io/ that the Pods of all DaemonSets tolerate."""
 
 
 def daemon_tolerations(spec: Json) -> list[Json]:
-    """Returns the tolerations of a DaemonSet's Pod: those of the template, then `DAEMON_TOLERATIONS`."""
+    """Returns the tolerations of a DaemonSet's Pod: those of the template, then its own."""
     given = list(spec.get("tolerations") or ())
-    added = [*DAEMON_TOLERATIONS, *([_HOST_NETWORK] if spec.get("hostNetwork") else [])]
-    return given + [each for each in added if each not in given]
+    taints = _DAEMONS_TOLERATE | ({"network-unavailable": "NoSchedule"} if spec.get("hostNetwork") else {})
+    added = [
+        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect} for key, effect in taints.items()
+    ]
+    return given + [toleration for toleration in added if toleration not in given]
 
 
 def fits_node(spec: Json, node: Json) -> bool:
@@ -112,15 +109,3 @@ def obstacle(pod: Json, node: Json) -> str:
     if not all(tolerates(tolerations, taint) for taint in taints):
         return "node(s) had untolerated taint(s)"
     return "" if fits_node(pod.get("spec") or {}, node) else "node(s) didn't match Pod's node affinity/selector"
-
-
-def on_node_only(spec: Json, name: str) -> Json:
-    """Returns the Pod's spec with a required node affinity for one Node, as the DaemonSet controller sets it."""
-    required = {"nodeSelectorTerms": [{"matchFields": [_named(name)]}]}
-    affinity = spec.get("affinity") or {}
-    node = {**(affinity.get("nodeAffinity") or {}), "requiredDuringSchedulingIgnoredDuringExecution": required}
-    return {**spec, "affinity": {**affinity, "nodeAffinity": node}}
-
-
-def _named(name: str) -> Json:
-    return {"key": "metadata.name", "operator": "In", "values": [name]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from ipaddress import ip_address
 
 from kdns.controlplane.apimachinery.kinds import Json
@@ -24,16 +25,16 @@ class PodAddresses:
     def __init__(self, config: ClusterConfig, choose: Choose) -> None:
         self._networks = config.pod_cidrs
         self._pools = [Pool(max(n.num_addresses - _NODE_RESERVED - 1, 0), choose) for n in config.pod_cidrs]
-        self._used: dict[str, list[str]] = {}
+        self._used: dict[Hashable, list[str]] = {}
         self._users: dict[str, int] = {}
 
-    def follow(self, uid: str, pod: Json | None) -> None:
-        """Sets the Pod of a uid; None for a deleted one. A Pod with hostNetwork has no addresses of its own."""
+    def follow(self, user: Hashable, pod: Json | None) -> None:
+        """Sets a Pod; None for a deleted one. A Pod with hostNetwork has no addresses of its own."""
         own = pod is not None and not (pod.get("spec") or {}).get("hostNetwork")
         now = pod_ips(pod) if pod and own and not is_finished(pod) else []
-        before = self._used.pop(uid, [])
+        before = self._used.pop(user, [])
         if now:
-            self._used[uid] = now
+            self._used[user] = now
         for address in now:
             self._count(address, 1)
         for address in before:

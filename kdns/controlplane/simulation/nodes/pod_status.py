@@ -175,10 +175,11 @@ def _conditions(given: list[Json], now: str, *, ready: bool) -> list[Json]:
 def _containers(pod: Json, field: str, now: str, *, ready: bool) -> list[Json]:
     running = {"running": {"startedAt": now}}
     finished = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}}
-    uid, rows = pod["metadata"].get("uid"), list[Json]()
+    uid, rows = pod["metadata"].get("uid"), []
     for container in (pod.get("spec") or {}).get(field) or ():
         ended = field == "initContainers" and container.get("restartPolicy") != "Always"
         name, resources = container["name"], container.get("resources") or {}
+        allocated = {"allocatedResources": resources["requests"]} if resources.get("requests") else {}
         row = {
             "name": name,
             "image": container.get("image") or "",
@@ -189,6 +190,7 @@ def _containers(pod: Json, field: str, now: str, *, ready: bool) -> list[Json]:
             "restartCount": 0,
             "started": not ended,
             "state": finished if ended else running,
+            **allocated,
         }
-        rows.append(row | ({"allocatedResources": resources["requests"]} if resources.get("requests") else {}))
+        rows.append(row)
     return rows

@@ -83,5 +83,4 @@ def _unschedulable_message(problems: dict[str, str]) -> str:
         return "no nodes available to schedule pods"
     most = len(problems)
     rows = ", ".join(sorted(f"{count} {problem}" for problem, count in Counter(problems.values()).items()))
-    unhelpful = f"preemption: 0/{most} nodes are available: {most} Preemption is not helpful for scheduling."
-    return f"0/{most} nodes are available: {rows}. {unhelpful}"
+    return f"0/{most} nodes are available: {rows}."

@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, POD, Json, Kind
-from kdns.controlplane.controllers.events import combined_events
 from kdns.controlplane.controllers.reconciler import (
     Action,
     Change,
@@ -27,7 +26,7 @@ from kdns.controlplane.controllers.reconciler import (
 )
 from kdns.controlplane.kinds.pod.pod import is_finished
 from kdns.controlplane.simulation.workloads.index import ACTIONS_MAX, WorkloadIndex
-from kdns.controlplane.simulation.workloads.pods import Suffix, available_in_s, generated_names, new_pod
+from kdns.controlplane.simulation.workloads.pods import available_in_s, new_pod
 from kdns.controlplane.simulation.workloads.replicas import count
 from kdns.controlplane.simulation.workloads.revisions import NO_HISTORY, History, history_of
 from kdns.controlplane.storage.object_meta import is_terminating
@@ -151,22 +150,17 @@ def next_step(plan: Plan, is_available: Callable[[Json | None], bool]) -> tuple[
 class PodController(WorkloadController):
     """A controller of workloads that own Pods, and of their ControllerRevisions if it has that part."""
 
-    def __init__(self, name: str, kind: Kind, suffix: Suffix, *parts: Kind) -> None:
+    def __init__(self, name: str, kind: Kind, *parts: Kind) -> None:
         super().__init__(name, kind, POD, *parts)
-        self._suffix = suffix
 
     @abstractmethod
     def plan(self, view: View) -> Plan:
         """Returns the desired Pods and the status."""
 
-    def creations(self, view: View, slots: Sequence[Slot]) -> list[Action]:
-        """Returns the creations of Pods in these slots, by default with generated names."""
-        names = generated_names(view.owner, len(slots), self._suffix, self._index.parts[POD].objects)
-        return [Action("create", POD, self.pod(view, slot, name)) for slot, name in zip(slots, names, strict=False)]
-
-    def pod(self, view: View, slot: Slot, name: str) -> Json:
+    def created(self, view: View, slot: Slot) -> list[Action]:
+        """Returns the creation of the Pod of a slot, and of what it needs."""
         del slot
-        return new_pod(self.kind, view.owner, view.template, name)
+        return [Action("create", POD, new_pod(self.kind, view.owner, view.template))]
 
     def step(self, owner: Json, owned: Mapping[Kind, list[Json]], now_s: float) -> Result:
         revisions = owned.get(CONTROLLER_REVISION)
@@ -176,22 +170,17 @@ class PodController(WorkloadController):
         view = View(owner, owned[POD], history, now_s)
         plan = self.plan(view)
         slots, deleted = next_step(plan, view.is_available)
-        creations = self.creations(view, slots[:ACTIONS_MAX])
-        deleted, more = deleted[:ACTIONS_MAX], len(deleted) > ACTIONS_MAX
+        slots, deleted = slots[:ACTIONS_MAX], deleted[:ACTIONS_MAX]
         actions = [
             *status_update(self.kind, owner, plan.status),
             *(Action("delete", POD, pod) for pod in deleted),
-            *creations,
+            *(action for slot in slots for action in self.created(view, slot)),
             *history.surplus(owner, view.pods),
         ]
-        created = [action.obj for action in creations if action.creates(POD)]
-        events = [
-            *plan.events,
-            *self._events(owner, "SuccessfulDelete", "Deleted", deleted, more=more),
-            *self._events(owner, "SuccessfulCreate", "Created", created, more=len(slots) > ACTIONS_MAX),
-        ]
+        events = [*plan.events]
+        if deleted:
+            names = ", ".join(pod["metadata"]["name"] for pod in deleted)
+            events.append(Event(self.kind, owner, "Normal", "SuccessfulDelete", f"Deleted pods: {names}"))
+        if slots:
+            events.append(Event(self.kind, owner, "Normal", "SuccessfulCreate", f"Created pods: {len(slots)}"))
         return Result(actions, events, min(filter(None, map(view.wait_s, view.pods)), default=None))
-
-    def _events(self, owner: Json, reason: str, verb: str, pods: Iterable[Json], *, more: bool) -> list[Event]:
-        messages = [f"{verb} pod: {pod['metadata']['name']}" for pod in pods]
-        return combined_events(self.kind, owner, reason, messages, more=more)

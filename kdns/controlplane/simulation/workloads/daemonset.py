@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, DAEMON_SET, NODE, Json
-from kdns.controlplane.controllers.reconciler import Change, Name
+from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, DAEMON_SET, NODE, POD, Json
+from kdns.controlplane.controllers.reconciler import Action, Change, Name
 from kdns.controlplane.kinds.apps.defaults import TEMPLATE_GENERATION
 from kdns.controlplane.kinds.pod.pod import node_of
 from kdns.controlplane.simulation.nodes.placement import daemon_tolerations, fits_node, untolerated
 from kdns.controlplane.simulation.workloads.controller import Plan, PodController, Slot, View
-from kdns.controlplane.simulation.workloads.pods import Suffix, is_active, new_pod, with_labels
+from kdns.controlplane.simulation.workloads.pods import is_active, new_pod, with_labels
 from kdns.controlplane.simulation.workloads.replicas import count, int_or_percent, nonzero
 from kdns.controlplane.simulation.workloads.revisions import REVISION_HASH, label_of, revision_label
 
@@ -24,8 +24,8 @@ GENERATION = "pod-template-generation"
 class DaemonSets(PodController):
     """Slots are Nodes by name."""
 
-    def __init__(self, suffix: Suffix) -> None:
-        super().__init__("daemonset-controller", DAEMON_SET, suffix, CONTROLLER_REVISION)
+    def __init__(self) -> None:
+        super().__init__("daemonset-controller", DAEMON_SET, CONTROLLER_REVISION)
         self.watches = (DAEMON_SET, NODE, *self.watches[1:])
         self._nodes: dict[str, Json] = {}
 
@@ -81,12 +81,12 @@ class DaemonSets(PodController):
                 should.append(name)
         return should, may
 
-    def pod(self, view: View, slot: Slot, name: str) -> Json:
-        pod = new_pod(self.kind, view.owner, view.template, name)
+    def created(self, view: View, slot: Slot) -> list[Action]:
+        pod = new_pod(self.kind, view.owner, view.template)
         generation = (view.owner["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "1")
         labels = {REVISION_HASH: label_of(view.history.update), GENERATION: generation}
         spec = {**pod["spec"], "tolerations": daemon_tolerations(pod["spec"]), "nodeName": slot}
-        return {**with_labels(pod, labels), "spec": spec}
+        return [Action("create", POD, {**with_labels(pod, labels), "spec": spec})]
 
 
 def _scheduling_fields(node: Json) -> tuple[object, object]:

@@ -15,7 +15,7 @@ from kdns.controlplane.apimachinery.conditions import condition_of, is_ready, is
 from kdns.controlplane.apimachinery.kinds import JOB, Json
 from kdns.controlplane.controllers.reconciler import Event
 from kdns.controlplane.simulation.workloads.controller import Plan, PodController, View
-from kdns.controlplane.simulation.workloads.pods import Suffix, is_active
+from kdns.controlplane.simulation.workloads.pods import is_active
 from kdns.controlplane.simulation.workloads.replicas import count, nonzero
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 
@@ -26,8 +26,8 @@ _CONTROLLER: Final = "kubernetes.io/job-controller"
 class Jobs(PodController):
     """Slots are numbers of active Pods; a Job that is complete or suspended has none."""
 
-    def __init__(self, suffix: Suffix) -> None:
-        super().__init__("job-controller", JOB, suffix)
+    def __init__(self) -> None:
+        super().__init__("job-controller", JOB)
 
     def acts_on(self, owner: Json) -> bool:
         is_finished = is_true(owner, "Complete") or is_true(owner, "Failed")

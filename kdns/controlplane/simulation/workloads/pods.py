@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from typing import TypeAlias
-
-from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.conditions import condition_of
 from kdns.controlplane.apimachinery.human_duration import seconds_of
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.controllers.owner_references import owner_reference
 from kdns.controlplane.kinds.pod.pod import is_finished
-from kdns.controlplane.kinds.service.allocator import Choose
 from kdns.controlplane.storage.object_meta import is_terminating
-
-_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes, util/rand
-_SUFFIX_LENGTH = 5
-_GENERATED_BASE_MAX = 58
-_ATTEMPTS = 8
-
-Suffix: TypeAlias = Callable[[], str]
-"""Makes the random end of a Pod's name."""
-
-
-def suffixes(choose: Choose) -> Suffix:
-    """Returns the random suffixes that the API appends to generateName: five letters without vowels."""
-    return lambda: "".join(_LETTERS[choose(len(_LETTERS))] for _ in range(_SUFFIX_LENGTH))
 
 
 def is_active(pod: Json) -> bool:
@@ -43,12 +25,11 @@ def available_in_s(pod: Json, min_ready_s: int, now_s: float) -> float | None:
     return max(0.0, (seconds_of(condition.get("lastTransitionTime")) or 0.0) + min_ready_s - now_s)
 
 
-def new_pod(kind: Kind, owner: Json, template: Json, name: str) -> Json:
-    """Returns a Pod of the template, controlled by `owner`."""
+def new_pod(kind: Kind, owner: Json, template: Json) -> Json:
+    """Returns a Pod of the template, controlled by `owner`; the API names it."""
     given, meta = template.get("metadata") or {}, owner["metadata"]
     copied = {field: given[field] for field in ("labels", "annotations", "finalizers") if given.get(field)}
     metadata = {
-        "name": name,
         "generateName": f"{meta['name']}-",
         "namespace": meta.get("namespace", ""),
         **copied,
@@ -60,16 +41,3 @@ def new_pod(kind: Kind, owner: Json, template: Json, name: str) -> Json:
 def with_labels(pod: Json, labels: Json) -> Json:
     metadata = pod["metadata"]
     return {**pod, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}}
-
-
-def generated_names(owner: Json, number: int, suffix: Suffix, taken: Container[Key]) -> list[str]:
-    """Returns names as the API makes them of generateName, distinct and not taken in the namespace."""
-    meta, names = owner["metadata"], dict[str, None]()
-    base = f"{meta['name']}-"[:_GENERATED_BASE_MAX]
-    for _ in range(2 * number + _ATTEMPTS):
-        name = f"{base}{suffix()}"
-        if (meta.get("namespace", ""), name) not in taken:
-            names[name] = None
-        if len(names) == number:
-            break
-    return list(names)

@@ -8,7 +8,7 @@ from kdns.controlplane.apimachinery.conditions import is_ready
 from kdns.controlplane.apimachinery.kinds import REPLICA_SET, Json, Kind
 from kdns.controlplane.kinds.pod.pod import is_finished, node_of
 from kdns.controlplane.simulation.workloads.controller import Plan, PodController, View
-from kdns.controlplane.simulation.workloads.pods import Suffix, is_active
+from kdns.controlplane.simulation.workloads.pods import is_active
 from kdns.controlplane.simulation.workloads.replicas import count, desired_replicas, nonzero
 from kdns.controlplane.storage.object_meta import is_terminating
 
@@ -18,8 +18,8 @@ _NAMES: Final = {True: "replicaset-controller", False: "replication-controller"}
 class ReplicaSets(PodController):
     """As many Pods as spec.replicas; slots are numbers, and Pods that finished or are terminating are replaced."""
 
-    def __init__(self, kind: Kind, suffix: Suffix) -> None:
-        super().__init__(_NAMES[kind == REPLICA_SET], kind, suffix)
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(_NAMES[kind == REPLICA_SET], kind)
 
     def plan(self, view: View) -> Plan:
         active, size = list(filter(is_active, view.pods)), desired_replicas(view.owner)

