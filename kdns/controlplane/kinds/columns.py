@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from kdns.controlplane.apimachinery.human_duration import since
 from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.kinds.label_selectors import selector_text
 from kdns.controlplane.schema.descriptions import description_at
 
 Cells: TypeAlias = Callable[[Json, float], list[Any]]
@@ -101,16 +102,21 @@ def printer_of(rows: Iterable[str]) -> Printer:
 def _path_column(text: str) -> tuple[Column, Callable[[Json, float], Any]]:
     """Returns the column and its cell: `Age`, or `Title=path|absent` with further paths behind slashes.
 
-    `#path` counts a list, `Title*` is a column of `-o wide`.
+    `#path+path` counts lists or maps, `Title*` is a column of `-o wide`; a path that is 0 if absent is a number.
     """
     title, _, rest = text.partition("=")
     if not rest:
         return AGE, age
     title, priority, paths = title.removesuffix("*"), int(title.endswith("*")), rest.split("/")
     if rest.startswith("#"):
-        names = rest[1:].split(".")
-        return Column(title, rest[1:], priority, "integer"), lambda obj, _: len(_at(obj, names) or ())
+        counted = [path.split(".") for path in rest[1:].split("+")]
+        return Column(title, ".".join(counted[0]), priority, "integer"), lambda obj, _: sum(
+            len(_at(obj, path) or ()) for path in counted
+        )
     about = paths[0].partition("|")[0] if len(paths) == 1 else f"The fields {rest}."
+    if len(paths) == 1 and rest.endswith("|0"):
+        names = about.split(".")
+        return Column(title, about, priority, "integer"), lambda obj, _: _at(obj, names) or 0
     return Column(title, about, priority), lambda obj, _: "/".join(_field_text(obj, path) for path in paths)
 
 
@@ -133,6 +139,8 @@ def _text(value: Any, path: Sequence[str]) -> str:
             return ",".join(filter(None, (_text(element, path) for element in value)))
         case dict() if path:
             return _text(value.get(path[0]), path[1:])
+        case dict():
+            return selector_text(value)
         case bool():
             return str(value).lower()
         case _:

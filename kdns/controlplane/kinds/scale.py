@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kdns.controlplane.apimachinery.errors import Cause, invalid
 from kdns.controlplane.apimachinery.kinds import Json, Kind
-from kdns.controlplane.kinds.columns import AGE, NAME, Column, Printer, age, name
+from kdns.controlplane.kinds.columns import printer_of
 from kdns.controlplane.kinds.conversion import Conversion
 from kdns.controlplane.kinds.label_selectors import selector_text
 
@@ -78,17 +78,4 @@ def _claims(scale: Json) -> Json:
     return {field: sent[field] for field in ("name", "namespace", "uid", "resourceVersion") if sent.get(field)}
 
 
-def _cells(scale: Json, now_s: float) -> list[Any]:
-    wanted, found = scale.get("spec") or {}, scale.get("status") or {}
-    return [name(scale), wanted.get("replicas") or 0, found.get("replicas") or 0, age(scale, now_s)]
-
-
-SCALES: Final = Printer(
-    (
-        NAME,
-        Column("Desired", "spec.replicas", type="integer"),
-        Column("Available", "status.replicas", type="integer"),
-        AGE,
-    ),
-    _cells,
-)
+SCALES: Final = printer_of(("Desired=spec.replicas|0", "Available=status.replicas|0", "Age"))

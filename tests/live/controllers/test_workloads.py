@@ -117,6 +117,10 @@ def test_what_get_shows(running: Running) -> None:
     )
     wide = running.kubectl("get", "deployment", "front", "-o", "wide", "--no-headers")
     assert wide.split()[-3:] == ["front", "front:1", "app=front"]
+    for kind, app in (("rs", "front"), ("ds", "agent"), ("sts", "nginx")):
+        header, row = running.kubectl("get", kind, "-o", "wide").splitlines()
+        assert header.split()[-3:] == ["CONTAINERS", "IMAGES", "SELECTOR"]
+        assert re.search(rf" {app} +{app}:[.\d]+ +app={app}", row)
 
 
 def test_a_rollout_and_back(running: Running) -> None:

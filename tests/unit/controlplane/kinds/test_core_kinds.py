@@ -110,14 +110,6 @@ def causes(kind: Kind, obj: Json, old: Json | None = None) -> list[str]:
         (SERVICE_ACCOUNT, named(SERVICE_ACCOUNT, "Robot"), ["metadata.name: Invalid value"]),
         (JOB, job(), []),
         (JOB, job(parallelism=-1), ["spec.parallelism: Invalid value: -1: must be greater than or equal to 0"]),
-        (JOB, job(completionMode="Indexed"), []),
-        (
-            JOB,
-            job(completionMode="Indexed", parallelism=1),
-            ["spec.completions: Required value: when completion mode is"],
-        ),
-        (JOB, job(completionMode="Odd"), ['spec.completionMode: Unsupported value: "Odd"']),
-        (JOB, job(backoffLimitPerIndex=1), ["requires indexed completion mode"]),
         (
             JOB,
             job(template=pods(restartPolicy="Always")),
@@ -129,10 +121,11 @@ def causes(kind: Kind, obj: Json, old: Json | None = None) -> list[str]:
             ["spec.template.spec.restartPolicy: Required value: valid values"],
         ),
         (JOB, job(template=pods(containers=[])), ["spec.template.spec.containers: Required value"]),
+        (JOB, job(selector={"matchLabels": {"a": "b"}}), ["`selector` not auto-generated"]),
         (
             JOB,
-            job(selector={"matchLabels": {"a": "b"}}),
-            ["`selector` not auto-generated", "`selector` does not match"],
+            job(selector={"matchLabels": {"a": "b"}}, manualSelector=True),
+            ["`selector` does not match template `labels`"],
         ),
         (JOB, job(manualSelector=True), ["spec.selector: Required value"]),
     ],

@@ -108,10 +108,6 @@ def podspec(**fields: Any) -> Json:
     return {"template": {**template(), "spec": {**template()["spec"], **fields}}}
 
 
-PERCENT = (
-    "a valid percent string must be a numeric string followed by an ending '%' "
-    "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
-)
 NEGATIVE = "must be greater than or equal to 0"
 ALL = (DEPLOYMENT, REPLICA_SET, STATEFUL_SET, DAEMON_SET)
 
@@ -153,24 +149,20 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
         (
             DEPLOYMENT,
             {"selector": None},
-            [
-                "spec.selector: Required value",
-                f'{LABELS}: Invalid value: {{"app":"web"}}: `selector` does not match template `labels`',
-            ],
+            ["spec.selector: Required value"],
         ),
         (
             DAEMON_SET,
             {"selector": None, "template": None},
             [
                 "spec.selector: Required value",
-                f"{LABELS}: Invalid value: null: `selector` does not match template `labels`",
                 f"{TEMPLATE}.containers: Required value",
             ],
         ),
         (
             DEPLOYMENT,
             {"selector": {}},
-            ["spec.selector: Invalid value: {}: empty selector is invalid for deployment"],
+            ["spec.selector: Invalid value: {}: must not be empty"],
         ),
         (
             DEPLOYMENT,
@@ -180,10 +172,6 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
                     "spec.selector.matchExpressions[0].values: Required value: "
                     "must be specified when `operator` is 'In' or 'NotIn'"
                 ),
-                (
-                    'spec.selector: Invalid value: {"matchExpressions":[{"key":"app","operator":"In"}]}: '
-                    "invalid label selector"
-                ),
             ],
         ),
         (
@@ -191,22 +179,18 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
             {"selector": {"matchExpressions": [{"key": "app", "operator": "Is"}]}},
             [
                 'spec.selector.matchExpressions[0].operator: Invalid value: "Is": not a valid selector operator',
-                (
-                    'spec.selector: Invalid value: {"matchExpressions":[{"key":"app","operator":"Is"}]}: '
-                    "invalid label selector"
-                ),
             ],
         ),
         (
             DEPLOYMENT,
             {"strategy": {"type": "Recreate", "rollingUpdate": {}}},
-            [f"{SURGE}: Forbidden: may not be specified when strategy `type` is 'Recreate'"],
+            [f"{SURGE}: Forbidden: may not be specified when the type is 'Recreate'"],
         ),
         (
             DEPLOYMENT,
             {"strategy": {"type": "Fast"}},
             [
-                'spec.strategy: Unsupported value: {"type":"Fast"}: supported values: "Recreate", "RollingUpdate"',
+                'spec.strategy.type: Unsupported value: "Fast": supported values: "Recreate", "RollingUpdate"',
             ],
         ),
         (
@@ -218,8 +202,8 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
             DEPLOYMENT,
             {"strategy": rolling(maxSurge="many", maxUnavailable="101%")},
             [
-                f'{SURGE}.maxSurge: Invalid value: "many": {PERCENT}',
                 f'{SURGE}.maxUnavailable: Invalid value: "101%": must not be greater than 100%',
+                f'{SURGE}.maxSurge: Invalid value: "many": must be a number or a percentage such as 25%',
             ],
         ),
         (
@@ -235,7 +219,7 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
         (
             DEPLOYMENT,
             podspec(activeDeadlineSeconds=5),
-            [f"{TEMPLATE}.activeDeadlineSeconds: Forbidden: activeDeadlineSeconds in ReplicaSet is not Supported"],
+            [f"{TEMPLATE}.activeDeadlineSeconds: Invalid value: 5: must not be specified"],
         ),
         (
             STATEFUL_SET,
@@ -245,17 +229,12 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
         (
             STATEFUL_SET,
             {"podManagementPolicy": "Random"},
-            ["spec.podManagementPolicy: Invalid value: \"Random\": must be 'OrderedReady' or 'Parallel'"],
+            ['spec.podManagementPolicy: Unsupported value: "Random": supported values: "OrderedReady", "Parallel"'],
         ),
         (
             STATEFUL_SET,
             {"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"partition": 1}}},
-            [
-                (
-                    'spec.updateStrategy.rollingUpdate: Invalid value: {"partition":1}: '
-                    "only allowed for updateStrategy 'RollingUpdate'"
-                )
-            ],
+            [f"{DAEMONS}: Forbidden: may not be specified when the type is 'OnDelete'"],
         ),
         (
             STATEFUL_SET,
@@ -265,19 +244,9 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
         (
             STATEFUL_SET,
             {"updateStrategy": rolling(maxUnavailable=0)},
-            [f"{DAEMONS}.maxUnavailable: Invalid value: 0: cannot be 0"],
+            [f"{DAEMONS}.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0"],
         ),
         (STATEFUL_SET, {"ordinals": {"start": -1}}, [f"spec.ordinals.start: Invalid value: -1: {NEGATIVE}"]),
-        (
-            STATEFUL_SET,
-            {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Keep"}},
-            [
-                (
-                    'spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value: "Keep": '
-                    'supported values: "Retain", "Delete"'
-                )
-            ],
-        ),
         (
             STATEFUL_SET,
             podspec(containers=[{"name": "c", "image": "i", "volumeMounts": [{"name": "www", "mountPath": "/"}]}]),
@@ -299,7 +268,7 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
         (
             DAEMON_SET,
             {"updateStrategy": rolling(maxSurge=0, maxUnavailable="0%")},
-            [f"{DAEMONS}.maxUnavailable: Required value: cannot be 0 when maxSurge is 0"],
+            [f'{DAEMONS}.maxUnavailable: Invalid value: "0%": may not be 0 when `maxSurge` is 0'],
         ),
         (
             REPLICATION_CONTROLLER,

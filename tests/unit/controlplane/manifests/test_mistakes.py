@@ -79,7 +79,6 @@ every rule:
   says:
   - "A metadata.name: Invalid value: \"A\""
   - "A spec.selector: Required value"
-  - "A spec.template.metadata.labels: Invalid value"
   - "A spec.template.spec.containers[0].image: Required value"
 labels that are no text hide nothing:
   object:

@@ -101,6 +101,16 @@ def test_orphans_are_adopted_and_pods_with_other_labels_released() -> None:
     assert len(bench.pods()) == 4
 
 
+def test_a_pod_that_is_leaving_is_not_adopted() -> None:
+    bench = Workbench(graceful=True)
+    stray = bench.make(POD, {"metadata": {"name": "stray", **template()["metadata"]}, **_spec()})
+    bench.report(stray)
+    bench.api.delete(Request(POD, "default", "stray"))
+    replicas(bench, REPLICA_SET, replicas=1)
+    bench.settle()
+    assert "ownerReferences" not in bench.get(POD, "stray")["metadata"]
+
+
 def test_a_pod_that_ended_is_replaced_and_stays() -> None:
     bench = Workbench()
     replicas(bench, REPLICA_SET, replicas=1)
