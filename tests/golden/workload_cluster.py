@@ -66,20 +66,17 @@ class Workbench:
             Store(), config, lambda n: n // 2, lambda: self.now_s, lambda: f"uid-{next(numbers)}", suffix
         )
         self.api.deletion.grace = self.graceful
-        self.controllers: tuple[Reconciler, ...] = (
-            Deployments(),
-            ReplicaSets(REPLICA_SET),
-            ReplicaSets(REPLICATION_CONTROLLER),
-            StatefulSets(),
-            DaemonSets(),
-            Jobs(),
-        )
+        self.controllers = self.new_controllers()
         self.api.create(ApiRequest(NAMESPACE), {"metadata": {"name": "default"}})
         self._later: dict[tuple[int, Name], float] = {}
         self._queue: dict[tuple[int, Name], None] = {}
         self._subscriptions: dict[Kind, Subscription] = {
             kind: self.api.watch(ApiRequest(kind)) for controller in self.controllers for kind in controller.watches
         }
+
+    def new_controllers(self) -> tuple[Reconciler, ...]:
+        replicas = (ReplicaSets(kind) for kind in (REPLICA_SET, REPLICATION_CONTROLLER))
+        return Deployments(), *replicas, StatefulSets(), DaemonSets(), Jobs()
 
     def make(self, kind: Kind, obj: Json) -> Json:
         """Create an object in `default`."""
@@ -202,7 +199,7 @@ class Workbench:
                 self.api.update(ApiRequest(action.kind, *key, subresource=action.subresource), action.obj)
             case "delete":
                 if self.api.store.get(action.kind, key):
-                    self.api.delete(ApiRequest(action.kind, *key))
+                    self.api.delete(ApiRequest(action.kind, *key), options=action.options)
 
 
 def is_ready(pod: Json) -> bool:

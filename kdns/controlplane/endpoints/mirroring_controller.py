@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 from kdns.controlplane.apimachinery.annotations import KUBECTL_LAST_APPLIED
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Json
-from kdns.controlplane.controllers.owner_references import is_owned, owner_reference
+from kdns.controlplane.controllers.owner_references import is_owned
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
 from kdns.controlplane.endpoints.desired_endpoints import PortKey, identity, port_key
 from kdns.controlplane.endpoints.pod_endpoints import SERVICE_NAME, TRIGGER_TIME
 from kdns.controlplane.endpoints.service_index import ServiceIndex
-from kdns.controlplane.endpoints.slice_reconciler import MANAGED_BY, SlicePlan, managed_by, reuse
+from kdns.controlplane.endpoints.slice_reconciler import MANAGED_BY, SlicePlan, managed_by, new_slice, reuse
 from kdns.controlplane.kinds.service.spec import spec_of
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.net import parse_address
@@ -76,23 +76,25 @@ def plan_mirror(endpoints: Json, mirrored: MirroredEndpoints, existing: Sequence
         same = next((each for each in spare if _key(each) == (family, key)), None)
         if not group.endpoints:
             continue
-        content = {"addressType": family, "endpoints": list(group.endpoints.values()), "ports": group.ports}
+        rows = list(group.endpoints.values())
         if same is None:
-            plan.create.append(_new(endpoints, labels, annotations) | content)
+            plan.create.append(new_slice(ENDPOINTS, endpoints, labels, family, group.ports, rows))
             continue
         spare.remove(same)
         meta = same["metadata"]
         stored = {identity(each): each for each in same.get("endpoints") or []}
         unchanged = stored == group.endpoints and len(stored) == len(same.get("endpoints") or [])
         if not unchanged or (meta.get("labels") or {}) != labels or (meta.get("annotations") or {}) != annotations:
-            plan.update.append({**same, **content, "metadata": {**meta, "labels": labels, "annotations": annotations}})
+            plan.update.append(
+                {**same, "endpoints": rows, "ports": group.ports, "metadata": {**meta, "labels": labels}}
+            )
     reused = reuse(plan.create, spare)
-    for each in reused.values():
-        each["metadata"]["annotations"] = annotations
     plan.update.extend(reused.values())
     plan.delete.extend(each for each in spare if each["metadata"]["name"] not in reused)
     if is_terminating(endpoints):
         plan.create.clear()
+    for written in (*plan.create, *plan.update):
+        written["metadata"]["annotations"] = annotations
     return plan
 
 
@@ -180,15 +182,3 @@ def _labels(endpoints: Json) -> dict[str, str]:
 def _annotations(endpoints: Json) -> dict[str, str]:
     annotations = endpoints["metadata"].get("annotations") or {}
     return {key: value for key, value in annotations.items() if key not in {TRIGGER_TIME, KUBECTL_LAST_APPLIED}}
-
-
-def _new(endpoints: Json, labels: Json, annotations: Json) -> Json:
-    meta = endpoints["metadata"]
-    metadata: Json = {
-        "generateName": f"{meta['name']}-",
-        "namespace": meta.get("namespace", ""),
-        "labels": labels,
-        "annotations": annotations,
-        "ownerReferences": [owner_reference(ENDPOINTS, endpoints)],
-    }
-    return {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata}

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, SERVICE, Json
+from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, SERVICE, Json, Kind
 from kdns.controlplane.controllers.owner_references import is_owned, owner_reference
 from kdns.controlplane.controllers.reconciler import Action
 from kdns.controlplane.endpoints.desired_endpoints import (
@@ -92,7 +92,7 @@ def _plan_family(
 ) -> None:
     create, update, delete = _packed(service, family, endpoints, existing, options)
     if len(delete) == len(existing) and not create:
-        placeholder = new_slice(service, family, [], [])
+        placeholder = new_slice(SERVICE, service, slice_labels(service), family, [], [])
         if len(delete) == 1 and _is_placeholder(delete[0], placeholder):
             delete.clear()
         else:
@@ -129,7 +129,7 @@ def _packed(
                 update.append(_rewritten(each, labels, packing.endpoints[stored.name]))
             elif stored.name in packing.filled:
                 update.append(_rewritten(each, each["metadata"].get("labels") or {}, packing.endpoints[stored.name]))
-        create += [new_slice(service, family, group.ports, packed) for packed in packing.created]
+        create += [new_slice(SERVICE, service, labels, family, group.ports, packed) for packed in packing.created]
     delete += [each for mine in by_ports.values() for each, _ in mine]
     return create, update, delete
 
@@ -170,17 +170,17 @@ def slice_labels(service: Json) -> dict[str, str]:
     return {**labels, HEADLESS: ""} if wants_headless_label(service) else labels
 
 
-def new_slice(service: Json, family: str, ports: list[Json], endpoints: list[Json]) -> Json:
-    """Returns a new slice of the Service, named by the API (generateName)."""
-    meta = service["metadata"]
+def new_slice(kind: Kind, owner: Json, labels: Json, family: str, ports: list[Json], endpoints: list[Json]) -> Json:
+    """Returns a new slice of a Service or Endpoints, named by the API (generateName)."""
+    meta = owner["metadata"]
     metadata: Json = {
         "generateName": f"{meta['name']}-",
         "namespace": meta.get("namespace", ""),
-        "labels": slice_labels(service),
-        "ownerReferences": [owner_reference(SERVICE, service)],
+        "labels": labels,
+        "ownerReferences": [owner_reference(kind, owner)],
     }
-    kind = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice"}
-    return {**kind, "metadata": metadata, "addressType": family, "endpoints": endpoints, "ports": ports}
+    typed = {"apiVersion": ENDPOINT_SLICE.api_version, "kind": ENDPOINT_SLICE.kind}
+    return {**typed, "metadata": metadata, "addressType": family, "endpoints": endpoints, "ports": ports}
 
 
 @dataclass(frozen=True, slots=True)

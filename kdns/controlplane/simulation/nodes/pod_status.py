@@ -129,17 +129,8 @@ def _closed_gate(pod: Json) -> str | None:
     by_type = {row.get("type"): row.get("status") for row in status_of(pod).get("conditions") or ()}
     if not gates or by_type.get("ContainersReady") != "True":
         return None
-    absent = [
-        f'corresponding condition of pod readiness gate "{gate}" does not exist.'
-        for gate in gates
-        if gate not in by_type
-    ]
-    closed = [
-        f'the status of pod readiness gate "{gate}" is not "True", but {by_type[gate]}'
-        for gate in gates
-        if by_type.get(gate, "True") != "True"
-    ]
-    return ", ".join(absent + closed)
+    closed = [f'"{gate}" is {by_type.get(gate, "missing")}' for gate in gates if by_type.get(gate) != "True"]
+    return f"closed readiness gates: {', '.join(closed)}" if closed else ""
 
 
 def succeeded_status(pod: Json, now: str) -> Json:

@@ -3,98 +3,48 @@
 from __future__ import annotations
 
 import random
-from itertools import count
 
 import pytest
+from workload_cluster import Workbench
 
-from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.apimachinery.kinds import NAMESPACE, NODE, POD, SERVICE_ACCOUNT, Json, Kind
+from kdns.controlplane.apimachinery.kinds import NAMESPACE, NODE, POD, SERVICE_ACCOUNT, Json
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.controllers.reconciler import Change, Reconciler, Request
+from kdns.controlplane.controllers.reconciler import Reconciler
 from kdns.controlplane.controllers.service_accounts import ServiceAccounts
 from kdns.controlplane.server.patch import STRATEGIC_MERGE_PATCH
-from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.request import Request as ApiRequest
 from kdns.controlplane.server.subresources import bind, evict
 from kdns.controlplane.simulation.nodes.kubelet import Kubelet
 from kdns.controlplane.simulation.nodes.scheduler import Scheduler
 from kdns.controlplane.storage.object_meta import is_terminating
-from kdns.controlplane.storage.store import Store
 
 
-class Cluster:
-    """A Registry and some controllers; `settle` runs them until nobody writes. The clock is the test's."""
+class Cluster(Workbench):
+    """Nodes and Pods with a scheduler and kubelets; the clock is the test's."""
 
-    def __init__(self) -> None:
-        self.now_s = 1_700_000_000.0
-        numbers, config = count(1), ClusterConfig()
-        choose = random.Random(1).randrange
-        uid, suffix = (lambda: f"uid-{next(numbers)}"), (lambda: f"{next(numbers):05}")
-        self.api = Registry(Store(), config, choose, lambda: self.now_s, uid, suffix, grace=True)
-        controllers: tuple[Reconciler, ...] = (
-            Scheduler(),
-            Kubelet(config, choose),
-            ServiceAccounts(),
-        )
-        followed = {kind: self.api.watch(ApiRequest(kind)) for each in controllers for kind in each.watches}
-        self._controllers, self._followed = controllers, followed
-        self.told: list[str] = []
-        self._later: list[tuple[Reconciler, tuple[str, ...]]] = []
-        self.api.create(ApiRequest(NAMESPACE), {"metadata": {"name": "default"}})
+    def new_controllers(self) -> tuple[Reconciler, ...]:
+        return Scheduler(), Kubelet(ClusterConfig(), random.Random(1).randrange), ServiceAccounts()
 
-    def settle(self) -> None:
-        queue, self._later = dict.fromkeys(self._later), []
-        for _ in range(1000):
-            for kind, subscription in self._followed.items():
-                for event in subscription.take():
-                    obj = None if event.type == "DELETED" else event.stored.obj
-                    for each in self._controllers:
-                        if kind in each.watches:
-                            subjects = each.observe(Change(kind, event.stored.key, obj, event.stored.revision))
-                            queue |= dict.fromkeys((each, request) for request in subjects)
-            if not queue:
-                return
-            controller, request = next(iter(queue))
-            queue.pop((controller, request))
-            self._run(controller, request)
-        pytest.fail("the controllers never come to rest")
+    @property
+    def told(self) -> list[str]:
+        return [event.reason for event in self.events]
 
-    def _run(self, controller: Reconciler, request: tuple[str, ...]) -> None:
-        result = controller.reconcile(Request(request, self.now_s))
-        self.told += [event.reason for event in result.events]
-        if result.requeue_after_s is not None:
-            self._later.append((controller, request))
-        for action in result.actions:
-            meta = action.obj["metadata"]
-            key: Key = (meta.get("namespace", ""), meta["name"])
-            if action.verb == "delete":
-                self.api.delete(ApiRequest(action.kind, *key), options=action.options)
-            elif action.verb == "create":
-                self.api.create(ApiRequest(action.kind, key[0]), action.obj)
-            else:
-                self.api.update(ApiRequest(action.kind, *key, subresource=action.subresource), action.obj)
-
-    def node(self, name: str, **fields: object) -> None:
-        self.api.create(ApiRequest(NODE), {"metadata": {"name": name}, **fields})
+    def add_node(self, name: str, **fields: object) -> None:
+        self.make(NODE, {"metadata": {"name": name}, **fields})
         self.settle()
 
     def pod(self, name: str, **fields: object) -> Json:
         spec = {"containers": [{"name": "c", "image": "i"}], **(fields.pop("spec", None) or {})}  # type: ignore[dict-item]
-        self.api.create(
-            ApiRequest(POD, "default"), {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec, **fields}
-        )
+        self.make(POD, {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec, **fields})
         self.settle()
-        return self.api.get(ApiRequest(POD, "default", name))
-
-    def names(self, kind: Kind) -> list[str]:
-        return [obj["metadata"]["name"] for obj in self.api.list(ApiRequest(kind)).items]
+        return self.get(POD, name)
 
 
 @pytest.fixture
 def cluster() -> Cluster:
-    made = Cluster()
-    made.node("a")
+    made = Cluster(graceful=True)
+    made.add_node("a")
     return made
 
 
@@ -109,7 +59,7 @@ def test_a_node_from_a_manifest_reports_itself(cluster: Cluster) -> None:
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "a"
     addresses = {row["type"]: row["address"] for row in node["status"]["addresses"]}
     assert addresses["Hostname"] == "a"
-    cluster.node("b")
+    cluster.add_node("b")
     others = cluster.api.get(ApiRequest(NODE, "", "b"))["status"]["addresses"]
     assert others[0]["address"] != addresses["InternalIP"], "each node has an address of its own"
     hosted = cluster.pod("p", spec={"hostNetwork": True, "nodeName": "a"})
@@ -121,13 +71,13 @@ def test_a_node_that_is_down_runs_nothing(cluster: Cluster) -> None:
         "conditions": [{"type": "Ready", "status": "False"}],
         "addresses": [{"type": "InternalIP", "address": "1.2.3.4"}],
     }
-    cluster.node("down", status=down)
+    cluster.add_node("down", status=down)
     assert cluster.pod("p", spec={"nodeName": "down"})["status"]["phase"] == "Pending"
     assert cluster.pod("q")["spec"]["nodeName"] == "a"
     patch = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     cluster.api.patch(ApiRequest(NODE, "", "down", subresource="status"), STRATEGIC_MERGE_PATCH, patch)
     cluster.settle()
-    assert cluster.api.get(ApiRequest(POD, "default", "p"))["status"]["phase"] == "Running"
+    assert cluster.get(POD, "p")["status"]["phase"] == "Running"
 
 
 def test_a_pod_is_scheduled_started_and_told_of(cluster: Cluster) -> None:
@@ -143,7 +93,7 @@ def test_readiness_gates_open_and_close(cluster: Cluster) -> None:
         patch = {"status": {"conditions": [{"type": "example.com/open", "status": status}]}}
         cluster.api.patch(ApiRequest(POD, "default", "p", subresource="status"), STRATEGIC_MERGE_PATCH, patch)
         cluster.settle()
-        assert condition(cluster.api.get(ApiRequest(POD, "default", "p")), "Ready") == status
+        assert condition(cluster.get(POD, "p"), "Ready") == status
 
 
 def test_a_deleted_pod_goes_after_its_pre_stop_sleep(cluster: Cluster) -> None:
@@ -154,11 +104,9 @@ def test_a_deleted_pod_goes_after_its_pre_stop_sleep(cluster: Cluster) -> None:
         cluster.api.delete(ApiRequest(POD, "default", name))
     cluster.settle()
     assert cluster.names(POD) == ["p"]
-    cluster.now_s += 4
-    cluster.settle()
-    assert condition(cluster.api.get(ApiRequest(POD, "default", "p")), "Ready") == "True", "it serves while it drains"
-    cluster.now_s += 2
-    cluster.settle()
+    cluster.wait(4)
+    assert condition(cluster.get(POD, "p"), "Ready") == "True", "it serves while it drains"
+    cluster.wait(2)
     assert cluster.names(POD) == []
 
 
@@ -168,6 +116,7 @@ def test_a_clock_that_is_set_back_holds_no_pod_that_drains(cluster: Cluster) -> 
     cluster.api.delete(ApiRequest(POD, "default", "p"))
     cluster.settle()
     cluster.now_s -= 3 * 3600
+    cluster.api.patch(ApiRequest(POD, "default", "p"), STRATEGIC_MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
     cluster.settle()
     assert cluster.names(POD) == []
 
@@ -190,8 +139,8 @@ def test_pods_of_a_node_that_is_made_anew_stay_with_it(cluster: Cluster) -> None
     cluster.api.delete(ApiRequest(NODE, "", "a"))
     cluster.api.create(ApiRequest(NODE), {"metadata": {"name": "a"}})
     cluster.settle()
-    assert condition(cluster.api.get(ApiRequest(POD, "default", "p")), "Ready") == "True"
-    assert not is_terminating(cluster.api.get(ApiRequest(POD, "default", "p")))
+    assert condition(cluster.get(POD, "p"), "Ready") == "True"
+    assert not is_terminating(cluster.get(POD, "p"))
 
 
 def set_ready(cluster: Cluster, node: str, status: str) -> None:
@@ -207,10 +156,8 @@ def test_pods_are_as_ready_as_their_node(cluster: Cluster) -> None:
     cluster.api.patch(ApiRequest(POD, "default", "patched", subresource="status"), STRATEGIC_MERGE_PATCH, patch)
     for status in ("False", "True", "Unknown", "True"):
         set_ready(cluster, "a", status)
-        assert condition(cluster.api.get(ApiRequest(POD, "default", "p")), "Ready") == str(status == "True")
-    assert condition(cluster.api.get(ApiRequest(POD, "default", "patched")), "Ready") == "False", (
-        "what a client said stays"
-    )
+        assert condition(cluster.get(POD, "p"), "Ready") == str(status == "True")
+    assert condition(cluster.get(POD, "patched"), "Ready") == "False", "what a client said stays"
     assert "NodeNotReady" in cluster.told
 
 
@@ -219,7 +166,7 @@ def test_a_taint_evicts_nobody(cluster: Cluster) -> None:
     taints = {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}
     cluster.api.patch(ApiRequest(NODE, "", "a"), STRATEGIC_MERGE_PATCH, taints)
     cluster.settle()
-    assert condition(cluster.api.get(ApiRequest(POD, "default", "p")), "Ready") == "True"
+    assert condition(cluster.get(POD, "p"), "Ready") == "True"
     assert cluster.pod("q")["status"]["phase"] == "Pending"
 
 
@@ -228,7 +175,8 @@ def test_every_namespace_has_its_account(cluster: Cluster) -> None:
     cluster.settle()
     cluster.api.delete(ApiRequest(SERVICE_ACCOUNT, "x", "default"))
     cluster.settle()
-    assert cluster.names(SERVICE_ACCOUNT) == ["default", "default"]
+    accounts = cluster.api.list(ApiRequest(SERVICE_ACCOUNT)).items
+    assert [obj["metadata"]["name"] for obj in accounts] == ["default", "default"]
     cluster.api.delete(ApiRequest(NAMESPACE, "", "x"))
     cluster.settle()
     assert cluster.names(NAMESPACE) == ["default"]
@@ -241,9 +189,9 @@ def test_an_eviction_deletes_the_pod(cluster: Cluster) -> None:
     cluster.pod("p")
     for dry_run, options in ((True, {}), (False, {"dryRun": ["All"]})):
         evict(cluster.api, ApiRequest(POD, "default", "p", dry_run=dry_run), {**NAMED, "deleteOptions": options})
-        assert not is_terminating(cluster.api.get(ApiRequest(POD, "default", "p")))
+        assert not is_terminating(cluster.get(POD, "p"))
     evict(cluster.api, ApiRequest(POD, "default", "p"), NAMED)
-    assert is_terminating(cluster.api.get(ApiRequest(POD, "default", "p")))
+    assert is_terminating(cluster.get(POD, "p"))
     evict(cluster.api, ApiRequest(POD, "default", "p"), NAMED)
     cluster.settle()
     assert cluster.names(POD) == []
@@ -254,10 +202,10 @@ def test_an_eviction_deletes_the_pod(cluster: Cluster) -> None:
 def test_binding(cluster: Cluster) -> None:
     cluster.pod("p", spec={"schedulerName": "mine"})
     bind(cluster.api, ApiRequest(POD, "default", "p", dry_run=True), {**NAMED, "target": {"kind": "Node", "name": "a"}})
-    assert "nodeName" not in cluster.api.get(ApiRequest(POD, "default", "p"))["spec"]
+    assert "nodeName" not in cluster.get(POD, "p")["spec"]
     bind(cluster.api, ApiRequest(POD, "default", "p"), {**NAMED, "target": {"kind": "Node", "name": "a"}})
     cluster.settle()
-    assert cluster.api.get(ApiRequest(POD, "default", "p"))["status"]["phase"] == "Running"
+    assert cluster.get(POD, "p")["status"]["phase"] == "Running"
     for target, code, message in (
         ({"name": "b"}, 409, 'pods/binding "p": pod p is already assigned to node "a"'),
         ({"kind": "Pod", "name": "b"}, 500, 'target.kind: Unsupported value: "Pod"'),
@@ -275,7 +223,7 @@ def test_binding(cluster: Cluster) -> None:
 )
 def test_an_eviction_is_of_the_pod_that_was_meant(cluster: Cluster, field: str, what: str, why: str) -> None:
     cluster.pod("p")
-    found = cluster.api.get(ApiRequest(POD, "default", "p"))["metadata"][field]
+    found = cluster.get(POD, "p")["metadata"][field]
     with pytest.raises(StatusError) as refused:
         evict(cluster.api, ApiRequest(POD, "default", "p"), {**NAMED, "deleteOptions": {"preconditions": {field: "1"}}})
     mismatch = f"the {what} in the precondition (1) does not match the {what} in record ({found})"

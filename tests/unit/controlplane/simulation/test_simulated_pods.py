@@ -158,7 +158,7 @@ def test_gates_decide_readiness_from_the_start() -> None:
     rows = {row["type"]: row for row in made["conditions"]}
     assert (rows["ContainersReady"]["status"], rows["Ready"]["status"]) == ("True", "False")
     assert rows["Ready"]["reason"] == "ReadinessGatesNotReady"
-    assert 'pod readiness gate "example.com/open" does not exist' in rows["Ready"]["message"]
+    assert rows["Ready"]["message"] == 'closed readiness gates: "example.com/open" is missing'
 
 
 def test_a_pod_that_had_no_node_is_scheduled_now() -> None:
