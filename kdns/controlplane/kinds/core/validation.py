@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64decode
 from collections.abc import Mapping
 
 from kdns.controlplane.apimachinery import formats
 from kdns.controlplane.apimachinery.errors import Cause
-from kdns.controlplane.apimachinery.field_errors import frozen, immutable, invalid_value, invalid_values, required
+from kdns.controlplane.apimachinery.field_errors import frozen, immutable, invalid_value, invalid_values
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.kinds.validation import (
     IMMUTABLE,
@@ -22,10 +21,6 @@ MAX_BYTES = 1024 * 1024
 
 _SEALED = "field is immutable when `immutable` is set"
 _TOO_LONG = f"may not be more than {MAX_BYTES} bytes"
-_ACCOUNT = "kubernetes.io/service-account.name"
-_NEEDED = {"kubernetes.io/tls": ("tls.crt", "tls.key"), "kubernetes.io/ssh-auth": ("ssh-privatekey",)}
-_DOCKER = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
-_LOGIN = ("username", "password")
 
 
 def validate_config_map(obj: Json, old: Json | None = None) -> list[Cause]:
@@ -44,7 +39,7 @@ def validate_config_map(obj: Json, old: Json | None = None) -> list[Cause]:
 
 
 def validate_secret(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Validates keys, size, the keys that its type requires, and immutability. Messages do not quote contents."""
+    """Validates keys, size and immutability. Differs: the keys that its type requires may be absent."""
     causes: list[Cause] = []
     if old:
         if obj.get("type") != old.get("type"):
@@ -55,32 +50,7 @@ def validate_secret(obj: Json, old: Json | None = None) -> list[Cause]:
     causes += _keys("data", contents)
     if _decoded_bytes(contents) > MAX_BYTES:
         causes.append(Cause("data", "Too long", _TOO_LONG))
-    return causes + _needed(obj, contents)
-
-
-def _needed(obj: Json, contents: Mapping[str, str]) -> list[Cause]:
-    match obj.get("type"):
-        case "kubernetes.io/service-account-token":
-            named = (obj["metadata"].get("annotations") or {}).get(_ACCOUNT)
-            return [] if named else [required(f"metadata.annotations[{_ACCOUNT}]")]
-        case "kubernetes.io/basic-auth":
-            return [] if any(key in contents for key in _LOGIN) else [required(f"data[{key}]") for key in _LOGIN]
-        case "kubernetes.io/ssh-auth":
-            return [required(f"data[{key}]") for key in _NEEDED["kubernetes.io/ssh-auth"] if not contents.get(key)]
-        case "kubernetes.io/dockercfg" | "kubernetes.io/dockerconfigjson" as kind:
-            return _docker(f"data[{_DOCKER[kind]}]", contents.get(_DOCKER[kind]))
-        case kind:
-            return [required(f"data[{key}]") for key in _NEEDED.get(str(kind), ()) if key not in contents]
-
-
-def _docker(path: str, content: str | None) -> list[Cause]:
-    if content is None:
-        return [required(path)]
-    try:
-        fits = isinstance(json.loads(b64decode(content)), dict)
-    except ValueError:
-        fits = False
-    return [] if fits else [invalid_value(path, "<secret contents redacted>", "must be a JSON object")]
+    return causes
 
 
 def _keys(field: str, contents: Mapping[str, str]) -> list[Cause]:

@@ -1,12 +1,11 @@
 """The rules of Nodes: taints, and the Pod CIDRs, which are immutable once set.
 
-Differs: the annotations that were taints before Kubernetes 1.6, quantities of the status and a dynamic configuration
-are not looked at.
+Differs: the annotations that were taints before Kubernetes 1.6, quantities and features of the status and a
+dynamic configuration are not looked at.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from kdns.controlplane.apimachinery import formats
@@ -25,11 +24,6 @@ from kdns.controlplane.kinds.validation import validate_meta, validate_meta_upda
 from kdns.net import parse_address
 
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_FEATURE: Final = re.compile(r"[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*")
-_FEATURE_FORM: Final = (
-    "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "
-    "MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
-)
 _PROVIDER_STAYS = 'node updates may not change providerID except from "" to valid'
 _CIDRS_STAY = 'node updates may not change podCIDR except from "" to valid'
 
@@ -38,13 +32,13 @@ def validate_node(obj: Json, old: Json | None = None) -> list[Cause]:
     """Returns all violated rules of a Node. The path of taints is in metadata, as kube-apiserver has it."""
     spec: Json = obj.get("spec") or {}
     causes = validate_meta(obj, formats.dns_subdomain, namespaced=False) + _taints(spec.get("taints") or [])
-    causes += _features(obj) + _cidrs(pod_cidrs(spec))
+    causes += _cidrs(pod_cidrs(spec))
     return causes + (validate_node_update(obj, old) if old else [])
 
 
 def validate_node_update(obj: Json, old: Json | None) -> list[Cause]:
     old = old or {}
-    causes = validate_meta_update(old, obj) + _features(obj)
+    causes = validate_meta_update(old, obj)
     known: list[Json] = []
     for index, address in enumerate((obj.get("status") or {}).get("addresses") or []):
         if address in known:
@@ -94,19 +88,6 @@ def _cidrs(cidrs: list[str]) -> list[Cause]:
     if len(versions) > 1 and sorted(versions) != [4, 6]:
         why = "may specify no more than one CIDR for each IP family"
         causes.append(invalid_value("spec.podCIDRs", cidrs, why))
-    return causes
-
-
-def _features(obj: Json) -> list[Cause]:
-    names, causes = (obj.get("status") or {}).get("declaredFeatures") or [], []
-    for index, name in enumerate(names):
-        path, before = f"status.declaredFeatures[{index}]", names[index - 1] if index else ""
-        if index and name == before:
-            causes.append(duplicate(path, name))
-        elif name < before:
-            causes.append(invalid_value(path, name, "list must be sorted alphabetically"))
-        if not _FEATURE.fullmatch(name):
-            causes.append(invalid_value(path, name, f"invalid feature name {quoted(name)}: {_FEATURE_FORM}"))
     return causes
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from kdns.cluster.selectors import Requirement
 from kdns.controlplane.apimachinery.conditions import is_ready
 from kdns.controlplane.apimachinery.kinds import Json
 
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 NOT_READY: Final = "node.kubernetes.io/not-ready"
+_OPERATORS: Final = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!", "Gt": ">", "Lt": "<"}
 _SCHEDULING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 _DAEMONS_TOLERATE: Final = {
@@ -77,24 +79,10 @@ def _term(term: Json, node: Json) -> bool:
 
 
 def _requirement(row: Json, labels: Json) -> bool:
-    value, values = labels.get(row.get("key") or ""), row.get("values") or []
-    match row.get("operator"):
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt" as operator:
-            try:
-                difference = int(value or "") - int(values[0])
-            except (ValueError, IndexError):
-                return False
-            return difference > 0 if operator == "Gt" else difference < 0
-        case _:
-            return False
+    operator, values = _OPERATORS.get(row.get("operator") or ""), tuple(row.get("values") or ())
+    if operator is None or (operator in {">", "<"} and not values):
+        return False
+    return Requirement(row.get("key") or "", operator, values).matches(labels)
 
 
 def obstacle(pod: Json, node: Json) -> str:

@@ -21,7 +21,6 @@ from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.watch import StoredObject
 
 REGISTRY = new_registry(new_uid=lambda: "u")
-TLS, DOCKER, LOGIN = "kubernetes.io/tls", "kubernetes.io/dockerconfigjson", "kubernetes.io/basic-auth"
 SEALED = "field is immutable when `immutable` is set"
 KEY = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
 
@@ -92,19 +91,6 @@ def causes(kind: Kind, obj: Json, old: Json | None = None) -> list[str]:
             SECRET,
             named(SECRET, data={"a": b64("x" * (2**20 + 1))}),
             ["data: Too long: may not be more than 1048576 bytes"],
-        ),
-        (SECRET, named(SECRET, type=TLS), ["data[tls.crt]: Required value", "data[tls.key]: Required value"]),
-        (SECRET, named(SECRET, type=TLS, stringData={"tls.crt": "", "tls.key": ""}), []),
-        (SECRET, named(SECRET, type=LOGIN), ["data[username]: Required value", "data[password]: Required value"]),
-        (SECRET, named(SECRET, type=LOGIN, stringData={"password": "x"}), []),
-        (SECRET, named(SECRET, type=DOCKER), ["data[.dockerconfigjson]: Required value"]),
-        (SECRET, named(SECRET, type=DOCKER, stringData={".dockerconfigjson": "x"}), ["<secret contents redacted>"]),
-        (SECRET, named(SECRET, type=DOCKER, stringData={".dockerconfigjson": "{}"}), []),
-        (SECRET, named(SECRET, type="kubernetes.io/ssh-auth"), ["data[ssh-privatekey]: Required value"]),
-        (
-            SECRET,
-            named(SECRET, type="kubernetes.io/service-account-token"),
-            ["metadata.annotations[kubernetes.io/service"],
         ),
         (SECRET, named(SECRET, type="mine"), []),
         (SERVICE_ACCOUNT, named(SERVICE_ACCOUNT, "Robot"), ["metadata.name: Invalid value"]),

@@ -102,24 +102,7 @@ def test_a_changed_node(old: Json, new: Json, problems: list[str]) -> None:
 @pytest.mark.parametrize(
     ("status", "problems"),
     [
-        ({"declaredFeatures": ["A", "B/c"], "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}, []),
-        (
-            {"declaredFeatures": ["B", "A", "A"]},
-            [
-                'status.declaredFeatures[1]: Invalid value: "A": list must be sorted alphabetically',
-                'status.declaredFeatures[2]: Duplicate value: "A"',
-            ],
-        ),
-        (
-            {"declaredFeatures": ["a"]},
-            [
-                (
-                    'status.declaredFeatures[0]: Invalid value: "a": invalid feature name "a": must start with an '
-                    "UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "
-                    "MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
-                )
-            ],
-        ),
+        ({"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}, []),
         (
             {"addresses": [{"type": "Hostname", "address": "n"}, {"type": "Hostname", "address": "n"}]},
             ['status.addresses[1]: Duplicate value: {"Type":"Hostname","Address":"n"}'],
