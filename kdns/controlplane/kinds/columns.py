@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from kdns.controlplane.apimachinery.conditions import is_true
 from kdns.controlplane.apimachinery.human_duration import since
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.kinds.label_selectors import selector_text
@@ -103,6 +104,7 @@ def _path_column(text: str) -> tuple[Column, Callable[[Json, float], Any]]:
     """Returns the column and its cell: `Age`, or `Title=path|absent` with further paths behind slashes.
 
     `#path+path` counts lists or maps, `Title*` is a column of `-o wide`; a path that is 0 if absent is a number.
+    `@A,B` is the first of these conditions that is True.
     """
     title, _, rest = text.partition("=")
     if not rest:
@@ -114,6 +116,8 @@ def _path_column(text: str) -> tuple[Column, Callable[[Json, float], Any]]:
             len(_at(obj, path) or ()) for path in counted
         )
     about = paths[0].partition("|")[0] if len(paths) == 1 else f"The fields {rest}."
+    if about.startswith("@"):
+        about = "status.conditions"
     if len(paths) == 1 and rest.endswith("|0"):
         names = about.split(".")
         return Column(title, about, priority, "integer"), lambda obj, _: _at(obj, names) or 0
@@ -122,6 +126,8 @@ def _path_column(text: str) -> tuple[Column, Callable[[Json, float], Any]]:
 
 def _field_text(obj: Json, path: str) -> str:
     field, _, absent = path.partition("|")
+    if field.startswith("@"):
+        return next((name for name in field[1:].split(",") if is_true(obj, name)), absent)
     return _text(obj, field.split(".")) or absent
 
 

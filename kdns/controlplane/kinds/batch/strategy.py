@@ -17,7 +17,15 @@ from kdns.controlplane.storage.field_selectors import FieldLabels, count
 STRATEGIES: Final[Mapping[Kind, Strategy]] = {
     JOB: Strategy(
         validate_job,
-        printer_of(("Completions=status.succeeded|0/spec.completions|1", "Active=status.active|0", "Age", *TEMPLATE)),
+        printer_of(
+            (
+                "Status=@Complete,Failed,Suspended|Running",
+                "Completions=status.succeeded|0/spec.completions|1",
+                "Active=status.active|0",
+                "Age",
+                *TEMPLATE,
+            )
+        ),
         defaults=default_job,
         prepare=on_create(with_job_selector, with_status({})),
         field_labels=FieldLabels(

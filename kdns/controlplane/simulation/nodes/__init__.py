@@ -1,1 +1,1 @@
-"""Nodes and the Pods on them: scheduler, simulated kubelets, node lifecycle and Pod garbage collection."""
+"""Nodes and the Pods on them: a scheduler and simulated kubelets."""
