@@ -17,7 +17,7 @@ from workload_cluster import Workbench, is_ready, template, workload
 from kdns.controlplane.apimachinery.kinds import DAEMON_SET, DEPLOYMENT, POD, REPLICA_SET, STATEFUL_SET, Json
 from kdns.controlplane.controllers.reconciler import Action
 from kdns.controlplane.simulation.workloads.deployment.rolling import budget
-from kdns.controlplane.simulation.workloads.replicas import desired_replicas
+from kdns.controlplane.simulation.workloads.replicas import desired_replicas, int_or_percent
 
 IMAGES = st.sampled_from(["i:1", "i:2", "i:3"])
 BUDGETS = st.sampled_from([("25%", "25%"), (1, 0), (0, 1), ("100%", "100%"), ("10%", 2), (3, "50%")])
@@ -191,7 +191,18 @@ def test_a_stateful_set_ends_as_it_is_wanted(policy: str, steps: list[tuple[str,
 def test_a_daemon_set_ends_with_one_new_pod_on_each_node(
     nodes: list[str], images: list[str], rolling: Json, steps: list[tuple[str, int]]
 ) -> None:
-    bench = Workbench()
+    bench, broken = Workbench(), list[str]()
+    most = int_or_percent(rolling["maxUnavailable"], len(nodes), up=True)
+
+    def watch(_controller: str, action: Action) -> None:
+        """No deletion leaves fewer Nodes with an available Pod than the budget allows."""
+        if (action.verb, action.kind) == ("delete", POD):
+            ready = [pod for pod in bench.pods() if is_ready(pod)]
+            left = {pod["spec"]["nodeName"] for pod in ready if pod["metadata"]["uid"] != action.obj["metadata"]["uid"]}
+            if len(left) < min(len({pod["spec"]["nodeName"] for pod in ready}), len(nodes) - most):
+                broken.append(f"{len(left)} of {len(nodes)} less {most}")
+
+    bench.watch = watch
     for name in nodes:
         bench.node(name)
     bench.make(DAEMON_SET, workload(updateStrategy={"type": "RollingUpdate", "rollingUpdate": rolling}))
@@ -203,6 +214,7 @@ def test_a_daemon_set_ends_with_one_new_pod_on_each_node(
     owner = bench.get(DAEMON_SET, "web")
     assert sorted(pod["spec"]["nodeName"] for pod in bench.pods()) == sorted(nodes)
     assert {_image(pod["spec"]) for pod in bench.pods()} == {_image(owner["spec"]["template"]["spec"])}
+    assert broken == []
     assert owner["status"]["updatedNumberScheduled"] == owner["status"]["numberAvailable"] == len(nodes)
 
 

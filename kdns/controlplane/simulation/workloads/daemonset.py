@@ -1,7 +1,7 @@
 """The DaemonSet controller: one Pod on each eligible Node (kube-controller-manager: pkg/controller/daemon).
 
-Differs: a rolling update replaces maxUnavailable and maxSurge Pods at a time, none beside its predecessor; the
-controller sets spec.nodeName, where kube-scheduler would bind the Pod by its node affinity.
+With maxSurge, a Pod of the new template starts beside its predecessor, which leaves when the new one is available.
+Differs: the controller sets spec.nodeName, where kube-scheduler would bind the Pod by its node affinity.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from kdns.controlplane.simulation.workloads.replicas import count, int_or_percen
 from kdns.controlplane.simulation.workloads.revisions import REVISION_HASH, label_of, revision_label
 
 GENERATION = "pod-template-generation"
+BESIDE = "/"
 
 
 class DaemonSets(PodController):
-    """Slots are Nodes by name."""
+    """Slots are Nodes by name; one that ends in `BESIDE` is for a second Pod on the Node."""
 
     def __init__(self) -> None:
         super().__init__("daemonset-controller", DAEMON_SET, CONTROLLER_REVISION)
@@ -44,14 +45,25 @@ class DaemonSets(PodController):
         pods_on: dict[str, list[Json]] = {}
         for pod in sorted(view.pods, key=_staying_first):
             pods_on.setdefault(node_of(pod), []).append(pod)
-        pods: dict[Slot, Json] = {node: pods_on[node][0] for node in pods_on if node in may}
-        surplus = [pod for node in pods_on for pod in pods_on[node][node in may :]]
+        label = label_of(view.history.update)
         update = view.spec.get("updateStrategy") or {}
         rolling, is_rolling = update.get("rollingUpdate") or {}, update.get("type") == "RollingUpdate"
-        most = sum(int_or_percent(rolling.get(name), len(should), up=True) for name in ("maxUnavailable", "maxSurge"))
+        surge = int_or_percent(rolling.get("maxSurge"), len(should), up=True) if is_rolling else 0
+        most = int_or_percent(rolling.get("maxUnavailable"), len(should), up=True)
+        pods: dict[Slot, Json] = {}
+        for node in may & pods_on.keys():
+            first, *others = pods_on[node]
+            newer = next((pod for pod in others if is_active(pod) and revision_label(pod) == label), None)
+            if newer and surge and view.is_available(first) and not view.is_available(newer):
+                pods[node], pods[node + BESIDE] = first, newer
+            else:
+                pods[node] = newer or first
+        placed = {pod["metadata"]["name"] for pod in pods.values()}
+        surplus = [pod for on_node in pods_on.values() for pod in on_node if pod["metadata"]["name"] not in placed]
         held = [pods[node] for node in should if node in pods]
-        label = label_of(view.history.update)
         outdated = [pod for pod in held if revision_label(pod) != label]
+        beside = [node_of(pod) + BESIDE for pod in outdated if view.is_available(pod)]
+        beside.sort(key=lambda slot: slot not in pods)  # Pods that have started keep their place
         waits = list(map(view.wait_s, held))
         status = {
             "currentNumberScheduled": len(held),
@@ -65,7 +77,8 @@ class DaemonSets(PodController):
                 observedGeneration=count(view.owner["metadata"], "generation"),
             ),
         }
-        return Plan(status, should, pods, surplus, outdated if is_rolling else (), max(1, most))
+        replaced = outdated if is_rolling else ()
+        return Plan(status, [*should, *beside[:surge]], pods, surplus, replaced, most)
 
     def _eligible(self, spec: Json) -> tuple[list[str], set[str]]:
         """Returns the Nodes that should run a Pod of this spec, and those that may keep one."""
@@ -85,7 +98,8 @@ class DaemonSets(PodController):
         pod = new_pod(self.kind, view.owner, view.template)
         generation = (view.owner["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "1")
         labels = {REVISION_HASH: label_of(view.history.update), GENERATION: generation}
-        spec = {**pod["spec"], "tolerations": daemon_tolerations(pod["spec"]), "nodeName": slot}
+        node = str(slot).removesuffix(BESIDE)
+        spec = {**pod["spec"], "tolerations": daemon_tolerations(pod["spec"]), "nodeName": node}
         return [Action("create", POD, {**with_labels(pod, labels), "spec": spec})]
 
 
