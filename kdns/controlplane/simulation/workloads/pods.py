@@ -27,8 +27,8 @@ def available_in_s(pod: Json, min_ready_s: int, now_s: float) -> float | None:
 
 def new_pod(kind: Kind, owner: Json, template: Json) -> Json:
     """Returns a Pod of the template, controlled by `owner`; the API names it."""
-    given, meta = template.get("metadata") or {}, owner["metadata"]
-    copied = {field: given[field] for field in ("labels", "annotations", "finalizers") if given.get(field)}
+    source, meta = template.get("metadata") or {}, owner["metadata"]
+    copied = {field: source[field] for field in ("labels", "annotations", "finalizers") if source.get(field)}
     metadata = {
         "generateName": f"{meta['name']}-",
         "namespace": meta.get("namespace", ""),

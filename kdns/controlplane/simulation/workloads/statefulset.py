@@ -116,12 +116,12 @@ def _claims(owner: Json, ordinal: int) -> list[Json]:
     selected = (spec.get("selector") or {}).get("matchLabels") or {}
     claims = []
     for template in spec.get("volumeClaimTemplates") or ():
-        given = template.get("metadata") or {}
+        source = template.get("metadata") or {}
         metadata = {
-            **{field: given[field] for field in ("annotations",) if given.get(field)},
-            "name": f"{given.get('name') or ''}-{meta['name']}-{ordinal}",
+            **({"annotations": source["annotations"]} if source.get("annotations") else {}),
+            "name": f"{source.get('name') or ''}-{meta['name']}-{ordinal}",
             "namespace": meta.get("namespace", ""),
-            "labels": {**(given.get("labels") or {}), **selected},
+            "labels": {**(source.get("labels") or {}), **selected},
         }
         claims.append({"metadata": metadata, "spec": template.get("spec") or {}})
     return claims
