@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from kdns.controlplane.apimachinery import formats
 from kdns.controlplane.apimachinery.errors import Cause
-from kdns.controlplane.apimachinery.field_errors import frozen, immutable, invalid_value, invalid_values
+from kdns.controlplane.apimachinery.field_errors import frozen, immutable, invalid_value, invalid_values, required
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.kinds.validation import (
     IMMUTABLE,
@@ -20,6 +20,12 @@ MAX_BYTES = 1024 * 1024
 """The largest size of the contents of a ConfigMap or Secret."""
 
 _SEALED = "field is immutable when `immutable` is set"
+_NEEDED = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+}
 _TOO_LONG = f"may not be more than {MAX_BYTES} bytes"
 
 
@@ -39,7 +45,7 @@ def validate_config_map(obj: Json, old: Json | None = None) -> list[Cause]:
 
 
 def validate_secret(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Validates keys, size and immutability. Differs: the keys that its type requires may be absent."""
+    """Validates keys, size, the keys that its type requires, and immutability. Differs: their contents are free."""
     causes: list[Cause] = []
     if old:
         if obj.get("type") != old.get("type"):
@@ -50,7 +56,8 @@ def validate_secret(obj: Json, old: Json | None = None) -> list[Cause]:
     causes += _keys("data", contents)
     if _decoded_bytes(contents) > MAX_BYTES:
         causes.append(Cause("data", "Too long", _TOO_LONG))
-    return causes
+    needed = _NEEDED.get(obj.get("type") or "", ())
+    return causes + [required(f"data[{key}]") for key in needed if key not in contents]
 
 
 def _keys(field: str, contents: Mapping[str, str]) -> list[Cause]:

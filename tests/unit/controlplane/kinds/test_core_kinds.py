@@ -92,6 +92,12 @@ def causes(kind: Kind, obj: Json, old: Json | None = None) -> list[str]:
             named(SECRET, data={"a": b64("x" * (2**20 + 1))}),
             ["data: Too long: may not be more than 1048576 bytes"],
         ),
+        (
+            SECRET,
+            named(SECRET, type="kubernetes.io/tls"),
+            ["data[tls.crt]: Required value", "data[tls.key]: Required value"],
+        ),
+        (SECRET, named(SECRET, type="kubernetes.io/tls", stringData={"tls.crt": "", "tls.key": ""}), []),
         (SECRET, named(SECRET, type="mine"), []),
         (SERVICE_ACCOUNT, named(SERVICE_ACCOUNT, "Robot"), ["metadata.name: Invalid value"]),
         (JOB, job(), []),
