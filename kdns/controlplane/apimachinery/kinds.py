@@ -22,8 +22,7 @@ class Kind:
     `singular` and `list_kind` follow from `kind` if they are "".
 
     `stored_as` is set for a kind that is served by conversion: the kind of its stored objects. A review is answered and
-    not stored. Nothing in kdns acts on objects of an inert kind. `weight` is how many times as long as that of
-    built-in kinds the validation of an object takes.
+    not stored. Nothing in kdns acts on objects of an inert kind.
     """
 
     group: str
@@ -42,7 +41,6 @@ class Kind:
     deprecation: str = ""
     singular: str = ""
     list_kind: str = ""
-    weight: int = 1
     api_version: str = field(init=False)
     """`v1` or `group/version`, as objects spell it."""
 

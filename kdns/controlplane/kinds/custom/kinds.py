@@ -34,8 +34,6 @@ from kdns.controlplane.storage.object_meta import content, is_terminating
 from kdns.spelling import listed
 
 _PLACES_MAX: Final = 5
-_WEIGHT: Final = 8
-"""How many times as long as that of built-in kinds the validation of an object may take."""
 
 
 class Rows(Protocol):
@@ -199,7 +197,6 @@ def _follow(kind: Kind, spec: Json, names: Json, version: _Version) -> None:
     kind.short_names = tuple(names.get("shortNames") or ())
     kind.categories = tuple(names.get("categories") or ())
     kind.subresources, kind.schema, kind.source = version.subresources, version.schema, version.source
-    kind.weight = _WEIGHT
     kind.deprecation = _deprecation(kind, version.source)
 
 
