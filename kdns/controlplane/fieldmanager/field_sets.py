@@ -132,3 +132,21 @@ def _put(result: FieldSet, element: str, below: FieldSet, *, is_path: bool) -> N
         result[element] = {SELF: _INCLUDED, **below} if below else _INCLUDED
     elif below:
         result[element] = below
+
+
+def is_field_set(value: Any) -> bool:
+    """Returns whether a value that a client sent is a valid tree."""
+    return isinstance(value, dict) and all(
+        below == {} if element == SELF else _is_element(element) and is_field_set(below)
+        for element, below in value.items()
+    )
+
+
+def _is_element(element: str) -> bool:
+    kind, colon, rest = element.partition(":")
+    if kind == "f":
+        return bool(colon)
+    try:
+        return kind in {"k", "v"} and isinstance(json.loads(rest), dict) == (kind == "k")
+    except ValueError:
+        return False

@@ -2,8 +2,8 @@
 
 Kubernetes documentation, "Server-Side Apply", field management. An object has managers from its first server-side
 apply on: what it had before belongs to `before-first-apply`, and an update takes fields over from their managers.
-Differs: objects that were never applied have no managers, which would take a third of the work of each write; clients
-cannot rewrite the entries, but remove all of them; entries of old updates are not combined.
+Differs: objects that were never applied have no managers, which would take a third of the work of each write; entries
+of old updates are not combined.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from kdns.controlplane.apimachinery.kinds import Json, Kind
-from kdns.controlplane.fieldmanager.field_sets import FieldSet, difference, sorted_elements, union
+from kdns.controlplane.fieldmanager.field_sets import FieldSet, difference, is_field_set, sorted_elements, union
 from kdns.controlplane.fieldmanager.ownership import StructureError, compare, configured_paths
 from kdns.controlplane.schema.schema import object_of
 
@@ -49,9 +49,15 @@ def entries_before_apply(kind: Kind, live: Json, time: str) -> Entries:
 
 
 def entries_of_changed(kind: Kind, live: Json, obj: Json, writer: Writer) -> Entries:
-    """Returns the entries after an update of the live object to `obj`; a sent list of one empty entry removes all."""
+    """Returns the entries after an update of the live object to `obj`.
+
+    The writer may change the entries themselves, or remove all with a single empty one, but not through a subresource.
+    """
     entries: Entries = live["metadata"].get("managedFields") or []
-    if not entries or (obj["metadata"].get("managedFields") == [{}] and not writer.subresource):
+    sent = obj["metadata"].get("managedFields")
+    if entries and sent and sent != entries and not writer.subresource:
+        entries = [] if sent == [{}] else _valid_entries(sent) or entries
+    if not entries:
         return []
     try:
         written, removed = compare(
@@ -67,6 +73,19 @@ def entries_of_changed(kind: Kind, live: Json, obj: Json, writer: Writer) -> Ent
                 entry["fieldsV1"] = sorted_elements(union(earlier["fieldsV1"], written))
         result = [*(each for each in result if identity(each) != identity(entry)), entry]
     return sorted_entries(result)
+
+
+def _valid_entries(sent: Entries) -> Entries:
+    """Returns the entries that own fields; none if one is malformed."""
+    is_valid = all(
+        isinstance(entry, dict)
+        and entry.get("operation") in {"Apply", "Update"}
+        and entry.get("apiVersion")
+        and entry.get("fieldsType") == "FieldsV1"
+        and is_field_set(entry.get("fieldsV1") or {})
+        for entry in sent
+    )
+    return [entry for entry in sent if entry.get("fieldsV1")] if is_valid else []
 
 
 def managed_content(kind: Kind, obj: Json, subresource: str = "") -> Json:

@@ -135,7 +135,7 @@ def next_step(plan: Plan, is_available: Callable[[Json | None], bool]) -> tuple[
     missing = [slot for slot in plan.wanted if slot not in plan.pods]
     surplus = [pod for pod in plan.surplus if not is_terminating(pod)]
     unavailable = [slot for slot in plan.wanted if not is_available(plan.pods.get(slot))]
-    if plan.in_order and unavailable and (missing or surplus):
+    if plan.in_order and unavailable:
         return [slot for slot in unavailable[:1] if slot in missing], []
     if plan.in_order and plan.surplus:
         return [], surplus[:1] if len(surplus) == len(plan.surplus) else []
@@ -171,8 +171,9 @@ class PodController(WorkloadController):
         plan = self.plan(view)
         slots, deleted = next_step(plan, view.is_available)
         slots, deleted = slots[:ACTIONS_MAX], deleted[:ACTIONS_MAX]
+        kept = {name: value for name, value in (owner.get("status") or {}).items() if name == "conditions"}  # of others
         actions = [
-            *status_update(self.kind, owner, plan.status),
+            *status_update(self.kind, owner, {**kept, **plan.status}),
             *(Action("delete", POD, pod) for pod in deleted),
             *(action for slot in slots for action in self.created(view, slot)),
             *history.surplus(owner, view.pods),

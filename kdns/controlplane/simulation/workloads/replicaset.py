@@ -27,12 +27,14 @@ class ReplicaSets(PodController):
             active.sort(key=rank)
         waits = list(map(view.wait_s, active))
         leaving = sum(is_terminating(pod) and not is_finished(pod) for pod in view.pods)
+        labels = ((view.template.get("metadata") or {}).get("labels") or {}).items()
         status = {
             "replicas": len(active),
+            **({"terminatingReplicas": leaving} if self.kind == REPLICA_SET else {}),
             **nonzero(
+                fullyLabeledReplicas=sum(labels <= (pod["metadata"].get("labels") or {}).items() for pod in active),
                 readyReplicas=sum(wait is not None for wait in waits),
                 availableReplicas=waits.count(0),
-                terminatingReplicas=leaving if self.kind == REPLICA_SET else 0,
                 observedGeneration=count(view.owner["metadata"], "generation"),
             ),
         }

@@ -168,6 +168,18 @@ def test_entries_can_be_removed(cluster: Cluster) -> None:
     assert "managedFields" not in cluster.merge("me", empty)["metadata"]
 
 
+def test_entries_can_be_rewritten_but_not_broken(cluster: Cluster) -> None:
+    """As kubectl does when it goes over to server-side apply."""
+    entry = cluster.apply("me")["metadata"]["managedFields"][0]
+    for broken in ({**entry, "operation": "Steal"}, {**entry, "fieldsV1": {"x": {}}}, {**entry, "fieldsType": "V2"}):
+        kept = cluster.merge("me", {"metadata": {"managedFields": [broken]}})
+        assert kept["metadata"]["managedFields"] == [entry]
+    empty = {**entry, "manager": "c", "fieldsV1": {}}
+    moved = {**entry, "manager": "kubectl"}
+    changed = cluster.merge("me", {"metadata": {"managedFields": [moved, empty]}})
+    assert changed["metadata"]["managedFields"] == [moved]
+
+
 def test_apply_creates_and_owns_what_it_configures(cluster: Cluster) -> None:
     made = cluster.apply("me", f"{WEB}\nstatus: {{loadBalancer: {{}}}}")
     assert made["spec"]["clusterIP"]

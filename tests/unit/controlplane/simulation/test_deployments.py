@@ -127,7 +127,10 @@ def test_a_paused_deployment_is_scaled_but_not_rolled_out() -> None:
     bench = made(replicas=2)
     bench.change(DEPLOYMENT, "web", paused=True, template=template("i:2"))
     bench.run_pods()
-    assert [row["type"] for row in bench.get(DEPLOYMENT, "web")["status"]["conditions"]] == ["Available"]
+    assert (condition(bench, "Progressing")["status"], condition(bench, "Progressing")["reason"]) == (
+        "Unknown",
+        "DeploymentPaused",
+    )
     bench.change(DEPLOYMENT, "web", replicas=5)
     bench.run_pods()
     assert sets(bench) == {"i:1": ("1", 5)}

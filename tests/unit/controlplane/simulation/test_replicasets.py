@@ -56,8 +56,9 @@ def test_sizes_are_followed_up_and_down(kind: Any) -> None:
     bench.run_pods()
     assert len(bench.pods()) == 3
     status = bench.get(kind, "web")["status"]
-    wanted = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), 3)
-    assert status == {**wanted, "observedGeneration": 1}
+    wanted = dict.fromkeys(("replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"), 3)
+    leaving = {"terminatingReplicas": 0} if kind is REPLICA_SET else {}
+    assert status == {**wanted, "observedGeneration": 1, **leaving}
     bench.change(kind, "web", replicas=1)
     bench.run_pods()
     assert len(bench.pods()) == 1

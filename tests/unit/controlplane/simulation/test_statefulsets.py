@@ -138,6 +138,25 @@ def test_on_delete_waits_for_people() -> None:
     assert images(bench) == {"web-0": "i:1", "web-1": "i:2", "web-2": "i:1"}
 
 
+def test_in_order_a_pod_that_is_not_ready_stops_an_update_and_conditions_of_others_stay() -> None:
+    bench = made()
+    bench.run_pods()
+    conditions = [{"type": "Y", "status": "True", "lastTransitionTime": None}]
+    obj = bench.get(STATEFUL_SET, "web")
+    bench.api.update(
+        Request(STATEFUL_SET, "default", "web", subresource="status"),
+        {**obj, "status": {**obj["status"], "conditions": conditions}},
+    )
+    bench.report(bench.get(POD, "web-0"), ready=False)
+    bench.change(STATEFUL_SET, "web", template=template("i:2"))
+    bench.settle()
+    assert set(images(bench).values()) == {"i:1"}
+    bench.report(bench.get(POD, "web-0"))
+    bench.run_pods()
+    assert set(images(bench).values()) == {"i:2"}
+    assert status(bench)["conditions"] == conditions
+
+
 def test_several_may_be_missing_at_a_time() -> None:
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2}}
     bench = made(updateStrategy=rolling, podManagementPolicy="Parallel", graceful=True)

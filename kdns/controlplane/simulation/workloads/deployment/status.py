@@ -17,6 +17,14 @@ TIMED_OUT: Final = "ProgressDeadlineExceeded"
 NO_DEADLINE: Final = 2**31 - 1
 """A progressDeadlineSeconds without limit."""
 
+_OWN: Final = frozenset({"Available", "Progressing"})
+"""The conditions that the controller sets; those of others stay."""
+_PAUSED: Final = {
+    "type": "Progressing",
+    "status": "Unknown",
+    "reason": "DeploymentPaused",
+    "message": "Deployment is paused",
+}
 _PROGRESS: Final = {
     NEW_AVAILABLE: ("True", "has successfully progressed"),
     "ReplicaSetUpdated": ("True", "is progressing"),
@@ -36,10 +44,11 @@ def deployment_status(rollout: Rollout, now_s: float, *, is_moving: bool) -> Jso
         readyReplicas=sum(count(status, "readyReplicas") for status in statuses),
         availableReplicas=available,
         unavailableReplicas=max(0, sum(map(desired_replicas, rollout.replica_sets)) - available),
-        terminatingReplicas=sum(count(status, "terminatingReplicas") for status in statuses),
     )
+    counts["terminatingReplicas"] = sum(count(status, "terminatingReplicas") for status in statuses)
     is_enough = available >= desired_replicas(deployment) - budget(deployment)[1]
     conditions = [
+        *(each for each in (deployment.get("status") or {}).get("conditions") or () if each.get("type") not in _OWN),
         _condition(
             deployment,
             now_s,
@@ -47,17 +56,21 @@ def deployment_status(rollout: Rollout, now_s: float, *, is_moving: bool) -> Jso
             status=str(is_enough),
             reason=f"MinimumReplicas{'Available' if is_enough else 'Unavailable'}",
             message=f"Deployment {'has' if is_enough else 'does not have'} minimum availability.",
-        )
+        ),
     ]
-    if has_deadline(deployment) and not deployment["spec"].get("paused"):
+    if has_deadline(deployment):
         conditions.append(_progressing(rollout, counts, now_s, is_moving=is_moving))
     return {**counts, "conditions": conditions}
 
 
 def _progressing(rollout: Rollout, counts: Json, now_s: float, *, is_moving: bool) -> Json:
     deployment, old = rollout.deployment, condition_of(rollout.deployment, "Progressing")
+    if deployment["spec"].get("paused"):
+        is_kept = old is not None and old.get("reason") == TIMED_OUT
+        return (old or {}) if is_kept else _condition(deployment, now_s, **_PAUSED)
     is_available = is_complete(deployment, counts)
-    is_progress = is_moving or old is None or _has_moved(deployment.get("status") or {}, counts)
+    was_paused = old is not None and old.get("reason") == _PAUSED["reason"]
+    is_progress = is_moving or old is None or was_paused or _has_moved(deployment.get("status") or {}, counts)
     if old and not is_available and not is_moving:
         is_updated = count(counts, "replicas") == count(counts, "updatedReplicas")
         if old.get("reason") == NEW_AVAILABLE and (is_updated or not is_progress):
