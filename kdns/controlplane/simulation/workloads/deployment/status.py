@@ -14,17 +14,12 @@ from kdns.controlplane.storage.object_meta import timestamp
 
 NEW_AVAILABLE: Final = "NewReplicaSetAvailable"
 TIMED_OUT: Final = "ProgressDeadlineExceeded"
+PAUSED: Final = "DeploymentPaused"
 NO_DEADLINE: Final = 2**31 - 1
 """A progressDeadlineSeconds without limit."""
 
 _OWN: Final = frozenset({"Available", "Progressing"})
 """The conditions that the controller sets; those of others stay."""
-_PAUSED: Final = {
-    "type": "Progressing",
-    "status": "Unknown",
-    "reason": "DeploymentPaused",
-    "message": "Deployment is paused",
-}
 _PROGRESS: Final = {
     NEW_AVAILABLE: ("True", "has successfully progressed"),
     "ReplicaSetUpdated": ("True", "is progressing"),
@@ -66,10 +61,12 @@ def deployment_status(rollout: Rollout, now_s: float, *, is_moving: bool) -> Jso
 def _progressing(rollout: Rollout, counts: Json, now_s: float, *, is_moving: bool) -> Json:
     deployment, old = rollout.deployment, condition_of(rollout.deployment, "Progressing")
     if deployment["spec"].get("paused"):
-        is_kept = old is not None and old.get("reason") == TIMED_OUT
-        return (old or {}) if is_kept else _condition(deployment, now_s, **_PAUSED)
+        if old and old.get("reason") == TIMED_OUT:
+            return old
+        message = "Deployment is paused"
+        return _condition(deployment, now_s, type="Progressing", status="Unknown", reason=PAUSED, message=message)
     is_available = is_complete(deployment, counts)
-    was_paused = old is not None and old.get("reason") == _PAUSED["reason"]
+    was_paused = old is not None and old.get("reason") == PAUSED
     is_progress = is_moving or old is None or was_paused or _has_moved(deployment.get("status") or {}, counts)
     if old and not is_available and not is_moving:
         is_updated = count(counts, "replicas") == count(counts, "updatedReplicas")
