@@ -24,7 +24,6 @@ from kdns.cluster.watch import RESOURCES
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.base_chains import JUMPS, Features
 from kdns.proxy.iptables.mode import IPTABLES
-from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.nftables.objects import NFT_FAMILY
@@ -34,6 +33,7 @@ from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.state import ProxyState
+from kdns.proxy.xtables.rules import inserted
 from kdns.runtime.process import gc_paused
 
 CHAINS_PER_SECTION: Final = {"nft": 2000, "legacy": 0}

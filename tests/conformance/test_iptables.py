@@ -25,11 +25,11 @@ from kdns.cluster.source import NodeScope
 from kdns.cluster.state import Change, State
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.base_chains import JUMPS, Features
-from kdns.proxy.iptables.names import is_service_chain
 from kdns.proxy.iptables.tables import LARGE, Tables
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.settings.flags import flag_values, settings_from_flags
 from kdns.proxy.settings.plan_config import node_view, proxy_config
+from kdns.proxy.xtables.names import is_service_chain
 
 FACTS = Path(__file__).parents[2].parent / "shared" / "conformance" / "iptables" / "iptables-cases.json"
 pytestmark = pytest.mark.skipif(not FACTS.exists(), reason=f"the recorded facts are not here: {FACTS}")

@@ -8,30 +8,25 @@ from ipaddress import ip_network
 from typing import Final
 
 from kdns.net import Family
-from kdns.proxy.iptables.names import (
+from kdns.proxy.plan.plan import FamilyPlan
+from kdns.proxy.xtables.names import (
     CANARY,
     EXTERNAL_SERVICES,
     FILTER,
     FIREWALL,
     FORWARD,
     MANGLE,
-    MARK_MASQUERADE,
     NAT,
     NODE_PORTS,
     POSTROUTING,
     PROXY_FIREWALL,
     SERVICES,
 )
-from kdns.proxy.iptables.rules import Chain, Rule, comment, destination, interface, jump, rule, source
-from kdns.proxy.plan.plan import FamilyPlan
+from kdns.proxy.xtables.rules import Chain, Rule, comment, destination, jump, rule
+from kdns.proxy.xtables.shared import LOCAL_DESTINATION, OWNER, mark_masquerade, postrouting
 
 INVALID_PACKETS: Final = "ct_state_invalid_dropped_pkts"
 LOCALHOST_PACKETS: Final = "localhost_nps_accepted_pkts"
-OWNER: Final = "kdns"
-"""The comment of the rule in the canary chain of table mangle. kube-proxy's canary chains are empty."""
-LOCAL_DESTINATION: Final = "-m addrtype --dst-type LOCAL"
-LOCAL_SOURCE: Final = "-m addrtype --src-type LOCAL"
-
 _LOOPBACK: Final = {"IPv4": ip_network("127.0.0.0/8"), "IPv6": ip_network("::1/128")}
 _LINK_LOCAL: Final = ip_network("fe80::/10")
 _NEW: Final = ("-m", "conntrack", "--ctstate", "NEW")
@@ -90,20 +85,6 @@ def base_chains(family_plan: FamilyPlan, features: Features) -> Iterator[Chain]:
     yield Chain(NAT, CANARY)
 
 
-def mark_masquerade(mark: str) -> Chain:
-    """Returns the chain that marks packets to be masqueraded, with kdns's own mark.
-
-    Every sync of a kube-proxy rewrites this chain, so kdns's mark shows that kdns wrote table nat last.
-    """
-    return Chain(NAT, MARK_MASQUERADE, (comment(OWNER), f"-j MARK --set-xmark {mark}/{mark}"))
-
-
-def postrouting(mark: str) -> Chain:
-    masquerade = rule(comment("kubernetes service traffic requiring SNAT"), "-j MASQUERADE --random-fully")
-    unmarked = f"-m mark ! --mark {mark}/{mark} -j RETURN"
-    return Chain(NAT, POSTROUTING, (unmarked, f"-j MARK --set-xmark {mark}/0x0", masquerade))
-
-
 def _forward(mark: str, features: Features) -> Iterator[Rule]:
     if not features.tcp_be_liberal:
         counter = f"-m nfacct --nfacct-name {INVALID_PACKETS}" if features.nfacct else ""
@@ -124,22 +105,6 @@ def _firewall(family_plan: FamilyPlan) -> Iterator[Rule]:
 def _to_node_ports(family_plan: FamilyPlan) -> Iterator[Rule]:
     text = comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
     yield from (rule(each, text, f"-j {NODE_PORTS}") for each in node_port_destinations(family_plan))
-
-
-def local_pods(family_plan: FamilyPlan) -> str:
-    """Returns the match of packets of this node's Pods, "" if they cannot be detected."""
-    pods = family_plan.local_pods
-    if pods is None:
-        return ""
-    if pods.bridge:
-        return interface(pods.bridge)
-    return interface(f"{pods.interface_prefix}+") if pods.interface_prefix else source(pods.networks[0])
-
-
-def not_local_pods(family_plan: FamilyPlan) -> str:
-    """Returns the match of all other packets, "" if they cannot be detected."""
-    found = local_pods(family_plan)
-    return f"! {found}" if found else ""
 
 
 def serves_loopback(family_plan: FamilyPlan) -> bool:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from kdns.proxy.iptables.base_chains import LOCALHOST_PACKETS, Features, node_port_destinations, serves_loopback
-from kdns.proxy.iptables.names import (
+from kdns.proxy.plan.branches import Verdict
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortPlan
+from kdns.proxy.xtables.names import (
     EXTERNAL_SERVICES,
     FILTER,
     NAT,
@@ -16,9 +18,7 @@ from kdns.proxy.iptables.names import (
     PortChains,
     port_chains,
 )
-from kdns.proxy.iptables.rules import ChainRule, comment, destination, port, reject, rule
-from kdns.proxy.plan.branches import Verdict
-from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortPlan
+from kdns.proxy.xtables.rules import ChainRule, comment, destination, port, reject, rule
 
 _KINDS: Final = {
     FrontKind.CLUSTER_IP: " cluster IP",

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from kdns.net import join_host_port
-from kdns.proxy.iptables.base_chains import LOCAL_SOURCE, local_pods, not_local_pods
 from kdns.proxy.iptables.fronts import list_chain
-from kdns.proxy.iptables.names import MARK_MASQUERADE, NAT, PortChains, endpoint_chain, port_chains
-from kdns.proxy.iptables.rules import Chain, Rule, comment, destination, port, rule, source
 from kdns.proxy.plan.branches import ENDPOINT_SETS, Client, Verdict
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind, PortPlan
+from kdns.proxy.xtables.names import MARK_MASQUERADE, NAT, PortChains, endpoint_chain, port_chains
+from kdns.proxy.xtables.rules import Chain, Rule, comment, destination, port, rule, source
+from kdns.proxy.xtables.shared import LOCAL_SOURCE, local_pods, not_local_pods
 
 FrontAt: TypeAlias = Callable[[FrontKey], Front | None]
 

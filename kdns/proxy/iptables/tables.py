@@ -10,7 +10,10 @@ from typing import Final
 
 from kdns.proxy.iptables.base_chains import Features, base_chains
 from kdns.proxy.iptables.fronts import front_rules, port_rules
-from kdns.proxy.iptables.names import (
+from kdns.proxy.iptables.service_chains import FrontAt, service_chains
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, PortName, PortPlan
+from kdns.proxy.plan.planner import Difference
+from kdns.proxy.xtables.names import (
     FILTER,
     FIREWALL,
     MANGLE,
@@ -20,10 +23,7 @@ from kdns.proxy.iptables.names import (
     SERVICES,
     is_service_chain,
 )
-from kdns.proxy.iptables.rules import Chain, ChainRule, Rule, restore
-from kdns.proxy.iptables.service_chains import FrontAt, service_chains
-from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, PortName, PortPlan
-from kdns.proxy.plan.planner import Difference
+from kdns.proxy.xtables.rules import Chain, ChainRule, Rule, restore
 
 LARGE: Final = 1000
 """With more endpoints in a family, their rules have no comments."""

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from kdns.net import FAMILIES, Family
+from kdns.net import FAMILIES
 from kdns.proxy.iptables.base_chains import JUMPS, Features
-from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.plan.plan import FamilyPlan, Plan
-
-RESTORE: Final[dict[Family, str]] = {"IPv4": "iptables-restore", "IPv6": "ip6tables-restore"}
-"""The programs that take the texts."""
+from kdns.proxy.xtables.rules import RESTORE, inserted
 
 
 def iptables_text(plan: Plan) -> str:

@@ -27,32 +27,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.net import VERSION, Family, parse_unmapped_address
-from kdns.proxy.iptables.base_chains import (
-    LOCAL_DESTINATION,
-    LOCAL_SOURCE,
-    OWNER,
-    mark_masquerade,
-    not_local_pods,
-    postrouting,
-)
-from kdns.proxy.iptables.names import (
-    CANARY,
-    FILTER,
-    FILTER_CHAIN,
-    FORWARD,
-    IPVS_CHAINS,
-    LOAD_BALANCER_CHAIN,
-    MANGLE,
-    MARK_MASQUERADE,
-    NAT,
-    NODE_PORT,
-    OUT_FILTER,
-    POSTROUTING,
-    PROXY_FIREWALL,
-    SERVICES,
-    SOURCE_RANGES,
-)
-from kdns.proxy.iptables.rules import Chain, Jump, Rule, comment, host, jump, reject, restore, rule, source
 from kdns.proxy.ipvs.sets import (
     BITMAP_PORT,
     CLUSTER_IP,
@@ -76,6 +50,32 @@ from kdns.proxy.ipvs.sets import (
 )
 from kdns.proxy.plan.branches import Client
 from kdns.proxy.plan.plan import FamilyPlan, Front
+from kdns.proxy.xtables.names import (
+    CANARY,
+    FILTER,
+    FILTER_CHAIN,
+    FORWARD,
+    IPVS_CHAINS,
+    LOAD_BALANCER_CHAIN,
+    MANGLE,
+    MARK_MASQUERADE,
+    NAT,
+    NODE_PORT,
+    OUT_FILTER,
+    POSTROUTING,
+    PROXY_FIREWALL,
+    SERVICES,
+    SOURCE_RANGES,
+)
+from kdns.proxy.xtables.rules import Chain, Jump, Rule, comment, host, jump, reject, restore, rule, source
+from kdns.proxy.xtables.shared import (
+    LOCAL_DESTINATION,
+    LOCAL_SOURCE,
+    OWNER,
+    mark_masquerade,
+    not_local_pods,
+    postrouting,
+)
 
 COMMENTS: Final = {
     LOOP_BACK: "Kubernetes endpoints dst ip:port, source ip for solving hairpin purpose",

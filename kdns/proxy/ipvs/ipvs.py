@@ -8,12 +8,12 @@ from typing import Final, TypeAlias
 
 from kdns.net import VERSION, Network, is_loopback, parse_unmapped_address
 from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
-from kdns.proxy.iptables.rules import Rule
 from kdns.proxy.ipvs.base_chains import BaseChains, base_chains, changed_out_filter, out_filter
 from kdns.proxy.ipvs.sets import IPVS_IPS, Entry, IpSet, SetMember, empty_sets, front_entries, port_entries
 from kdns.proxy.ipvs.virtual_servers import virtual_server
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, PortName, PortPlan
 from kdns.proxy.plan.planner import Difference
+from kdns.proxy.xtables.rules import Rule
 
 Servers: TypeAlias = Mapping[VirtualServerKey, tuple[VirtualServer | None, VirtualServer | None]]
 """Virtual servers before and after a change; None: absent."""

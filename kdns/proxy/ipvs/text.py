@@ -9,11 +9,10 @@ from kdns.net import FAMILIES, VERSION, Family, join_host_port
 from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
 from kdns.netlink.links import VIRTUAL_LINK
 from kdns.netlink.uapi import IP_VS_SVC_F_SCHED2
-from kdns.proxy.iptables.rules import inserted
-from kdns.proxy.iptables.text import RESTORE
 from kdns.proxy.ipvs.ipvs import Ipvs
 from kdns.proxy.ipvs.sets import BITMAP_PORT, HASH_SIZE, PORT_RANGE, IpSet
 from kdns.proxy.plan.plan import Plan, printable
+from kdns.proxy.xtables.rules import RESTORE, inserted
 
 _INET: Final[dict[Family, str]] = {"IPv4": "inet", "IPv6": "inet6"}
 _PROTOCOLS: Final = {"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service"}

@@ -19,8 +19,6 @@ from nft_listing import nft_rules
 from kdns.net import FAMILIES, Family
 from kdns.netlink.xtables import Backend
 from kdns.proxy.iptables.base_chains import Features
-from kdns.proxy.iptables.io.clean_up import remove_chains
-from kdns.proxy.iptables.io.programs import Programs
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.ipvs.mode import IPVS as IPVS_MODE
@@ -31,6 +29,8 @@ from kdns.proxy.plan.mode import Mode
 from kdns.proxy.settings.settings import IPVS, Settings
 from kdns.proxy.sync.io.proxier import Footprint, RunningMode
 from kdns.proxy.userspace.mode import USERSPACE
+from kdns.proxy.xtables.io.clean_up import remove_chains
+from kdns.proxy.xtables.io.programs import Programs
 
 EXPLORES: Final = settings.get_current_profile_name() == "explore"
 """Whether random tests take many examples, and others each time."""

@@ -24,11 +24,8 @@ from kdns.errors import ApplyError, KdnsError
 from kdns.net import FAMILIES
 from kdns.netlink.io import xtables
 from kdns.proxy.iptables.base_chains import JUMPS, Features
-from kdns.proxy.iptables.io.programs import Programs, installed
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.mode import IPTABLES
-from kdns.proxy.iptables.names import NAT, NODE_PORTS, POSTROUTING, SERVICES, is_service_chain
-from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.io.proxier import NftablesProxier
@@ -38,6 +35,9 @@ from kdns.proxy.settings.settings import Settings
 from kdns.proxy.takeover.io import takeover
 from kdns.proxy.takeover.io.kube_proxy import kube_proxy
 from kdns.proxy.takeover.io.modes import clean_ups
+from kdns.proxy.xtables.io.programs import Programs, installed
+from kdns.proxy.xtables.names import NAT, NODE_PORTS, POSTROUTING, SERVICES, is_service_chain
+from kdns.proxy.xtables.rules import inserted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -22,12 +22,9 @@ from kdns.net import FAMILIES
 from kdns.netlink.xtables import Backend
 from kdns.proxy.iptables.io import proxier as module
 from kdns.proxy.iptables.io import start as floors
-from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET, remove_chains
 from kdns.proxy.iptables.io.mode import MODE
-from kdns.proxy.iptables.io.programs import Programs, installed, preferred_backend
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.mode import IPTABLES
-from kdns.proxy.iptables.names import endpoint_chain, port_chains
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.plan.plan import PortName
 from kdns.proxy.plan.planner import Planner, plan
@@ -35,6 +32,9 @@ from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Footprint
 from kdns.proxy.sync.io.runner import SyncRunner
 from kdns.proxy.sync.schedule import SyncTiming
+from kdns.proxy.xtables.io.clean_up import ROUTE_LOCALNET, remove_chains
+from kdns.proxy.xtables.io.programs import Programs, installed, preferred_backend
+from kdns.proxy.xtables.names import endpoint_chain, port_chains
 from kdns.runtime.metrics import MetricFamilies
 
 BACKENDS: Final[tuple[Backend, ...]] = ("nft", "legacy")

@@ -17,11 +17,11 @@ import pytest
 
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.io import start as floors
-from kdns.proxy.iptables.io.clean_up import remove_chains
-from kdns.proxy.iptables.io.programs import Programs, installed
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Footprint
+from kdns.proxy.xtables.io.clean_up import remove_chains
+from kdns.proxy.xtables.io.programs import Programs, installed
 
 sys.path.append(str(Path(__file__).parents[2] / "conformance"))
 recorded: Any = pytest.importorskip("test_iptables")

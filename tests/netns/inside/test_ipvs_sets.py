@@ -11,12 +11,12 @@ from typing import Final
 import pytest
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
-from kdns.proxy.iptables.names import IPVS_CHAINS
 from kdns.proxy.ipvs.base_chains import JUMPS
 from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.ipvs.text import ipvs_text
 from kdns.proxy.plan.config import LocalPods, ProxyConfig
 from kdns.proxy.plan.planner import plan
+from kdns.proxy.xtables.names import IPVS_CHAINS
 
 SERVICES: Final = (
     service(1, endpoints(1, "p1", "r1"), sessionAffinity="ClientIP", external="Local", healthCheckNodePort=32001),

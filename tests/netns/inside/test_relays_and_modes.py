@@ -15,8 +15,6 @@ from patience import surely
 from small_cluster import CLIENTS, CONFIG, NODE_VIEW, both, endpoints, service, state
 from world import World
 
-from kdns.proxy.iptables.io.clean_up import remove_chains
-from kdns.proxy.iptables.names import RELAY_CHAINS
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.io.clean_up import remove_tables
 from kdns.proxy.nftables.mode import NFTABLES
@@ -26,6 +24,8 @@ from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import RunningMode
 from kdns.proxy.takeover.io.modes import MODES
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
+from kdns.proxy.xtables.io.clean_up import remove_chains
+from kdns.proxy.xtables.names import RELAY_CHAINS
 
 CONFIG_OF = {
     mode.name: replace(CONFIG, mode=mode, node_port_addresses=()) for mode in (DATAPLANE.relays, DATAPLANE.mode)

@@ -18,13 +18,13 @@ from kdns.cli.main import main
 from kdns.corefile.parse import parse
 from kdns.durations import parse_duration
 from kdns.plugins.directives import BY_NAME, configure
-from kdns.proxy.iptables.io.programs import OLDEST
 from kdns.proxy.ipvs.virtual_servers import SCHEDULERS
 from kdns.proxy.modes import NAMES
 from kdns.proxy.nftables.io import requirements as nftables
 from kdns.proxy.settings.document import encoded
 from kdns.proxy.settings.io.files import parse_settings
 from kdns.proxy.settings.settings import Settings
+from kdns.proxy.xtables.io.programs import OLDEST
 from tools import mode_table
 
 PROJECT = Path(__file__).parents[3]

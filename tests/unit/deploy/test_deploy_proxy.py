@@ -13,11 +13,11 @@ from kdns import __version__
 from kdns.cluster.io.credentials import credentials
 from kdns.cluster.source import NodeScope, Source
 from kdns.cluster.watch import RESOURCES
-from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET
 from kdns.proxy.ipvs.io.sysctls import useful_sysctls
 from kdns.proxy.node.io.host_settings import FOLDERS, sysctls
 from kdns.proxy.settings.io.files import parse_settings
 from kdns.proxy.settings.settings import IPVS, Settings
+from kdns.proxy.xtables.io.clean_up import ROUTE_LOCALNET
 from kdns.runtime.files.yaml import documents
 
 DEPLOY = Path(__file__).parents[3] / "deploy"

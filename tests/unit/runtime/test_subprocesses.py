@@ -11,9 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from kdns.errors import ApplyError, BusyError
-from kdns.proxy.iptables.io import programs
-from kdns.proxy.iptables.io.programs import Programs
 from kdns.proxy.nftables.io import nft
+from kdns.proxy.xtables.io import programs
+from kdns.proxy.xtables.io.programs import Programs
 from kdns.runtime import subprocesses
 from kdns.runtime.subprocesses import ERROR_BYTES, Completed, run_program
 

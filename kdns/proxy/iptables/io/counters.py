@@ -12,9 +12,9 @@ from typing import Final
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import nfacct
 from kdns.proxy.iptables.base_chains import INVALID_PACKETS, LOCALHOST_PACKETS
-from kdns.proxy.iptables.expected import ExpectedRules
-from kdns.proxy.iptables.names import FILTER, NAT
 from kdns.proxy.plan.plan import Plan
+from kdns.proxy.xtables.expected import ExpectedRules
+from kdns.proxy.xtables.names import FILTER, NAT
 from kdns.runtime.metrics import COUNTER, Metric, MetricFamilies, Sample
 
 _SYNC: Final = "kubeproxy_sync_proxy_rules_iptables_"

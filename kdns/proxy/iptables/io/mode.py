@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from kdns.proxy.iptables.io.clean_up import remove_chains
-from kdns.proxy.iptables.io.programs import choose
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Mode, RunningMode
+from kdns.proxy.xtables.io.clean_up import remove_chains
+from kdns.proxy.xtables.io.programs import choose
 
 
 async def _unsupported(settings: Settings) -> str:

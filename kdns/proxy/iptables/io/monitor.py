@@ -28,8 +28,8 @@ from kdns.netlink.uapi import (
     NFTA_TABLE_NAME,
 )
 from kdns.netlink.xtables import chains_in
-from kdns.proxy.iptables.io import programs
-from kdns.proxy.iptables.names import FILTER, FIREWALL, FIXED, NAT, is_service_chain
+from kdns.proxy.xtables.io import programs
+from kdns.proxy.xtables.names import FILTER, FIREWALL, FIXED, NAT, is_service_chain
 
 _BURST: Final = 64
 """Datagrams that are read before others of this event loop have their turn."""

@@ -14,19 +14,19 @@ from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
 from kdns.netlink.xtables import TableSize
 from kdns.proxy.iptables.base_chains import JUMPS, Features, serves_loopback
-from kdns.proxy.iptables.expected import ExpectedRules
-from kdns.proxy.iptables.io.clean_up import ROUTE_LOCALNET, delete_chains, marked, remove_chains
 from kdns.proxy.iptables.io.counters import IptablesCounters
 from kdns.proxy.iptables.io.monitor import TransactionMonitor
-from kdns.proxy.iptables.io.programs import Programs, rule_words
-from kdns.proxy.iptables.names import FIXED, NAT, is_service_chain
-from kdns.proxy.iptables.rules import Jump, inserted
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.node.io.host_settings import set_sysctl
 from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.kernel_mode import KernelMode
 from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, IptablesPart
+from kdns.proxy.xtables.expected import ExpectedRules
+from kdns.proxy.xtables.io.clean_up import ROUTE_LOCALNET, delete_chains, marked, remove_chains
+from kdns.proxy.xtables.io.programs import Programs, rule_words
+from kdns.proxy.xtables.names import FIXED, NAT, is_service_chain
+from kdns.proxy.xtables.rules import Jump, inserted
 from kdns.runtime.tasks import restarted
 
 log = logs.get(__name__)

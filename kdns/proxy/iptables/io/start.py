@@ -12,9 +12,9 @@ from kdns import logs
 from kdns.errors import ApplyError
 from kdns.netlink.io import nfacct
 from kdns.proxy.iptables.base_chains import INVALID_PACKETS, LOCALHOST_PACKETS, Features
-from kdns.proxy.iptables.io.programs import CHECK, Programs, choose, families
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.settings.settings import Settings
+from kdns.proxy.xtables.io.programs import CHECK, Programs, choose, families
 
 _LIBERAL: Final = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
 _SWITCH_INTERVAL_S: Final = 0.001

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from kdns.proxy.iptables.io.clean_up import remove_chains
 from kdns.proxy.ipvs.io.clean_up import remove_ipvs
 from kdns.proxy.plan.plan import FamilyPlan, FrontKey
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Mode, RunningMode
+from kdns.proxy.xtables.io.clean_up import remove_chains
 
 
 async def _unsupported(settings: Settings) -> str:

@@ -15,14 +15,14 @@ from kdns.netlink.io.ipset import ipsets
 from kdns.netlink.io.ipvs import Ipvs, ipvs
 from kdns.netlink.ipset import SetType
 from kdns.netlink.ipvs import Operation, ServerOptions, Verb, VirtualServerKey
-from kdns.proxy.iptables.io import programs
-from kdns.proxy.iptables.io.programs import CHECK, Programs
 from kdns.proxy.ipvs.io import link, sysctls
 from kdns.proxy.ipvs.io.sets import TRIAL
 from kdns.proxy.ipvs.sets import HASH_IP_PORT, TYPES
 from kdns.proxy.ipvs.virtual_servers import SCHEDULERS
 from kdns.proxy.plan.config import DEFAULT_SCHEDULER
 from kdns.proxy.settings.settings import Settings
+from kdns.proxy.xtables.io import programs
+from kdns.proxy.xtables.io.programs import CHECK, Programs
 from kdns.runtime.requirements import CAPABILITY
 from kdns.runtime.subprocesses import run_program
 

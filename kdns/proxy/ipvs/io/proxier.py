@@ -27,11 +27,6 @@ from kdns.netlink.io.ipset import ipsets
 from kdns.netlink.io.ipvs import ipvs
 from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
 from kdns.netlink.links import VIRTUAL_LINK
-from kdns.proxy.iptables.expected import ExpectedRules
-from kdns.proxy.iptables.io.clean_up import remove_chains
-from kdns.proxy.iptables.io.programs import Programs
-from kdns.proxy.iptables.names import IPVS_CHAINS
-from kdns.proxy.iptables.rules import Jump, inserted
 from kdns.proxy.ipvs.base_chains import JUMPS, BaseChains
 from kdns.proxy.ipvs.draining import CHECK_S
 from kdns.proxy.ipvs.io import link, sets
@@ -44,6 +39,11 @@ from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.kernel_mode import KernelMode
 from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, IptablesPart
+from kdns.proxy.xtables.expected import ExpectedRules
+from kdns.proxy.xtables.io.clean_up import remove_chains
+from kdns.proxy.xtables.io.programs import Programs
+from kdns.proxy.xtables.names import IPVS_CHAINS
+from kdns.proxy.xtables.rules import Jump, inserted
 from kdns.runtime.requirements import CAPABILITY
 from kdns.runtime.tasks import restarted, uninterrupted
 

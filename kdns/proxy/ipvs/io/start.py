@@ -10,11 +10,11 @@ from kdns.errors import ApplyError
 from kdns.net import parse_network
 from kdns.netlink.io.ipvs import ipvs
 from kdns.netlink.ipvs import Timeouts
-from kdns.proxy.iptables.io.programs import choose, families
 from kdns.proxy.ipvs.io.proxier import IpvsProxier
 from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls
 from kdns.proxy.ipvs.ipvs import IpvsOptions
 from kdns.proxy.settings.settings import IPVS, Settings
+from kdns.proxy.xtables.io.programs import choose, families
 
 _MOST_S: Final = 2**31 - 1
 """A message has no room for more."""

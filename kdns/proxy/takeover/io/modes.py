@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Final
 
-from kdns.proxy.iptables.io.clean_up import remove_marks
 from kdns.proxy.modes import NAMES
 from kdns.proxy.sync.io.proxier import CleanUp, Mode
+from kdns.proxy.xtables.io.clean_up import remove_marks
 
 
 class _Modes(Mapping[str, Mode]):

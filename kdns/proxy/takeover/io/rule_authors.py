@@ -8,9 +8,9 @@ from typing import NamedTuple
 from kdns.errors import ApplyError
 from kdns.net import Family
 from kdns.netlink.io.nftables import tables
-from kdns.proxy.iptables.io.clean_up import has_rules_of_others, marked
 from kdns.proxy.nftables.io.clean_up import KUBE_PROXY
 from kdns.proxy.nftables.objects import TABLE
+from kdns.proxy.xtables.io.clean_up import has_rules_of_others, marked
 
 
 class RuleAuthors(NamedTuple):

@@ -18,12 +18,12 @@ from typing import Final, Self
 
 from kdns import logs
 from kdns.errors import ApplyError, KdnsError
-from kdns.proxy.iptables.io.clean_up import remove_canaries
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import CleanUp, Footprint, Mode, RunningMode
 from kdns.proxy.takeover.io.kube_proxy import kube_proxy
 from kdns.proxy.takeover.io.owner import own_network
 from kdns.proxy.takeover.io.rule_authors import RuleAuthors, rule_authors
+from kdns.proxy.xtables.io.clean_up import remove_canaries
 
 RETRY_S: Final = 10.0
 """When a clean-up that failed is tried again, and how often it is looked whether a kube-proxy has ended."""

@@ -6,11 +6,11 @@ from typing import Final
 
 from kdns import logs
 from kdns.proxy.iptables.io import mode as iptables
-from kdns.proxy.iptables.io.clean_up import remove_chains
 from kdns.proxy.nftables.io import mode as nftables
 from kdns.proxy.nftables.io.clean_up import remove_tables
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Mode, RunningMode
+from kdns.proxy.xtables.io.clean_up import remove_chains
 from kdns.runtime.requirements import CAPABILITY
 
 log = logs.get(__name__)

@@ -12,10 +12,10 @@ from kdns.cluster.state import State
 from kdns.net import Family
 from kdns.proxy.iptables.base_chains import Features, base_chains, node_port_destinations, serves_loopback
 from kdns.proxy.iptables.mode import IPTABLES
-from kdns.proxy.iptables.names import FIXED
 from kdns.proxy.plan.config import NodeView
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import plan
+from kdns.proxy.xtables.names import FIXED
 
 NODE = NodeView("here", primary=tuple(map(ip_address, ("192.0.2.1", "2001:db8::1"))))
 VIEW = replace(NODE, addresses=(*NODE.primary, ip_address("192.0.2.9"), ip_address("198.51.100.9")))

@@ -23,21 +23,21 @@ from kdns.netlink.protocol import attribute, messages
 from kdns.netlink.transactions import Author, TransactionReader
 from kdns.netlink.xtables import TableContent, TableSize
 from kdns.proxy.iptables.base_chains import JUMPS
-from kdns.proxy.iptables.expected import ExpectedRules
-from kdns.proxy.iptables.io import clean_up, programs
 from kdns.proxy.iptables.io import proxier as module
 from kdns.proxy.iptables.io import start as floors
 from kdns.proxy.iptables.io.mode import MODE
 from kdns.proxy.iptables.io.monitor import TransactionMonitor, changes_rules
-from kdns.proxy.iptables.io.programs import CHECK, Programs, choose, installed, rule_words
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.mode import IPTABLES
-from kdns.proxy.iptables.rules import inserted
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.state import ProxyState
 from kdns.proxy.settings.settings import Conntrack, Settings
 from kdns.proxy.sync.io.proxier import Footprint
+from kdns.proxy.xtables.expected import ExpectedRules
+from kdns.proxy.xtables.io import clean_up, programs
+from kdns.proxy.xtables.io.programs import CHECK, Programs, choose, installed, rule_words
+from kdns.proxy.xtables.rules import inserted
 
 NEW_TABLE, DELETE_TABLE, NEW_CHAIN, DELETE_CHAIN, NEW_RULE, DELETE_RULE, GENERATION = 0, 2, 3, 5, 6, 8, 15
 

@@ -18,8 +18,8 @@ from kdns.netlink.ipset import Header, SetType
 from kdns.netlink.ipvs import Destination, DestinationKey, Operation, ServerOptions, Verb, VirtualServerKey
 from kdns.netlink.links import Link
 from kdns.netlink.xtables import TableContent
-from kdns.proxy.iptables.rules import Jump
 from kdns.proxy.ipvs.io import clean_up, kernel, link, proxier
+from kdns.proxy.xtables.rules import Jump
 
 LINK = 7
 

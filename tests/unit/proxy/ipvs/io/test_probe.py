@@ -13,11 +13,11 @@ import pytest
 from kdns.errors import ApplyError, InputError
 from kdns.netlink.ipset import SetType
 from kdns.netlink.ipvs import Operation, ServerOptions, Timeouts, Verb, VirtualServerKey
-from kdns.proxy.iptables.io import programs
 from kdns.proxy.ipvs.io import link, probe, start, sysctls
 from kdns.proxy.ipvs.io.start import timeouts
 from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls, useful_sysctls
 from kdns.proxy.settings.settings import IPVS, Settings
+from kdns.proxy.xtables.io import programs
 
 
 @dataclass

@@ -18,12 +18,12 @@ from kdns.cluster.state import Change
 from kdns.errors import ApplyError
 from kdns.net import parse_network
 from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServerKey
-from kdns.proxy.iptables.io.programs import Programs
 from kdns.proxy.ipvs.io import kernel, poll_interval, proxier
 from kdns.proxy.ipvs.io.proxier import IpvsProxier
 from kdns.proxy.ipvs.ipvs import IpvsOptions
 from kdns.proxy.modes import MODES
 from kdns.proxy.plan.planner import Planner
+from kdns.proxy.xtables.io.programs import Programs
 from kdns.runtime import tasks
 
 WEB = VirtualServerKey("10.96.0.1", 80, "TCP")

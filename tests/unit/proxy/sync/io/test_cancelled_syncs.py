@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kdns.proxy.iptables.io.programs import Programs
 from kdns.proxy.ipvs.io.proxier import IpvsProxier
 from kdns.proxy.nftables.io import nft
+from kdns.proxy.xtables.io.programs import Programs
 
 Change = Callable[[], Awaitable[object]]
 

@@ -21,7 +21,7 @@ from kdns.errors import ApplyError, BusyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
 from kdns.netlink.xtables import Backend
-from kdns.proxy.iptables.rules import Jump
+from kdns.proxy.xtables.rules import Jump
 from kdns.runtime.requirements import CAPABILITY, Version, version_in, version_problem
 from kdns.runtime.subprocesses import LIMIT_S, NO_INPUT, run_program
 from kdns.runtime.tasks import uninterrupted

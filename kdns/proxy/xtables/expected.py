@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kdns.netlink.xtables import TableContent
-from kdns.proxy.iptables.names import FIREWALL
-from kdns.proxy.iptables.rules import Jump
+from kdns.proxy.xtables.names import FIREWALL
+from kdns.proxy.xtables.rules import Jump
 
 _COMMAND: Final = re.compile(r"^(\*|:|-[AIDX] )(\S+)", re.MULTILINE)
 

@@ -16,12 +16,12 @@ from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.base_chains import JUMPS
 from kdns.proxy.iptables.mode import IPTABLES
-from kdns.proxy.iptables.names import endpoint_chain, port_chains
-from kdns.proxy.iptables.rules import COMMENT_BYTES, comment, host, interface, quoted, reject
 from kdns.proxy.iptables.text import family_text
 from kdns.proxy.plan.config import LocalPods
 from kdns.proxy.plan.plan import PortName
 from kdns.proxy.plan.planner import plan
+from kdns.proxy.xtables.names import endpoint_chain, port_chains
+from kdns.proxy.xtables.rules import COMMENT_BYTES, comment, host, interface, quoted, reject
 
 CHAINS = [
     # as kube-proxy 1.36 names them

@@ -15,6 +15,9 @@ from kdns.proxy.plan.plan import printable
 COMMENT_BYTES: Final = 255
 """iptables' limit for a comment."""
 
+RESTORE: Final[dict[Family, str]] = {"IPv4": "iptables-restore", "IPv6": "ip6tables-restore"}
+"""The programs that take the texts."""
+
 Rule: TypeAlias = str
 
 

@@ -25,9 +25,11 @@ from kdns.errors import ApplyError, BusyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
 from kdns.netlink.xtables import Backend
-from kdns.proxy.iptables.base_chains import OWNER
-from kdns.proxy.iptables.io.programs import BACKENDS, CHECK, KUBELETS, Programs, installed, rule_words
-from kdns.proxy.iptables.names import (
+from kdns.proxy.node.io.host_settings import set_sysctl
+from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.proxier import Footprint
+from kdns.proxy.xtables.io.programs import BACKENDS, CHECK, KUBELETS, Programs, installed, rule_words
+from kdns.proxy.xtables.names import (
     CANARY,
     FILTER,
     FIREWALL,
@@ -40,9 +42,7 @@ from kdns.proxy.iptables.names import (
     SERVICES,
     is_service_chain,
 )
-from kdns.proxy.node.io.host_settings import set_sysctl
-from kdns.proxy.settings.settings import Settings
-from kdns.proxy.sync.io.proxier import Footprint
+from kdns.proxy.xtables.shared import OWNER
 
 ROUTE_LOCALNET: Final = "net/ipv4/conf/all/route_localnet"
 

@@ -1,0 +1,1 @@
+"""The programs of iptables, and the clean-up of chains of all modes."""
