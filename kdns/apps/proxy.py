@@ -58,7 +58,6 @@ class NodeProxy:
     settings: Settings
     source: Source
     owns_host: bool = True
-    takeover: Takeover | None = None
     flags: Mapping[str, str] = field(default_factory=dict)
     state: State = field(default_factory=ProxyState)
     established: asyncio.Event = field(default_factory=asyncio.Event)
@@ -103,16 +102,14 @@ class NodeProxy:
 
     async def run(self) -> None:
         """Raises ApplyError if the mode cannot work here, InputError for an unknown mode."""
-        chosen = self.chosen = self.chosen or await choice(self.settings, MODES)
+        chosen = self.chosen = await choice(self.settings, MODES)
         if chosen.reasons:
             names = {"mode": chosen.mode.name, "configured": self.settings.mode}
             log.warning("fallback to another mode", **names, reasons=chosen.reasons)
         if self.owns_host:
             apply_oom_score(self.settings.oom_score_adj)
         async with AsyncExitStack() as stack:
-            takeover = self.takeover or Takeover(clean_ups(), keep_rules=self.owns_host)
-            if takeover is not self.takeover:
-                await stack.enter_async_context(takeover)
+            takeover = await stack.enter_async_context(Takeover(clean_ups(), keep_rules=self.owns_host))
             mode = await takeover.start(chosen.mode, chosen.settings)
             self._in_effect = chosen.settings
             self._addresses, self._api_servers = await _addresses(), await api_servers(self.source)
@@ -292,40 +289,36 @@ async def supervise(
     every_s: float = 2.0,
     modes: Mapping[str, Mode] = MODES,
 ) -> bool:
-    """Runs a node until `stop`; again around its mode when the file has changed, which `reload` reads too.
+    """Runs a node until `stop`, or until the settings have changed; `reload` has the file read at once.
 
-    Returns whether the process has to start again: for another mode, or for settings that it reads at its start.
+    Returns whether the settings have changed and the program is to start again with them.
 
     Differs: kube-proxy exits when its file changes, and starts with the new file, valid or not. Here a file with
-    mistakes is logged, and the settings stay.
+    mistakes, or with a mode that cannot work here, is logged, and the settings stay.
     """
-    settings, chosen = read(), None
-    async with Takeover(clean_ups(), keep_rules=True) as takeover:
-        while True:
-            node = start(settings)
-            node.takeover, node.chosen = takeover, chosen
-            tasks = {
-                "node": asyncio.create_task(node.run()),
-                "stop": asyncio.create_task(stop.wait()),
-                "file": asyncio.create_task(_next_settings(read, settings, file, every_s, reload, modes)),
-                "ready": asyncio.create_task(_say_ready(node, say)),
-            }
-            ending = {tasks[name] for name in ("node", "stop", "file")}
-            try:
-                await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in tasks.values():
-                    task.cancel()
-                results = dict(zip(tasks, await asyncio.gather(*tasks.values(), return_exceptions=True), strict=True))
-            for failed in (results["node"], results["file"]):
-                if isinstance(failed, Exception):
-                    raise failed
-            if not isinstance(results["file"], tuple):
-                return False
-            settings, chosen = results["file"]
-            log.info("settings changed", file=str(file), mode=settings.mode)
-            if not takeover.goes_on(chosen.mode, chosen.settings):
-                return True
+    settings = read()
+    node = start(settings)
+    tasks = {
+        "node": asyncio.create_task(node.run()),
+        "stop": asyncio.create_task(stop.wait()),
+        "file": asyncio.create_task(_next_settings(read, settings, file, every_s, reload, modes)),
+        "ready": asyncio.create_task(_say_ready(node, say)),
+    }
+    ending = [task for name, task in tasks.items() if name != "ready"]
+    try:
+        await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        results = dict(zip(tasks, await asyncio.gather(*tasks.values(), return_exceptions=True), strict=True))
+    for failed in (results["node"], results["file"]):
+        if isinstance(failed, Exception):
+            raise failed
+    changed = results["file"]
+    if not isinstance(changed, Settings):
+        return False
+    log.info("settings changed", file=str(file), mode=changed.mode)
+    return True
 
 
 async def _next_settings(
@@ -335,15 +328,16 @@ async def _next_settings(
     every_s: float,
     reload: asyncio.Event,
     modes: Mapping[str, Mode],
-) -> tuple[Settings, Choice]:
+) -> Settings:
+    """Returns other settings than these, once there are any with a mode that can work here."""
     while True:
         changed = await other_settings(read, settings, file, every_s, reload)
         try:
-            chosen = await choice(changed, modes)
+            await choice(changed, modes)
         except KdnsError as error:
             log.warning("mode of the configuration file cannot work, settings unchanged", reason=str(error))
         else:
-            return changed, chosen
+            return changed
 
 
 async def _say_ready(node: NodeProxy, say: Callable[[str], None]) -> None:

@@ -67,7 +67,7 @@ def fake_row(
         notes.append(f"{name} started in mode {settings.mode}")
         return FakeMode(name, notes, Footprint(nft_tables=frozenset({name} if rules else ())))
 
-    return Mode(name, unsupported, start, (), "failures", "failures", fallbacks, lambda settings: settings.port_range)
+    return Mode(name, unsupported, start, (), "failures", "failures", fallbacks)
 
 
 def answers(texts: list[str]) -> Callable[[], Awaitable[str]]:

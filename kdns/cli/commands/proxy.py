@@ -73,8 +73,8 @@ def proxy(**given: str | None) -> None:
     """Give Services their virtual IPs on this node, in kube-proxy's place.
 
     The flags are kube-proxy's, and so is the file of --config (KubeProxyConfiguration). Prints `ready` when the rules
-    are there. SIGTERM leaves them in place, and the next start takes them over. A changed file of --config is
-    followed; for another mode the process starts again in place.
+    are there. SIGTERM leaves them in place, and the next start takes them over. With other settings in the file
+    of --config the process starts again in place.
     """
     with reported_errors():
         flags = flag_values(flag_texts(given))

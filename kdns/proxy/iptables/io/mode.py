@@ -30,5 +30,4 @@ MODE: Final = Mode(
     cleanups=(remove_chains,),
     sync_failures="kubeproxy_sync_proxy_rules_iptables_restore_failures",
     cleanup_failures="kdns_proxy_iptables_cleanup_failures",
-    reads=lambda settings: settings.conntrack.tcp_be_liberal,
 )

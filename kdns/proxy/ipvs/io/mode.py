@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from kdns.proxy.ipvs.io.clean_up import remove_ipvs
@@ -40,5 +39,4 @@ MODE: Final = Mode(
     sync_failures="kubeproxy_sync_proxy_rules_iptables_restore_failures",
     cleanup_failures="kdns_proxy_ipvs_cleanup_failures",
     fallbacks=("iptables", "nftables"),
-    reads=lambda settings: replace(settings.ipvs, sync_period_s=0.0, min_sync_period_s=0.0),
 )

@@ -28,5 +28,4 @@ MODE: Final = Mode(
     cleanups=(remove_hcn_objects,),
     sync_failures="kdns_proxy_kernelspace_sync_failures",
     cleanup_failures="kdns_proxy_kernelspace_cleanup_failures",
-    reads=lambda settings: settings.winkernel,
 )

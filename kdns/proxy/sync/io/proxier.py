@@ -134,7 +134,6 @@ class Mode:
     `sync_failures` and `cleanup_failures` are the metrics of rules that could not be applied or removed: kube-proxy's
     where it has this mode.
     `fallbacks` are the modes that take its place, in this order, where it is unsupported.
-    `reads` returns what `start` reads of the settings: where that changes, the process starts again.
     `connections` returns the connections that the rules in the kernel have counted, by front; None if they count none.
     """
 
@@ -145,5 +144,4 @@ class Mode:
     sync_failures: str
     cleanup_failures: str
     fallbacks: tuple[str, ...] = ()
-    reads: Callable[[Settings], object] = lambda _settings: None
     connections: Callable[[FamilyPlan], Awaitable[Mapping[FrontKey, int]]] | None = None

@@ -60,7 +60,6 @@ class Takeover:
         self._clean_ups, self._keep_rules, self._retry_s, self._watch_s = clean_ups, keep_rules, retry_s, watch_s
         self._is_kube_proxy, self._own = is_kube_proxy, own
         self._owner: socket.socket | None = None
-        self._started: tuple[Mode, Settings] | None = None
         self._mode: RunningMode | None = None
 
     async def __aenter__(self) -> Self:
@@ -73,17 +72,8 @@ class Takeover:
             if self._mode:
                 await self._mode.close(keep_rules=self._keep_rules)
 
-    def goes_on(self, row: Mode, settings: Settings) -> bool:
-        """Returns whether this mode with these settings can go on as it runs, or none has been started."""
-        if self._started is None:
-            return True
-        running, before = self._started
-        return row.name == running.name and row.reads(settings) == row.reads(before)
-
     async def start(self, row: Mode, settings: Settings) -> RunningMode:
-        """Returns the mode at work, which is started once. KdnsError where another process serves the node."""
-        if self._mode:
-            return self._mode
+        """Returns the mode at work; call it once. KdnsError where another process serves the node."""
         mode = await row.start(settings)
         if mode.footprint != Footprint():
             try:
@@ -91,7 +81,7 @@ class Takeover:
             except BaseException:
                 await mode.close(keep_rules=True)
                 raise
-        self._mode, self._started = mode, (row, settings)
+        self._mode = mode
         return mode
 
     async def clean_up(self, settings: Settings, removed: Callable[[], object] = lambda: None) -> None:

@@ -47,5 +47,4 @@ MODE: Final = Mode(
     cleanups=(remove_tables, remove_chains),
     sync_failures="kdns_proxy_userspace_sync_failures",
     cleanup_failures="kdns_proxy_userspace_cleanup_failures",
-    reads=lambda settings: (settings.port_range, settings.udp_idle_timeout_s, iptables.MODE.reads(settings)),
 )

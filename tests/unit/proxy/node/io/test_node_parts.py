@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace as replace_fields
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -242,79 +241,59 @@ def test_a_node_keeps_its_plan_inputs_when_its_object_goes() -> None:
     assert proxy.node is None
 
 
-async def _supported(settings: Settings) -> str:
-    del settings
-    return ""
-
-
-async def test_a_changed_file_begins_anew_and_a_wrong_one_does_not(tmp_path: Path) -> None:
-    file = tmp_path / "config"
-    started: list[Settings] = []
-    stop, reload = asyncio.Event(), asyncio.Event()
+@pytest.mark.parametrize(
+    ("texts", "starts_again"),
+    [
+        (["-10", "1.00"], False),
+        (["-10", "20"], True),
+        (["unsupported", "iptables"], True),
+    ],
+)
+async def test_the_program_starts_again_with_other_settings_that_work(
+    texts: list[str], starts_again: bool, tmp_path: Path
+) -> None:
+    """Not with a file that has mistakes, one that says the same, or one with a mode that cannot work here."""
+    file, stop, reads, said = tmp_path / "config", asyncio.Event(), list[str](), list[str]()
 
     def read() -> Settings:
-        period = float(file.read_text())
-        if period < 0:
+        reads.append(file.read_text())
+        if reads[-1].isalpha():
+            return Settings(mode=reads[-1])
+        if reads[-1].startswith("-"):
             raise InputError("below zero")
-        return Settings(nftables=NFTables(min_sync_period_s=period))
+        return Settings(nftables=NFTables(min_sync_period_s=float(reads[-1])))
 
     class Node(NodeProxy):
         async def run(self) -> None:
-            started.append(self.settings)
             self.established.set()
             await asyncio.Event().wait()
 
-    said: list[str] = []
     file.write_text("1")
-    modes = {"nftables": replace_fields(MODES["nftables"], unsupported=_supported)}
-    work = supervise(
-        read,
-        lambda found: Node(found, api_source(found)),
-        stop,
-        reload,
-        file=file,
-        say=said.append,
-        every_s=0.005,
-        modes=modes,
-    )
-    task = asyncio.create_task(work)
-    async with asyncio.timeout(60):
-        for text, count in (("1", 1), ("-10", 1), ("1.00", 1), ("20", 2), ("300", 3)):
-            replace(file, text)
-            await asyncio.sleep(0.03)  # it looks, also where nothing shall follow
-            while len(started) < count:  # noqa: ASYNC110 - the node is the other task's
-                await asyncio.sleep(0.005)
-        stop.set()
-        assert await task is False
-    assert [each.nftables.min_sync_period_s for each in started] == [1, 20, 300]
-    assert said == ["ready"] * 3
-
-
-async def test_the_process_starts_again_for_another_mode() -> None:
-    settings = [Settings(mode="a"), Settings(mode="a", cluster_cidr="10.1.0.0/16"), Settings(mode="b")]
-    done: list[str] = []
-    modes = {name: fake_row(name, done, rules=False) for name in "ab"}
-    reload = asyncio.Event()
-
-    class Node(NodeProxy):
-        async def run(self) -> None:
-            assert self.takeover
-            await self.takeover.start(modes[self.settings.mode], self.settings)
-            reload.set()
-            await asyncio.Event().wait()
-
-    async with asyncio.timeout(60):
-        starts_again = await supervise(
-            lambda: settings.pop(0),
-            lambda found: Node(found, api_source(found)),
+    modes = {name: fake_row(name, reason="no" * (name == "unsupported")) for name in ("nftables", "unsupported")}
+    modes["iptables"] = fake_row("iptables")
+    task = asyncio.create_task(
+        supervise(
+            read,
+            lambda settings: Node(settings, api_source(settings)),
+            stop,
             asyncio.Event(),
-            reload,
-            file=None,
-            say=done.append,
+            file=file,
+            say=said.append,
+            every_s=0.001,
             modes=modes,
         )
-    assert starts_again
-    assert done == ["a started in mode a", "a asked in mode a", "b asked in mode b", "a closed, rules stay"]
+    )
+    async with asyncio.timeout(60):
+        while not said:  # noqa: ASYNC110 - the node is the other task's
+            await asyncio.sleep(0.001)
+        for text in texts:
+            replace(file, text)
+            while reads[-1] != text:  # noqa: ASYNC110 - the reader is the other task's
+                await asyncio.sleep(0.001)
+        if not starts_again:
+            stop.set()
+        assert await task is starts_again
+    assert (said, reads) == (["ready"], ["1", *texts])
 
 
 def test_what_the_command_does_without_a_node(tmp_path: Path) -> None:

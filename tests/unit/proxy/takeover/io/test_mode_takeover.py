@@ -74,19 +74,6 @@ async def test_what_was_before_is_removed_when_it_is_cleaned_up(keep_rules: bool
     assert done[3:] == [f"a closed, rules {'stay' if keep_rules else 'go'}"]
 
 
-async def test_a_mode_goes_on_with_settings_that_it_does_not_read_at_its_start() -> None:
-    done: list[str] = []
-    a, b = fake_row("a", done), fake_row("b", done)
-    async with takeover_of(Kernel(done)) as takeover:
-        assert takeover.goes_on(b, Settings()), "none runs yet"
-        await started(takeover, a)
-        assert takeover.goes_on(a, Settings(cluster_cidr="10.1.0.0/16"))
-        assert not takeover.goes_on(a, Settings(port_range="300-400"))
-        assert not takeover.goes_on(b, Settings())
-        await started(takeover, a)
-    assert done == ["a started in mode a", "a closed, rules stay"]
-
-
 async def test_rules_of_a_kube_proxy_stay_until_it_has_ended() -> None:
     done: list[str] = []
     kernel = Kernel(done, "kube-proxy", "old", "a")
