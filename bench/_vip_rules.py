@@ -29,9 +29,9 @@ from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.nftables.objects import NFT_FAMILY
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
-from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import plan
+from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.plan.state import ProxyState
 from kdns.proxy.xtables.rules import inserted
 from kdns.runtime.process import gc_paused
@@ -63,7 +63,7 @@ def kdns_iptables(given: Setting, chains_per_section: int) -> Iterator[str]:
     yield from inserted(JUMPS).splitlines()
 
 
-def _half(given: Setting, mode: Mode) -> FamilyPlan:
+def _half(given: Setting, mode: Semantics) -> FamilyPlan:
     ranges, state = RANGES[given.family], ProxyState()
     pods, services = ip_network(ranges.pods), ip_network(ranges.services)
     config = ProxyConfig(mode=mode, local_pods=LocalPods((pods,)), service_cidrs=(services,))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kdns.proxy.modes import MODES
-from kdns.proxy.plan.mode import Mode
+from kdns.proxy.plan.semantics import Semantics
 
 PAGE: Final = Path(__file__).parents[1] / "docs/modes.md"
 BEGIN: Final = "<!-- from mode.py of each mode, by `make mode-table` -->\n"
@@ -27,7 +27,7 @@ def _lines() -> Iterator[tuple[str, ...]]:
     modes = list(MODES.values())
     yield "", *(f"`{mode.name}`" for mode in modes)
     yield ("---",) * (len(modes) + 1)
-    for field in fields(Mode):
+    for field in fields(Semantics):
         if field.name != "name":
             cells = [_cell(getattr(mode, field.name)) for mode in modes]
             if len(set(cells)) > 1:

@@ -12,7 +12,7 @@ from kdns.proxy.iptables import mode as iptables
 from kdns.proxy.ipvs import mode as ipvs
 from kdns.proxy.kernelspace import mode as kernelspace
 from kdns.proxy.nftables import mode as nftables
-from kdns.proxy.plan.mode import Mode
+from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.userspace import mode as userspace
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Row(NamedTuple):
     """A mode: how it treats packets, and a plan as its text, for people and for tests."""
 
-    semantics: Mode
+    semantics: Semantics
     text: Callable[[Plan], str]
 
 
@@ -33,7 +33,7 @@ ROWS: Final = (
     Row(userspace.USERSPACE, userspace.text),
     Row(kernelspace.KERNELSPACE, kernelspace.text),
 )
-MODES: Final[Mapping[str, Mode]] = {row.semantics.name: row.semantics for row in ROWS}
+MODES: Final[Mapping[str, Semantics]] = {row.semantics.name: row.semantics for row in ROWS}
 NAMES: Final = tuple(MODES)
 
 

@@ -27,9 +27,9 @@ from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.branches import Verdict
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
 from kdns.proxy.plan.endpoints import Candidate, Policies, ServiceEndpoint, endpoint_lists
-from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
+from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.trace.trace import Fate, Packet, Trace, trace
 
 FACTS = Path(__file__).parents[2].parent / "shared" / "conformance"
@@ -98,7 +98,7 @@ def flow_agrees(found: Trace, expect: Case) -> bool:
     return found.fate is Fate.UNTOUCHED
 
 
-def planned(case: Case, mode: Mode | None = None) -> tuple[Plan, NodeView]:
+def planned(case: Case, mode: Semantics | None = None) -> tuple[Plan, NodeView]:
     told = case["config"]
     state = State()
     for service in case["services"]:

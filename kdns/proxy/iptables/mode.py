@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kdns.proxy.plan.mode import Mode
+from kdns.proxy.plan.semantics import Semantics
 
 if TYPE_CHECKING:
     from kdns.proxy.plan.plan import Plan
 
-IPTABLES: Final = Mode(
+IPTABLES: Final = Semantics(
     "iptables",
     hairpins_everywhere=True,
     loopback_node_ports=frozenset({"IPv4"}),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kdns.proxy.plan.mode import TCP_UDP, Mode
+from kdns.proxy.plan.semantics import TCP_UDP, Semantics
 
 if TYPE_CHECKING:
     from kdns.proxy.plan.plan import Plan
 
-KERNELSPACE: Final = Mode(
+KERNELSPACE: Final = Semantics(
     "kernelspace",
     protocols=TCP_UDP,
     has_one_list=True,

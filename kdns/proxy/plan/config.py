@@ -8,7 +8,7 @@ from ipaddress import ip_network
 from typing import Final, Literal, NamedTuple
 
 from kdns.net import VERSION, Address, Family, Network
-from kdns.proxy.plan.mode import Mode
+from kdns.proxy.plan.semantics import Semantics
 
 PRIMARY: Final = "primary"
 """In nodePortAddresses: the primary addresses of the node. The plan knows the node, so it resolves this keyword."""
@@ -109,7 +109,7 @@ class ProxyConfig:
     `windows_network` is for mode kernelspace.
     """
 
-    mode: Mode
+    mode: Semantics
     masquerade_all: bool = False
     local_pods: LocalPods | None = None
     node_port_addresses: tuple[Network | Literal["primary"], ...] = (PRIMARY,)

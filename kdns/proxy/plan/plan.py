@@ -17,8 +17,8 @@ from kdns.net import Address, Family, Network, join_host_port
 from kdns.proxy.plan.branches import Branch, Branches, Client, Verdict
 from kdns.proxy.plan.config import DEFAULT_MARK, LocalPods, NodeView, WindowsNetwork
 from kdns.proxy.plan.endpoints import EndpointLists, ServiceEndpoint
-from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.node_ports import NodePortAddresses
+from kdns.proxy.plan.semantics import Semantics
 
 _UNPRINTABLE: Final = re.compile(r"[^ !#-~]")
 
@@ -169,7 +169,7 @@ class FamilyPlan:
     """
 
     family: Family
-    mode: Mode
+    mode: Semantics
     node: NodeView
     node_ports: NodePortAddresses
     ports: Mapping[PortName, PortPlan] = field(default_factory=dict)

@@ -18,9 +18,9 @@ from kdns.net import (
 from kdns.proxy.plan.branches import SourceNat, Verdict, cluster_ip_branches, external_branches
 from kdns.proxy.plan.config import PRIMARY, NodeView, ProxyConfig
 from kdns.proxy.plan.endpoints import EndpointLists, Policies, candidates, endpoint_lists, with_one_port
-from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.node_ports import node_port_addresses
 from kdns.proxy.plan.plan import FamilyPlan, FrontKey, FrontKind, Limit, PortName, PortPlan
+from kdns.proxy.plan.semantics import Semantics
 from kdns.spelling import listed
 
 AFFINITY_DEFAULT_S: Final = 10800
@@ -159,7 +159,7 @@ def _limits(port: ServicePort, config: ProxyConfig, *, has_ranges: bool, affinit
         yield Limit(f"the timeoutSeconds of session affinity have no effect in mode {mode.name}")
 
 
-def _endpoint_limits(endpoints: EndpointLists, mode: Mode) -> Iterator[Limit]:
+def _endpoint_limits(endpoints: EndpointLists, mode: Semantics) -> Iterator[Limit]:
     ports = sorted({each.port for each in endpoints.reachable}) if mode.has_one_target_port else ()
     if len(ports) > 1:
         numbers = listed(map(str, ports))

@@ -18,7 +18,7 @@ from typing import Final
 from kdns.durations import format_duration
 from kdns.net import family_of, parse_network, parse_port, parse_unmapped_address, split_host_port
 from kdns.proxy.modes import MODES, NAMES
-from kdns.proxy.plan.mode import Mode
+from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.settings.document import Problem
 from kdns.proxy.settings.plan_config import ADDRESS_KEYWORDS, node_port_networks, protected_port
 from kdns.proxy.settings.settings import (
@@ -284,7 +284,7 @@ def _remarks(settings: Settings) -> Iterator[Problem]:
         yield Problem("clusterCIDR", why)
 
 
-def _unserved_loopback(settings: Settings, mode: Mode) -> Iterator[Problem]:
+def _unserved_loopback(settings: Settings, mode: Semantics) -> Iterator[Problem]:
     """Yields the items of nodePortAddresses that name loopback addresses where the mode has no node ports."""
     for index, text in enumerate(settings.node_port_addresses if mode.restricts_node_ports else ()):
         networks = node_port_networks(text)

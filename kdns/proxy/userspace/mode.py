@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kdns.net import FAMILIES
-from kdns.proxy.plan.mode import TCP_UDP, Mode
+from kdns.proxy.plan.semantics import TCP_UDP, Semantics
 
 if TYPE_CHECKING:
     from kdns.proxy.plan.plan import Plan
 
-USERSPACE: Final = Mode(
+USERSPACE: Final = Semantics(
     "userspace",
     protocols=TCP_UDP,
     guards_without_endpoints=True,

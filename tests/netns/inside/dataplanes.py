@@ -25,7 +25,7 @@ from kdns.proxy.ipvs.mode import IPVS as IPVS_MODE
 from kdns.proxy.nftables.io.clean_up import remove_tables
 from kdns.proxy.nftables.io.proxier import NftablesProxier
 from kdns.proxy.nftables.mode import NFTABLES
-from kdns.proxy.plan.mode import Mode
+from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.settings.settings import IPVS, Settings
 from kdns.proxy.sync.io.proxier import Footprint, RunningMode
 from kdns.proxy.userspace.mode import USERSPACE
@@ -51,10 +51,10 @@ class Dataplane:
     """
 
     name: str
-    mode: Mode
+    mode: Semantics
     proxier: Callable[[], Proxier]
     capture: Callable[[], Proxier]
-    relays: Mode
+    relays: Semantics
     clean_up: Callable[[], Awaitable[object]]
     rules: Callable[[Family], object]
     share: int = 1

@@ -25,9 +25,9 @@ from kdns.cluster.state import State
 from kdns.net import FAMILIES, Family
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
-from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
+from kdns.proxy.plan.semantics import Semantics
 
 ENDPOINTS: Final = {
     "p1": PODS["pod1"],
@@ -94,7 +94,7 @@ class Case:
     config: ProxyConfig = CONFIG
     node: NodeView = NODE_VIEW
 
-    def in_mode(self, mode: Mode) -> Case:
+    def in_mode(self, mode: Semantics) -> Case:
         """The same in another mode."""
         return replace(self, config=replace(self.config, mode=mode))
 

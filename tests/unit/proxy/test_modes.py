@@ -21,10 +21,10 @@ from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.modes import MODES, NAMES, rendered
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import ProxyConfig
-from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.node_ports import NodePortAddresses
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import Planner, plan
+from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.settings.flags import BY_NAME
 from kdns.proxy.settings.plan_config import proxy_config
 from kdns.proxy.settings.settings import Settings
@@ -79,7 +79,7 @@ LINK_LOCAL = ip_address("fe80::1")
 SOON = {"clientIP": {"timeoutSeconds": 60}}
 
 
-def planned(mode: Mode) -> FamilyPlan:
+def planned(mode: Semantics) -> FamilyPlan:
     """The plan of a Service with everything that modes may treat differently."""
     web = service(
         1,
@@ -103,18 +103,18 @@ def clients(family_plan: FamilyPlan, number: int) -> list[Any]:
     ]
 
 
-def node_ports(mode: Mode, addresses: tuple[Any, ...] = ()) -> NodePortAddresses:
+def node_ports(mode: Semantics, addresses: tuple[Any, ...] = ()) -> NodePortAddresses:
     """Where node ports are in IPv6."""
     return plan(state(), NODE_VIEW, replace(CONFIG, mode=mode, node_port_addresses=addresses)).ipv6.node_ports
 
 
-def limits(mode: Mode, number: int, **spec: Any) -> set[str]:
+def limits(mode: Semantics, number: int, **spec: Any) -> set[str]:
     """What a mode does not do for a Service with two endpoints, by both families."""
     made = plan(state(service(number, endpoints(number, "p1", "r1"), **spec)), NODE_VIEW, replace(CONFIG, mode=mode))
     return {text for _, text in made.limits}
 
 
-def uneven(mode: Mode) -> FamilyPlan:
+def uneven(mode: Semantics) -> FamilyPlan:
     """The plan of a Service whose endpoints have two ports."""
     of_one, of_two = endpoints(1, "p1"), endpoints(1, "r1", "r2", slice_name="b")
     ports = [msgspec.structs.replace(each, port=9090) for each in of_two[0].ports or ()]
@@ -122,7 +122,7 @@ def uneven(mode: Mode) -> FamilyPlan:
     return plan(state(service(1, of_one), others), NODE_VIEW, replace(CONFIG, mode=mode)).ipv4
 
 
-SEMANTICS: dict[str, tuple[object, Callable[[Mode], object]]] = {
+SEMANTICS: dict[str, tuple[object, Callable[[Semantics], object]]] = {
     # field → another value than mode nftables', and what has to differ then
     "protocols": (frozenset({"TCP"}), lambda mode: len(planned(mode).fronts)),
     "guards_without_endpoints": (False, lambda mode: clients(planned(mode), 2)),
@@ -174,7 +174,7 @@ def test_where_node_ports_are_by_default_is_semantics_too() -> None:
 
 
 def test_route_localnet_is_semantics_too() -> None:
-    def fate(mode: Mode) -> object:
+    def fate(mode: Semantics) -> object:
         made = plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, replace(CONFIG, mode=mode))
         return trace(made, Packet(LOCALHOST, VIP, "TCP", 80)).fate
 
@@ -182,13 +182,13 @@ def test_route_localnet_is_semantics_too() -> None:
 
 
 def test_each_field_says_what_it_means() -> None:
-    meanings = [field.metadata["meaning"] for field in fields(Mode) if field.name != "name"]
+    meanings = [field.metadata["meaning"] for field in fields(Semantics) if field.name != "name"]
     assert all(meanings)
     assert len(set(meanings)) == len(meanings)
 
 
 def test_no_semantics_are_left_out_above() -> None:
-    assert {field.name for field in fields(Mode)} == {
+    assert {field.name for field in fields(Semantics)} == {
         *SEMANTICS,
         "name",
         "primary_node_ports",
@@ -197,7 +197,7 @@ def test_no_semantics_are_left_out_above() -> None:
     }
 
 
-LIMITED: list[tuple[str, dict[str, Any], Mode, str]] = [
+LIMITED: list[tuple[str, dict[str, Any], Semantics, str]] = [
     (
         "source ranges",
         {"loadBalancerSourceRanges": ["203.0.113.0/24", "2001:db8::/32"]},
@@ -227,7 +227,7 @@ LIMITED: list[tuple[str, dict[str, Any], Mode, str]] = [
 
 
 @pytest.mark.parametrize(("spec", "mode", "text"), [row[1:] for row in LIMITED], ids=[row[0] for row in LIMITED])
-def test_what_a_mode_does_not_do_is_said_of_the_service(spec: dict[str, Any], mode: Mode, text: str) -> None:
+def test_what_a_mode_does_not_do_is_said_of_the_service(spec: dict[str, Any], mode: Semantics, text: str) -> None:
     assert limits(mode, 1, **spec) == {text}
     assert limits(NFTABLES, 1, **spec) == set()
 

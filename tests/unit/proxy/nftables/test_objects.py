@@ -53,8 +53,8 @@ from kdns.proxy.nftables.objects import (
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import commands
 from kdns.proxy.plan.config import LocalPods
-from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.planner import Planner, plan
+from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.userspace.mode import USERSPACE
 
 EVIL = (
@@ -186,7 +186,7 @@ def skeleton(text: str) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize("name", EVIL)
 @pytest.mark.parametrize("mode", [NFTABLES, USERSPACE], ids=lambda mode: mode.name)
 @pytest.mark.parametrize("place", ["service", "namespace", "port"])
-def test_names_of_the_api_do_not_become_rules(place: str, mode: Mode, name: str) -> None:
+def test_names_of_the_api_do_not_become_rules(place: str, mode: Semantics, name: str) -> None:
     config = replace(CONFIG, mode=mode)
     evil, harmless = (rendered(plan(named(each, place), NODE_VIEW, config)) for each in (name, "harmless"))
     assert skeleton(evil) == skeleton(harmless)

@@ -18,9 +18,9 @@ from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.claims import API_SERVICE
 from kdns.proxy.plan.config import OF_THE_NODE, NodeView, ProtectedPort, ProxyConfig
-from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.plan import FrontKey, Plan
 from kdns.proxy.plan.planner import Planner, plan
+from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.trace.explain import explained
 from kdns.proxy.trace.trace import Packet
 from kdns.proxy.userspace.mode import USERSPACE
@@ -31,7 +31,7 @@ CLIENT = {4: ip_address("203.0.113.9"), 6: ip_address("2001:db8::9")}
 OLD, NEW = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
 
 
-def config(mode: Mode = NFTABLES, **changed: Any) -> ProxyConfig:
+def config(mode: Semantics = NFTABLES, **changed: Any) -> ProxyConfig:
     return replace(ProxyConfig(mode), **changed)
 
 
@@ -113,7 +113,7 @@ def reasons(known: State, made: Plan, address: str, port: int, protocol: str = "
         ("8.8.4.4", 53, "UDP", ""),
     ],
 )
-def test_destinations_that_no_service_gets(mode: Mode, address: str, port: int, protocol: str, why: str) -> None:
+def test_destinations_that_no_service_gets(mode: Semantics, address: str, port: int, protocol: str, why: str) -> None:
     named = (
         *OF_THE_NODE,
         ProtectedPort("the API server as clients know it", 443, "TCP", ip_network("203.0.113.7")),
@@ -149,7 +149,7 @@ def test_destinations_that_no_service_gets(mode: Mode, address: str, port: int, 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 @pytest.mark.parametrize("port", [22, 6443, 10250, 30022])
-def test_a_node_port_takes_nothing_of_the_node_either(mode: Mode, port: int) -> None:
+def test_a_node_port_takes_nothing_of_the_node_either(mode: Semantics, port: int) -> None:
     known = state(service("wide", ports=[{"port": 80, "nodePort": port}]), api_servers("192.0.2.1"))
     made = plan(known, NODE, config(mode))
     assert owner(made, "192.0.2.1", port) == ("wide" if port == 30022 else "")
@@ -173,7 +173,7 @@ SPECIAL = (
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 @pytest.mark.parametrize("kind", ["cluster IP", "external IP", "load balancer's address"])
 @pytest.mark.parametrize(("address", "why"), SPECIAL)
-def test_no_front_is_at_an_address_that_no_service_can_have(mode: Mode, kind: str, address: str, why: str) -> None:
+def test_no_front_is_at_an_address_that_no_service_can_have(mode: Semantics, kind: str, address: str, why: str) -> None:
     match kind:
         case "cluster IP":
             asking = service("a", clusterIP=address, clusterIPs=[address])
@@ -240,7 +240,7 @@ def test_a_port_out_of_range_has_no_front(port: int) -> None:
 )
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_two_claims_the_older_service_has_it(
-    mode: Mode, first: tuple[str, str], second: tuple[str, str], wanted: str, why: str, order: int
+    mode: Semantics, first: tuple[str, str], second: tuple[str, str], wanted: str, why: str, order: int
 ) -> None:
     services = [service(name, "203.0.113.5", created=created) for name, created in (first, second)]
     known = state(*services[::order])
@@ -250,7 +250,7 @@ def test_of_two_claims_the_older_service_has_it(
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
-def test_an_older_external_ip_takes_neither_a_cluster_ip_nor_a_balancers_address(mode: Mode) -> None:
+def test_an_older_external_ip_takes_neither_a_cluster_ip_nor_a_balancers_address(mode: Semantics) -> None:
     taken = service("taken", created=NEW)
     known = state(
         service("old", taken.spec.cluster_ip, "203.0.113.5", created=OLD),

@@ -23,9 +23,9 @@ from kdns.proxy.plan.branches import (
     external_branches,
 )
 from kdns.proxy.plan.config import LocalPods, NodeView
-from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.plan import FrontKind, PortPlan
 from kdns.proxy.plan.planner import plan
+from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.plan.service_ports import AFFINITY_DEFAULT_S, empty_plan
 from kdns.proxy.userspace.mode import USERSPACE
 
@@ -233,7 +233,7 @@ def test_source_ranges_do_not_overlap() -> None:
 
 
 @pytest.mark.parametrize(("mode", "is_guarded"), [(CONFIG.mode, True), (IPTABLES, False)])
-def test_source_ranges_without_endpoints_are_a_modes_own(mode: Mode, *, is_guarded: bool) -> None:
+def test_source_ranges_without_endpoints_are_a_modes_own(mode: Semantics, *, is_guarded: bool) -> None:
     web = service(1, (), protocols=("TCP",), loadBalancerSourceRanges=["203.0.113.0/24"])
     (port,) = plan(state(web), NODE_VIEW, replace(CONFIG, mode=mode)).ipv4.ports.values()
     assert [branch.client for branch in port.load_balancer] == [OUTSIDE, ANY] if is_guarded else [ANY]
@@ -241,7 +241,7 @@ def test_source_ranges_without_endpoints_are_a_modes_own(mode: Mode, *, is_guard
 
 
 @pytest.mark.parametrize(("mode", "wanted"), [(CONFIG.mode, ["10.1.0.2"]), (IPTABLES, ["10.1.0.2", "10.1.1.2"])])
-def test_which_endpoints_are_hairpins(mode: Mode, wanted: list[str]) -> None:
+def test_which_endpoints_are_hairpins(mode: Semantics, wanted: list[str]) -> None:
     (port,) = plan(
         state(service(1, HERE, protocols=("TCP",))), NODE_VIEW, replace(CONFIG, mode=mode)
     ).ipv4.ports.values()

@@ -23,7 +23,7 @@ from kdns.proxy.kernelspace.schema import HostComputeNetwork
 from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.nftables.table import Table
-from kdns.proxy.plan.mode import Mode
+from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.trace.explain import explained
 from kdns.proxy.trace.text import as_json
 from kdns.proxy.trace.trace import Fate, Packet
@@ -46,7 +46,7 @@ def arrives(packet: Sent) -> str:
 
 @pytest.mark.parametrize("mode", PLANNED, ids=lambda mode: mode.name)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_plan_says_so(of: Case, family: Family, mode: Mode) -> None:
+def test_the_plan_says_so(of: Case, family: Family, mode: Semantics) -> None:
     of = of.in_mode(mode)
     plan, known = of.plan, state(*of.objects)
     for packet in packets(of, family):
@@ -58,7 +58,7 @@ def test_the_plan_says_so(of: Case, family: Family, mode: Mode) -> None:
             assert each["seesNodeAddress"] == sees_node(packet, each["address"], mode), packet
 
 
-def sees_node(packet: Sent, end: str, mode: Mode = NFTABLES) -> bool:
+def sees_node(packet: Sent, end: str, mode: Semantics = NFTABLES) -> bool:
     """Whether this end is to see the node: hairpins of this node always do."""
     is_hairpin = end == str(packet.source) and (mode.hairpins_everywhere or packet.row.client != "remote")
     return packet.is_masqueraded or (is_hairpin and not mode.treats_clients_alike)

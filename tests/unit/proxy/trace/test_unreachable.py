@@ -11,9 +11,9 @@ from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, stat
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.endpoints import ServiceEndpoint
-from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
+from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.trace.explain import explained
 from kdns.proxy.trace.trace import Fate, Packet, trace
 from kdns.proxy.userspace.mode import USERSPACE
@@ -38,7 +38,7 @@ UNLESS = "unless net.ipv4.conf.all.route_localnet is 1"
         (NFTABLES, "169.254.4.2", "10.96.0.1", 80, "", ""),
     ],
 )
-def test_who_is_lost(mode: Mode, source: str, target: str, port: int, lost: str, why: str) -> None:
+def test_who_is_lost(mode: Semantics, source: str, target: str, port: int, lost: str, why: str) -> None:
     known = state(service(1, endpoints(1, "r1", "h1")))
     made = plan(known, NODE_VIEW, replace(CONFIG, mode=mode))
     found = explained(known, made, Packet(ip_address(source), ip_address(target), "TCP", port))
@@ -61,7 +61,7 @@ def test_who_is_lost(mode: Mode, source: str, target: str, port: int, lost: str,
         (IPTABLES, "10.1.0.2", Fate.FORWARDED),
     ],
 )
-def test_an_endpoint_at_loopback_is_for_the_node_alone(mode: Mode, source: str, wanted: Fate) -> None:
+def test_an_endpoint_at_loopback_is_for_the_node_alone(mode: Semantics, source: str, wanted: Fate) -> None:
     family_plan = plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, replace(CONFIG, mode=mode)).ipv4
     front = next(each for key, each in family_plan.fronts.items() if key.address == "10.96.0.1")
     here = replace(front.port.endpoints, cluster=(ServiceEndpoint("127.0.0.1", 8001),))

@@ -16,9 +16,9 @@ from kdns.cluster.objects import Object
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.text import family_text
 from kdns.proxy.nftables.table import Table
-from kdns.proxy.plan.mode import Mode
 from kdns.proxy.plan.plan import FamilyPlan, FrontKind, Plan
 from kdns.proxy.plan.planner import Planner
+from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.userspace.capture import Capture
 from kdns.proxy.userspace.mode import USERSPACE
 from kdns.proxy.userspace.relays import RelayKey, listing
@@ -48,7 +48,7 @@ def iptables(family_plan: FamilyPlan) -> Walk:
     return lambda packet: ipt_walk.walk(kernel, ipt_walk.At(*packet), map(str, NODE_VIEW.addresses))
 
 
-SEMANTICS: dict[Kind, Mode] = {
+SEMANTICS: dict[Kind, Semantics] = {
     nftables: USERSPACE,
     iptables: replace(
         USERSPACE, guards_without_endpoints=False, rejects_undefined_ports=False, drops_unallocated=False

@@ -18,7 +18,7 @@ def _semantic(meaning: str, default: T) -> T:
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class Semantics:
     """One mode's semantics. The plan reads them to make its decisions; each field's metadata says what it means."""
 
     name: str
