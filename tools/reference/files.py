@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tools.reference import commands, drawing, kinds, metrics, python_api
+from tools.reference import commands, drawing, kinds, metrics, python_api, status_picture
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -22,5 +22,5 @@ def files() -> dict[str, str]:
     return (
         {f"docs/reference/{name}.md": page() for name, page in pages.items()}
         | manual
-        | {"docs/architecture.svg": drawing.drawing()}
+        | {"docs/architecture.svg": drawing.drawing(), "docs/status.svg": status_picture.picture()}
     )
