@@ -29,7 +29,7 @@ from kdns.cluster.state import State
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.io.local_cluster import LocalCluster
 from kdns.controlplane.server.io.authentication import RestConfig
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 from kdns.dns import message
 from kdns.dns.types import type_number
 from kdns.dnsserver.io.corefile import corefile_of

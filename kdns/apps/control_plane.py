@@ -184,7 +184,7 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
     from kdns.controlplane.io.local_cluster import LocalCluster  # noqa: PLC0415
     from kdns.controlplane.manifests.changes import ChangeLog  # noqa: PLC0415
     from kdns.controlplane.manifests.io.follower import Applied  # noqa: PLC0415
-    from kdns.controlplane.server.access.users import ADMIN  # noqa: PLC0415
+    from kdns.controlplane.server.access import ADMIN  # noqa: PLC0415
     from kdns.controlplane.server.io.authentication import RestConfig  # noqa: PLC0415 - the parent needs none of it
     from kdns.controlplane.server.io.secure_serving import certificates, read_tokens, tls_context  # noqa: PLC0415
 

@@ -27,8 +27,7 @@ from kdns.controlplane.endpoints.mirroring_controller import SKIP
 from kdns.controlplane.endpoints.pod_endpoints import SERVICE_NAME
 from kdns.controlplane.kinds.service.service_cidr import default_service_cidr
 from kdns.controlplane.kinds.service.spec import address_family, spec_of
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.simulation.nodes.node_status import NODE_ANNOTATIONS, node_labels, node_status
 from kdns.net import Network
 

@@ -16,8 +16,7 @@ from kdns.controlplane.apimachinery.kinds import NAMESPACE, Json, Kind
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.store import Store
 

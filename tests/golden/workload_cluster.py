@@ -13,7 +13,7 @@ from kdns.controlplane.apimachinery.kinds import NAMESPACE, NODE, POD, REPLICA_S
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request
 from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request as ApiRequest
+from kdns.controlplane.server.registry import Request as ApiRequest
 from kdns.controlplane.simulation.workloads.daemonset import DaemonSets
 from kdns.controlplane.simulation.workloads.deployment.controller import Deployments
 from kdns.controlplane.simulation.workloads.job import Jobs

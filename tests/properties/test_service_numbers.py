@@ -19,8 +19,7 @@ from kdns.controlplane.apimachinery.kinds import IP_ADDRESS, NAMESPACE, SERVICE,
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.service.service_cidr import default_service_cidr, is_managed, names_of, service_of
 from kdns.controlplane.kinds.service.spec import ports_held
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Commit, StoredObject
 

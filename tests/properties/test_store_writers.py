@@ -16,8 +16,7 @@ from kdns.controlplane.apimachinery.kinds import NAMESPACE, POD, SERVICE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.schema.schema import object_of
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, patched
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage import field_selectors
 from kdns.controlplane.storage.store import Store
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kdns.controlplane.apimachinery.kinds import Kind
 from kdns.controlplane.kinds.catalogue import built_in
-from kdns.controlplane.server.openapi.documents import Documents
+from kdns.controlplane.server.openapi import Documents
 
 CATALOGUE = built_in()
 """A catalogue that no test changes."""

@@ -12,7 +12,7 @@ from kdns.controlplane.bootstrap import establish, initial_objects
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Change, Event, Reconciler, Request
 from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request as ApiRequest
+from kdns.controlplane.server.registry import Request as ApiRequest
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import StoredObject, Subscription
 

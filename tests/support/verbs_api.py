@@ -12,8 +12,7 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.catalogue import Catalogue
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.store import Store
 
 NOW_S = 1_700_000_000.0

@@ -17,7 +17,7 @@ from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.kinds.scale import SCALE
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.schema.types import META
-from kdns.controlplane.server.conversions import BINDING, EVICTION
+from kdns.controlplane.server.discovery import BINDING, EVICTION
 from tools.schema import release
 from tools.schema.go import GoField, go_types, short_name
 from tools.schema.release import GVK, Json

@@ -24,7 +24,7 @@ from kdns.controlplane.kinds.service.spec import EXTERNAL_NAME, NODE_PORT_TYPES,
 from kdns.controlplane.manifests.manifest import TEXT_FIELDS, Key, Manifest, Mistake, in_order, json_text
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.schema import check
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.object_meta import copied, timestamp
 from kdns.controlplane.storage.store import Store
 from kdns.net import Address, Network, parse_address, parse_network

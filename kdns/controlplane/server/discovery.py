@@ -9,8 +9,8 @@ from typing import Final
 
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.kinds.catalogue import Catalogue
+from kdns.controlplane.kinds.scale import SCALE
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
-from kdns.controlplane.server.conversions import kind_at
 
 # fmt: off
 _GROUPS = (
@@ -34,6 +34,14 @@ SUBRESOURCE_VERBS = {
     "eviction": ("create",),
     "binding": ("create",),
 }
+EVICTION: Final = Kind("policy", "v1", "Eviction", "evictions")
+BINDING: Final = Kind("", "v1", "Binding", "bindings")
+_SUBRESOURCE_KINDS: Final = {"eviction": EVICTION, "binding": BINDING, "scale": SCALE}
+"""Subresource → the kind of its objects, if that is not the kind of the resource."""
+
+
+def kind_at(kind: Kind, subresource: str) -> Kind:
+    return _SUBRESOURCE_KINDS.get(subresource, kind)
 
 
 def version(build: str, platform: tuple[str, str]) -> Json:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery import formats
 from kdns.controlplane.apimachinery.errors import Cause, already_exists, invalid, not_found
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, Json, Kind
@@ -32,11 +33,10 @@ from kdns.controlplane.kinds.service.allocation import ServiceAllocator
 from kdns.controlplane.kinds.service.allocator import AllocatorMetrics, Choose
 from kdns.controlplane.kinds.strategy import Strategy
 from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
+from kdns.controlplane.schema.field_validation import Policy
 from kdns.controlplane.schema.schema import object_of
 from kdns.controlplane.schema.serialization import Serialized, serialized
-from kdns.controlplane.server.conversions import conversion_of
 from kdns.controlplane.server.patch import patched
-from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage import listing, object_meta
 from kdns.controlplane.storage.listing import ListOptions, ListResult
 from kdns.controlplane.storage.store import Store
@@ -48,6 +48,30 @@ _NAME_TRIES = 8
 
 def _same(obj: Json) -> Json:
     return obj
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The resource, and the options of a write. It is a collection if `name` is "".
+
+    `namespace` None means all, or a cluster-scoped kind. Objects are read and written as the kind `served_version`.
+    A write without a `manager` adds no managedFields.
+    """
+
+    kind: Kind
+    namespace: str | None = None
+    name: str = ""
+    subresource: str = ""
+    served_version: Kind | None = None
+    manager: str = ""
+    dry_run: bool = False
+    force: bool = False
+    policy: Policy = "Warn"
+
+    @property
+    def key(self) -> Key:
+        """Namespace, "" for cluster-scoped objects, and name."""
+        return ((self.namespace or "") if self.kind.namespaced else "", self.name)
 
 
 class Registry:
@@ -326,7 +350,9 @@ class Registry:
         return name
 
     def _conversion(self, request: Request) -> Conversion | None:
-        return conversion_of(self.kinds, request.kind, request.subresource, request.served_version)
+        if request.subresource == "scale":
+            return self.kinds[request.kind].scale.conversion()
+        return self.kinds.conversion(request.served_version)
 
     def _filter(self, request: Request, options: ListOptions) -> Filter:
         labels = self.kinds.field_labels(request.kind, request.served_version)

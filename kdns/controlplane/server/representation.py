@@ -18,8 +18,8 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.kinds.columns import Printer
+from kdns.controlplane.kinds.scale import SCALE, SCALES
 from kdns.controlplane.schema.serialization import serialized
-from kdns.controlplane.server.conversions import printer_of_kind
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.watch import StoredObject, WatchEvent, joined_items
 
@@ -143,7 +143,9 @@ def table(
     api_version: str = "meta.k8s.io/v1",
 ) -> Json:
     """Returns the objects as a Table at a time (Unix seconds); `metadata` is the list's (resourceVersion, continue)."""
-    printer, conversion = printer_of_kind(kinds, kind), kinds.conversion(kind)
+    conversion = kinds.conversion(kind)
+    printer = conversion.printer if conversion else None
+    printer = printer or (SCALES if kind is SCALE else kinds[kind.stored_kind].printer)
     rows = []
     for obj in objects:
         row = _row(printer, conversion.stored(obj) if conversion else obj, now_s)

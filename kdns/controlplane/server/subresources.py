@@ -14,8 +14,7 @@ from kdns.controlplane.apimachinery.errors import Cause, StatusError, bad_reques
 from kdns.controlplane.apimachinery.field_errors import required, unsupported
 from kdns.controlplane.apimachinery.kinds import NODE, POD, SERVICE, SERVICE_ACCOUNT, Json, Kind
 from kdns.controlplane.kinds.pod.pod import node_of, with_condition
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.object_meta import check_preconditions, is_terminating, timestamp
 
 

@@ -14,12 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, SERVICE
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.access.users import ADMIN
+from kdns.controlplane.server.access import ADMIN
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.io.metrics import AllocationMetrics
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.store import Store
 from kdns.runtime.http.sites import scraped
 

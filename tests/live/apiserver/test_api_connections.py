@@ -17,8 +17,8 @@ from fake_api_certs import contexts
 from verbs_api import new_api
 
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.server.access.users import ADMIN
-from kdns.controlplane.server.io import body
+from kdns.controlplane.server.access import ADMIN
+from kdns.controlplane.server.io import request as body
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig, user_of_request
 from kdns.runtime.connections import MAX_CONNECTIONS, ConnectionKind

@@ -13,7 +13,7 @@ from rest_client import SERVICES, new_api, service
 from structlog.testing import capture_logs
 
 from kdns.controlplane.apimachinery.errors import internal
-from kdns.controlplane.server.access.users import ADMIN
+from kdns.controlplane.server.access import ADMIN
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.errors import InputError, ListenError

@@ -11,7 +11,7 @@ import pytest
 from rest_client import PODS, SERVICES, Client, service, serving
 
 from kdns.controlplane.apimachinery.kinds import SERVICE
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 
 FUTURE = urlsafe_b64encode(b'{"rv":99,"namespace":"","name":""}').decode().rstrip("=")
 

@@ -18,8 +18,7 @@ from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io import verbs
 from kdns.controlplane.server.io import watch as rest_watch
 from kdns.controlplane.server.io.authentication import RestConfig
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 
 DEADLINE_S = 60.0
 WATCH = f"GET {SERVICES}?watch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()

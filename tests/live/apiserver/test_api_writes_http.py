@@ -16,8 +16,7 @@ from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 from kdns.controlplane.apimachinery.size import VALUES_MAX
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 
 SERVICES = "/api/v1/namespaces/default/services"
 WEB: Json = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}

@@ -13,8 +13,7 @@ from kdns.controlplane.apimachinery.inert import AUTOSCALER
 from kdns.controlplane.apimachinery.kinds import IP_ADDRESS, NAMESPACE, POD, SERVICE
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.store import Store
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -25,8 +25,7 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.patch import MERGE_PATCH
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.store import Store
 
 CoreV1: TypeAlias = Any  # the package says of nearly everything that it may be None

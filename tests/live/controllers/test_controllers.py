@@ -34,8 +34,7 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.io import controller_manager
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.table import controllers_of
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import StoredObject

@@ -26,7 +26,7 @@ from kdns.controlplane.controllers.io import controller_manager
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.reconciler import Action, Change, Name, Reconciler, Request, Result
 from kdns.controlplane.server.patch import MERGE_PATCH
-from kdns.controlplane.server.request import Request as ApiRequest
+from kdns.controlplane.server.registry import Request as ApiRequest
 from kdns.controlplane.server.subresources import evict
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from yaml_file import yaml_file
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema.field_validation import FieldValidator
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 
 OBJECTS: Final = yaml_file(Path(__file__).parents[2] / "golden/odd_objects.yaml")
 BY_TYPE: Final = {(kind.api_version, kind.kind): kind for kind in KINDS}

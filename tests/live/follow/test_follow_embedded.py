@@ -19,8 +19,7 @@ from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NAMESPACE, SERV
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.store import Store
 
 TIMING = Timing(page_objects=3, backoff_s=0.02, backoff_cap_s=0.05, idle_s=5.0)

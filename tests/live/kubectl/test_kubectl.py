@@ -15,7 +15,7 @@ from kubectl_api import KUBECTL, Kubectl, served
 from served_kinds import REVIEWS, SERVED
 
 from kdns.controlplane.apimachinery.kinds import NODE, POD, SERVICE
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")
 

@@ -9,7 +9,7 @@ import pytest
 from kubectl_api import KUBECTL, Kubectl, served
 
 from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, ENDPOINT_SLICE, SERVICE
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")
 

@@ -13,12 +13,11 @@ from fake_api_certs import Authority, authority, issue
 
 from kdns.controlplane.apimachinery.kinds import NAMESPACE
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.access.users import ADMIN
+from kdns.controlplane.server.access import ADMIN
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.io.secure_serving import tls_context
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.store import Store
 
 KUBECTL = shutil.which("kubectl") or ""

@@ -11,8 +11,7 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import ENDPOINTS, SERVICE, Json
 from kdns.controlplane.bootstrap import Listening, establish, initial_objects, missing_dns_service
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.store import Store
 
 NOW = "2023-11-14T22:13:20Z"

@@ -24,7 +24,7 @@ from kdns.controlplane.controllers.events import EventRecorder, new_event, repea
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request
 from kdns.controlplane.gc.namespaces import is_namespace_terminating
 from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request as ApiRequest
+from kdns.controlplane.server.registry import Request as ApiRequest
 from kdns.controlplane.storage.watch import Subscription, WatchEvent
 from kdns.errors import KdnsError
 

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.watch import Subscription
 

@@ -22,8 +22,7 @@ from kdns.controlplane.manifests.manifest import Key, Manifest, Mistake, in_orde
 from kdns.controlplane.manifests.mistakes import refusals
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.schema import check
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.errors import ManifestError
 

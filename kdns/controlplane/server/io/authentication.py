@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.server.access.users import ADMIN, User, authenticated
+from kdns.controlplane.server.access import ADMIN, User, authenticated
 from kdns.errors import InputError
 from kdns.net import is_loopback, parse_port, split_host_port
 

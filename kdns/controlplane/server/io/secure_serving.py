@@ -9,7 +9,7 @@ from errno import EILSEQ
 from pathlib import Path
 from typing import Final
 
-from kdns.controlplane.server.access.users import ADMIN, User, authenticated
+from kdns.controlplane.server.access import ADMIN, User, authenticated
 from kdns.errors import InputError
 from kdns.runtime.files.bounded import bounded_text
 from kdns.runtime.os_errors import CERTIFICATE_AND_KEY, CERTIFICATES, pem_reason

@@ -18,15 +18,14 @@ from aiohttp import hdrs, web
 from kdns import logs
 from kdns.controlplane.apimachinery.errors import StatusError, bad_request, internal
 from kdns.controlplane.server import subresources
-from kdns.controlplane.server.access.users import NOBODY, User
-from kdns.controlplane.server.io import nonresource
+from kdns.controlplane.server.access import NOBODY, User
 from kdns.controlplane.server.io.authentication import RestConfig, check_config, user_of_request
-from kdns.controlplane.server.io.health import Health
+from kdns.controlplane.server.io.nonresource import Metrics, NonResourceUrls
+from kdns.controlplane.server.io.request import target
 from kdns.controlplane.server.io.response import add_warnings, error_response
 from kdns.controlplane.server.io.verbs import Verbs
-from kdns.controlplane.server.openapi.documents import Documents
+from kdns.controlplane.server.openapi import Documents
 from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import target
 from kdns.controlplane.storage.watch import Subscription
 from kdns.net import join_host_port
 from kdns.runtime.connections import ConnectionKind, Connections
@@ -66,7 +65,7 @@ async def start(
     registry: Registry,
     config: RestConfig,
     durable: Callable[[], Awaitable[None]] = _in_memory,
-    metrics: nonresource.Metrics | None = None,
+    metrics: Metrics | None = None,
 ) -> RestServer:
     """Listens. A write is answered after `durable()` has returned; `metrics` is served as /metrics.
 
@@ -76,16 +75,16 @@ async def start(
     watches: dict[Subscription, None] = {}
     handler = _Handler(config, Verbs(registry, config, durable, watches), metrics)
     await handler.server.listen(config.host, config.port, config.ssl_context)
-    handler.address = join_host_port(*handler.server.address)
+    handler.pages.address = join_host_port(*handler.server.address)
     return RestServer(handler.server.address, handler.server, watches)
 
 
 class _Handler:
     """Handles every request: authentication, then non-resource URLs, then resources; an error becomes a Status."""
 
-    def __init__(self, config: RestConfig, verbs: Verbs, metrics: nonresource.Metrics | None) -> None:
-        self.config, self.verbs, self.metrics = config, verbs, metrics
-        self.address, self.health, self.documents = "", Health(verbs.durable), Documents(verbs.registry.kinds)
+    def __init__(self, config: RestConfig, verbs: Verbs, metrics: Metrics | None) -> None:
+        self.config, self.verbs = config, verbs
+        self.pages = NonResourceUrls(Documents(verbs.registry.kinds), verbs.durable, metrics)
         self.connections = Connections(ConnectionKind.API)
         self.server = HttpServer(
             self,
@@ -98,11 +97,8 @@ class _Handler:
         deprecation = ""
         try:
             user = self._admit(request)
-            if not _RESOURCE(request.path):
-                page = await self.health.response(request)
-                page = page or nonresource.response_at(request, self.documents, self.address, self.metrics)
-                if page is not None:
-                    return page
+            if not _RESOURCE(request.path) and (page := await self.pages.response(request)):
+                return page
             resource = target(
                 request.path, self.verbs.registry.kinds, partial(subresources.refuse, self.verbs.registry)
             )

@@ -12,29 +12,24 @@ from kdns.controlplane.apimachinery.errors import StatusError, bad_request, meth
 from kdns.controlplane.apimachinery.field_errors import expected
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.apimachinery.size import check_size
-from kdns.controlplane.fieldmanager.managed_fields import Writer
 from kdns.controlplane.gc.deletion import checked_policy
 from kdns.controlplane.kinds.strategy import DeleteStrategy
 from kdns.controlplane.schema import check
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.schema.serialization import Serialized, read
 from kdns.controlplane.server import representation
-from kdns.controlplane.server.access.reviews import Reviewer
-from kdns.controlplane.server.access.users import User
+from kdns.controlplane.server.access import Reviewer, User
 from kdns.controlplane.server.discovery import SUBRESOURCE_VERBS
 from kdns.controlplane.server.io import watch
 from kdns.controlplane.server.io.authentication import RestConfig
-from kdns.controlplane.server.io.body import decoded, read_body
-from kdns.controlplane.server.io.request import ResourceRequest
+from kdns.controlplane.server.io.request import ResourceRequest, decoded, read_body
 from kdns.controlplane.server.io.response import add_warnings, object_response, response_to, send
 from kdns.controlplane.server.io.watch import WatchStream, WatchTimes
 from kdns.controlplane.server.patch import APPLY_PATCH, JSON_PATCH, patch_types
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.server.subresources import POSTS
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.listing import ListResult
-from kdns.controlplane.storage.object_meta import timestamp
 from kdns.controlplane.storage.watch import StoredObject, Subscription
 
 _SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
@@ -138,8 +133,7 @@ class Verbs:
         request, (review, warnings) = call.write, await _checked(call)
         audience = f"https://kubernetes.default.svc.{self.registry.config.cluster_domain}"
         reviewer = Reviewer(self.config.user_of, audience)
-        writer = Writer(request.manager, time=timestamp(self.registry.now_s()))
-        answered = reviewer.answered(request.kind, request.key[0], review, call.user, writer)
+        answered = reviewer.answered(request.kind, request.key[0], review, call.user, self.registry.now_s())
         body, shape = representation.encoded(answered), call.renderer.shape
         return response_to(call.request, body, status=201, shape=shape, warnings=warnings)
 

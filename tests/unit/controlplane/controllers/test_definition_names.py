@@ -8,7 +8,7 @@ from widgets import definition
 from kdns.controlplane.apimachinery.kinds import DEFINITION
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.definition_names import DefinitionNames
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 
 
 def test_names_are_accepted_once_the_other_definition_is_gone() -> None:

@@ -12,7 +12,7 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.root_ca import NAME, RootCa
 from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.server.io.secure_serving import certificates
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.listing import ListOptions
 
 PEM = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"

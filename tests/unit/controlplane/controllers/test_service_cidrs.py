@@ -16,7 +16,7 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Action, Change, Request
 from kdns.controlplane.controllers.service_cidrs import BLOCKED, FINALIZER, DefaultServiceCidr, ServiceCidrs
 from kdns.controlplane.kinds.service.service_cidr import ip_address_of
-from kdns.controlplane.server.request import Request as ApiRequest
+from kdns.controlplane.server.registry import Request as ApiRequest
 
 READY = ("True", "", "Kubernetes Service CIDR is ready")
 GOING = ("False", "Terminating", BLOCKED)

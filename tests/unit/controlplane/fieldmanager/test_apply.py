@@ -16,8 +16,7 @@ from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, NAMESPACE, SERVICE,
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.fieldmanager.field_sets import path_text, paths
 from kdns.controlplane.server.patch import MERGE_PATCH
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.store import Store
 
 WEB = """

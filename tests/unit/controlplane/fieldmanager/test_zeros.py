@@ -11,8 +11,7 @@ from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, SERVICE, STATEFUL_S
 from kdns.controlplane.fieldmanager.field_sets import path_text, paths
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 
 POD: Json = {"containers": [{"name": "c", "image": "i"}]}
 WORKLOAD: Json = {

@@ -10,8 +10,7 @@ from widgets import definition, version, widget
 
 from kdns.controlplane.apimachinery.kinds import DEFINITION, Json
 from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.errors import ManifestError
 
 OLD = {"apiVersion": "example.com/v1beta1"}

@@ -17,7 +17,7 @@ from kdns.controlplane.apimachinery.kinds import (
     Json,
     Kind,
 )
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.watch import StoredObject
 
 REGISTRY = new_registry(new_uid=lambda: "u")

@@ -16,7 +16,7 @@ from kdns.controlplane.schema.schema import type_of
 from kdns.controlplane.schema.types import fields
 from kdns.controlplane.server import discovery
 from kdns.controlplane.server.patch import MERGE_PATCH
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.listing import ListOptions
 
 RBAC = "rbac.authorization.k8s.io"

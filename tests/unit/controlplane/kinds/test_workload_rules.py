@@ -19,7 +19,7 @@ from kdns.controlplane.apimachinery.kinds import (
     Json,
     Kind,
 )
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 
 BARE = {"selector": {"matchLabels": {"app": "web"}}, "template": template()}
 TEMPLATE = "spec.template.spec"

@@ -19,8 +19,7 @@ from kdns.controlplane.apimachinery.errors import Cause, StatusError, already_ex
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, POD, SERVICE, Json, Kind, Kinds
 from kdns.controlplane.manifests.changes import ChangeLog
 from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.watch import StoredObject
 from kdns.errors import ManifestError
 

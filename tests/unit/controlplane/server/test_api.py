@@ -19,7 +19,7 @@ from kdns.controlplane.apimachinery.kinds import (
     Kind,
 )
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.listing import ListOptions
 
 

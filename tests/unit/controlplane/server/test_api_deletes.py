@@ -7,7 +7,7 @@ from verbs_api import HEADLESS, NOW, new_api, pod, refused, service
 
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NAMESPACE, POD, SERVICE, Json
 from kdns.controlplane.server.patch import MERGE_PATCH
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.store import Store
 

@@ -14,8 +14,8 @@ from served_kinds import SERVED
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.schema.types import Field, types
-from kdns.controlplane.server.protobuf import decoding
-from kdns.controlplane.server.protobuf.wire import ProtobufError
+from kdns.controlplane.server import protobuf
+from kdns.controlplane.server.protobuf import ProtobufError
 
 
 def varint(number: int) -> bytes:
@@ -94,7 +94,7 @@ NAMED = message((1, "dns"), (2, "UDP"), (3, 53), (4, message((1, 1), (2, 0), (3,
     ],
 )  # fmt: skip
 def test_messages(kind: str, raw: bytes, obj: Json) -> None:
-    assert decoding.decoded(envelope(kind, raw)) == {"kind": kind, "apiVersion": "v1", **obj}
+    assert protobuf.decoded(envelope(kind, raw)) == {"kind": kind, "apiVersion": "v1", **obj}
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_messages(kind: str, raw: bytes, obj: Json) -> None:
 )
 def test_refused_bodies(body: bytes, reason: str) -> None:
     with pytest.raises(ProtobufError, match=re.escape(reason)):
-        decoding.decoded(body)
+        protobuf.decoded(body)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_refused_bodies(body: bytes, reason: str) -> None:
 )
 def test_times(timestamp: bytes, time: str | None, micro_time: str | None) -> None:
     """An absent Timestamp is the zero time, which is null; one without seconds is 1970 (time_proto.go of meta/v1)."""
-    obj = decoding.decoded(envelope("Event", message((6, timestamp), (10, timestamp))))
+    obj = protobuf.decoded(envelope("Event", message((6, timestamp), (10, timestamp))))
     assert (obj.get("firstTimestamp"), obj.get("eventTime")) == (time, micro_time)
 
 
@@ -141,7 +141,7 @@ def test_times(timestamp: bytes, time: str | None, micro_time: str | None) -> No
 def test_any_bytes_are_an_object_or_400(kind: str, raw: bytes) -> None:
     for body in (raw, b"k8s\0" + raw, envelope(kind, raw)):
         with suppress(ProtobufError):
-            assert decoding.decoded(body)["kind"]
+            assert protobuf.decoded(body)["kind"]
 
 
 def test_every_field_has_a_number_of_its_own() -> None:
@@ -158,8 +158,8 @@ def test_every_field_has_a_number_of_its_own() -> None:
 
 
 def test_a_kind_without_numbers_takes_no_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "fields_of", lambda _: {"spec": Field("spec", "string")})
+    monkeypatch.setattr(protobuf, "fields_of", lambda _: {"spec": Field("spec", "string")})
     with pytest.raises(StatusError) as caught:
-        decoding.message_fields("io.k8s.api.core.v1.Widget")
+        protobuf.message_fields("io.k8s.api.core.v1.Widget")
     assert (caught.value.code, caught.value.reason) == (415, "UnsupportedMediaType")
     assert caught.value.message == "Widget is accepted as application/json or application/yaml only, not as protobuf"

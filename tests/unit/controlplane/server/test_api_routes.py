@@ -7,9 +7,10 @@ from served_kinds import CATALOGUE
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, POD, SERVICE
-from kdns.controlplane.server.protobuf.decoding import MEDIA_TYPE as PROTOBUF
+from kdns.controlplane.server.io.request import target
+from kdns.controlplane.server.protobuf import MEDIA_TYPE as PROTOBUF
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.server.representation import Representation, representation, wants_aggregated_discovery
-from kdns.controlplane.server.request import Request, target
 
 SLICES = "/apis/discovery.k8s.io/v1"
 

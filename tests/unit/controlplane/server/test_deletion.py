@@ -14,8 +14,7 @@ from kdns.controlplane.apimachinery.inert import LEASE
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, JOB, NAMESPACE, POD, Json, Kind
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.patch import MERGE_PATCH
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.store import Store
 
 START_S = 1_700_000_000

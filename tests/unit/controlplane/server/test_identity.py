@@ -13,8 +13,7 @@ from kdns.controlplane.apimachinery.inert import LEASE
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEPLOYMENT, NODE, SERVICE, Json, Kind
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 TEMPLATE: Json = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}

@@ -9,11 +9,9 @@ from served_kinds import CATALOGUE, REVIEWS
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import Json
-from kdns.controlplane.fieldmanager.managed_fields import Writer
-from kdns.controlplane.server.access.reviews import Reviewer
-from kdns.controlplane.server.access.users import User, authenticated
+from kdns.controlplane.server.access import Reviewer, User, authenticated
 from kdns.controlplane.server.discovery import resource_list
-from kdns.controlplane.server.request import target
+from kdns.controlplane.server.io.request import target
 
 ANN = authenticated(User("ann", ("devs",), "7"))
 AUDIENCE = "https://kubernetes.default.svc.cluster.local"
@@ -55,7 +53,7 @@ ANSWERS: list[tuple[str, Json, Json]] = [
 def answered(kind: str, spec: Json, **metadata: Any) -> Json:
     review = {"metadata": metadata, **({"spec": spec} if spec else {})}
     namespace = "x" if KINDS[kind].namespaced else ""
-    return REVIEWER.answered(KINDS[kind], namespace, review, ANN, Writer("curl", time="2026-01-01T00:00:00Z"))
+    return REVIEWER.answered(KINDS[kind], namespace, review, ANN, 1_767_225_600.0)
 
 
 @pytest.mark.parametrize(("kind", "spec", "status"), ANSWERS)

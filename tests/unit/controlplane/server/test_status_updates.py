@@ -10,8 +10,7 @@ from kdns.controlplane.apimachinery.inert import API_SERVICE
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, SERVICE, Json, Kind
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.server.patch import MERGE_PATCH
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 
 LABELS = {"app": "web"}
 TEMPLATE = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": "i"}]}}

@@ -8,7 +8,7 @@ import pytest
 from workload_cluster import Workbench, template, workload
 
 from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, DAEMON_SET, NODE, POD, Json
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.simulation.nodes.placement import daemon_tolerations, untolerated
 
 

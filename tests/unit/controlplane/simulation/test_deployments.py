@@ -10,7 +10,7 @@ from workload_cluster import Workbench, template, workload
 from kdns.controlplane.apimachinery.annotations import LAST_APPLIED, MANIFEST
 from kdns.controlplane.apimachinery.errors import forbidden
 from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, POD, REPLICA_SET, Json
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.simulation.workloads.deployment.replica_sets import REVISION
 from kdns.controlplane.simulation.workloads.replicas import desired_replicas
 from kdns.controlplane.storage.watch import StoredObject

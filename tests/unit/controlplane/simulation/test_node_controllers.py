@@ -13,7 +13,7 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Reconciler
 from kdns.controlplane.controllers.service_accounts import ServiceAccounts
 from kdns.controlplane.server.patch import STRATEGIC_MERGE_PATCH
-from kdns.controlplane.server.request import Request as ApiRequest
+from kdns.controlplane.server.registry import Request as ApiRequest
 from kdns.controlplane.server.subresources import bind, evict
 from kdns.controlplane.simulation.nodes.kubelet import Kubelet
 from kdns.controlplane.simulation.nodes.scheduler import Scheduler

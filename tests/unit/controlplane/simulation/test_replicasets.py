@@ -9,7 +9,7 @@ from workload_cluster import START_S, Workbench, template, workload
 
 from kdns.controlplane.apimachinery.errors import forbidden
 from kdns.controlplane.apimachinery.kinds import POD, REPLICA_SET, REPLICATION_CONTROLLER, Json
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.simulation.workloads.replicaset import rank
 from kdns.controlplane.storage.object_meta import timestamp
 from kdns.controlplane.storage.watch import StoredObject

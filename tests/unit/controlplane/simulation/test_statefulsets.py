@@ -9,7 +9,7 @@ from workload_cluster import Workbench, template, workload
 
 from kdns.controlplane.apimachinery.inert import CLAIM
 from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, DAEMON_SET, POD, STATEFUL_SET, Json
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.simulation.workloads.revisions import REVISION_HASH
 
 CLAIM_TEMPLATE = {

@@ -14,8 +14,7 @@ from kdns.controlplane.apimachinery.errors import StatusError, internal
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEFINITION, NAMESPACE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.gc.backlog import AT_ONCE, Backlog
-from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Commit

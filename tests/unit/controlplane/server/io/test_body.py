@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.server.io.body import decoded
+from kdns.controlplane.server.io.request import decoded
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from verbs_api import new_api
 
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP
 from kdns.controlplane.server.io.watch import WatchStream, WatchTimes
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.server.representation import JSON, Renderer, Representation
-from kdns.controlplane.server.request import Request
 from kdns.controlplane.storage.listing import ListOptions
 
 SHAPES = [Representation(JSON), Representation(JSON, "PartialObjectMetadata")]

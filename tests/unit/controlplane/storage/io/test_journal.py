@@ -22,7 +22,7 @@ from verbs_api import new_api
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import DEFINITION, NAMESPACE, SERVICE, Json
 from kdns.controlplane.kinds.catalogue import built_in
-from kdns.controlplane.server.request import Request
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.io import journal as module
 from kdns.controlplane.storage.io import sqlite
 from kdns.controlplane.storage.io.journal import Journal, open_journal

@@ -1,9 +1,12 @@
-"""Decoding of bodies to JSON objects: kubectl's `create` commands and many controllers send protobuf."""
+"""Requests as application/vnd.kubernetes.protobuf: kubectl's `create` commands and many controllers send it.
+
+The wire format has numbers and length-delimited values, each behind a tag (protobuf.dev, "Encoding").
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -15,7 +18,6 @@ from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.schema import schema
 from kdns.controlplane.schema.types import META, SCALARS, Field, TypeName
 from kdns.controlplane.schema.types import fields as fields_of
-from kdns.controlplane.server.protobuf.wire import ProtobufError, Value, fields
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\0"
@@ -30,8 +32,16 @@ _META_KINDS: Final = frozenset(
 """Kinds of meta/v1 that every group has."""
 
 _DEPTH_MAX = 32
+_VARINT_BITS_MAX = 70
+_WORD = 0xFFFF_FFFF_FFFF_FFFF
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - all times are UTC
 _ZERO: Final = datetime.min  # noqa: DTZ901
+
+Value: TypeAlias = int | bytes
+
+
+class ProtobufError(ValueError):
+    """Bytes that are not a valid message."""
 
 
 def decoded(body: bytes) -> Json:
@@ -168,6 +178,44 @@ def _raw_json(value: Value) -> Any:
         return msgspec.json.decode(_bytes(raw))
     except msgspec.DecodeError as error:
         raise ProtobufError(f"expected JSON text: {error}") from error
+
+
+def fields(body: bytes) -> Iterator[tuple[int, Value]]:
+    """Yields (field number, number or bytes) in order of appearance."""
+    position = 0
+    while position < len(body):
+        key, position = _varint(body, position)
+        match key & 7:
+            case 0:
+                value, position = _varint(body, position)
+                yield key >> 3, value
+                continue
+            case 1:
+                length = 8
+            case 2:
+                length, position = _varint(body, position)
+            case 5:
+                length = 4
+            case other:
+                raise ProtobufError(f"unknown wire type {other}")
+        chunk = body[position : position + length]
+        if len(chunk) != length:
+            raise ProtobufError("unexpected EOF")
+        position += length
+        yield key >> 3, chunk
+
+
+def _varint(body: bytes, position: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, _VARINT_BITS_MAX, 7):
+        if position >= len(body):
+            break
+        byte = body[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number & _WORD, position
+    raise ProtobufError("unterminated varint")
 
 
 _SCALARS: dict[TypeName, Callable[[Value], Any]] = {

@@ -1,1 +1,0 @@
-"""Users, and the answers of reviews about users and tokens. Every authenticated user may do everything."""

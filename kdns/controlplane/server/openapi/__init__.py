@@ -1,1 +1,0 @@
-"""The OpenAPI documents, versions 2 and 3."""

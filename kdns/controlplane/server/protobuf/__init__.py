@@ -1,1 +1,0 @@
-"""Requests as application/vnd.kubernetes.protobuf: the wire format, and the messages of the schema's types."""
