@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -34,9 +35,19 @@ class Cores:
         return cls(frozenset({first}), frozenset(rest or {first}))
 
 
+def exit_at_sigterm() -> None:
+    """The signal's default action would leave the servers running."""
+    signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
 @contextmanager
 def running(argv: Sequence[str], cores: frozenset[int], log: Path) -> Iterator[subprocess.Popen[str]]:
     """A program on these cores, its standard output readable line by line; ended with its children at the end."""
+    exit_at_sigterm()
     with (
         log.open("w") as errors,
         subprocess.Popen(

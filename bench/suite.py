@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Final
 from xml.etree.ElementTree import Element
 
+from _process import exit_at_sigterm
+
 HERE: Final = Path(__file__).parent
 PAGE: Final = HERE.parent / "docs" / "benchmarks.md"
 PLOTS: Final = "benchmarks"
@@ -255,9 +257,13 @@ def section(case: Case, arguments: Sequence[str]) -> str:
     print(f"== {case.program}", flush=True)
     output = ""
     with subprocess.Popen([sys.executable, str(source), *given], stdout=subprocess.PIPE, text=True) as program:
-        for line in program.stdout or ():
-            print(line, end="", flush=True)
-            output += line
+        try:
+            for line in program.stdout or ():
+                print(line, end="", flush=True)
+                output += line
+            program.wait()
+        finally:
+            program.terminate()
     if program.returncode:
         raise SystemExit(f"{source} failed: this section stays as it was")
     found = list(tables(output))
@@ -285,6 +291,7 @@ def sections(page: str) -> dict[str, str]:
 
 def main() -> None:
     """Run what is asked for, one after the other; the page is written after each."""
+    exit_at_sigterm()
     programs = [case.program for case in CASES]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(programs)}; all without one")

@@ -10,9 +10,11 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from _process import descendants
 from kdns_process import DEADLINE_S, ROOT
 
 BENCH = ROOT / "bench"
@@ -44,6 +46,25 @@ def test_a_program_says_how_it_is_used(name: str) -> None:
     done = ran(name, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("usage:")
+
+
+@pytest.mark.parametrize("argv", ["change_latency.py", "suite.py change_latency --"])
+def test_a_program_that_is_stopped_leaves_no_servers(argv: str) -> None:
+    program, *arguments = [*argv.split(), "--changes", "1000000"]
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    argument_list = [sys.executable, BENCH / program, *arguments]
+    with subprocess.Popen(argument_list, env=environ, stdout=subprocess.PIPE, text=True) as stopped:
+        assert any(line.startswith("| change") for line in stopped.stdout or ())
+        started = {pid: Path(f"/proc/{pid}") for pid in descendants(stopped.pid)}
+        stopped.terminate()
+        stopped.communicate(timeout=DEADLINE_S)
+    deadline_s = time.monotonic() + DEADLINE_S
+    while left := [pid for pid, process in started.items() if process.exists()]:
+        if time.monotonic() > deadline_s:
+            for pid in left:
+                os.kill(pid, 9)
+            pytest.fail(f"{len(left)} of {len(started)} processes were left")
+        time.sleep(0.01)
 
 
 def ran(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
