@@ -1,7 +1,8 @@
 """The control plane of `kdns up` in a process of its own: nothing that is sent to the API delays an answer of DNS.
 
-The parent writes the options, and later the address of DNS, to the child's standard input, whose end stops the child.
-The child writes events to its standard output, each a line of JSON. A parent that is killed takes the child with it.
+The parent writes the options, and later the address of DNS, as JSON to the child's standard input, whose end stops the
+child. The child writes events to its standard output, each a line of JSON. A parent that is killed takes the child with
+it.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import pickle
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Final
 
 from kdns import logs
-from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.cluster_config import AddressRange, ClusterConfig
 from kdns.errors import ControlPlaneError, KdnsError, ListenError
-from kdns.net import HostPort
+from kdns.net import HostPort, Network
 from kdns.runtime.connections import ConnectionKind, share_out
 from kdns.runtime.process import die_with, ending, gc_paused, ignore_signals, signals_blocked
 
@@ -49,6 +50,51 @@ class ControlPlaneOptions:
     client_ca: str = ""
     own_token: str = ""
     """The token of kdns itself and of the kubeconfig: one of the file, or beside client certificates a new one."""
+
+
+def to_json(options: ControlPlaneOptions) -> str:
+    texts = {str(path): text for path, text in options.texts.items()}
+    return json.dumps(asdict(replace(options, texts={})) | {"texts": texts}, default=_plain)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, range):
+        return value.start, value.stop
+    return [*value] if isinstance(value, frozenset) else str(value)
+
+
+def from_json(text: str) -> ControlPlaneOptions:
+    return ControlPlaneOptions(**_read(json.loads(text)))
+
+
+def _read(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _READERS[name](value) if name in _READERS else value for name, value in fields.items()}
+
+
+def _paths(texts: Iterable[str]) -> tuple[Path, ...]:
+    return tuple(map(Path, texts))
+
+
+def _networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    return tuple(map(ip_network, texts))
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "cluster": lambda fields: ClusterConfig(**_read(fields)),
+    "service_cidrs": _networks,
+    "pod_cidrs": _networks,
+    "node_port_range": lambda ends: range(*ends),
+    "host_addresses": tuple,
+    "lb_pool": lambda ranges: tuple(AddressRange(**fields) for fields in ranges),
+    "platform": tuple,
+    "api": lambda fields: HostPort(**fields),
+    "paths": _paths,
+    "texts": lambda texts: {Path(path): text for path, text in texts.items()},
+    "trusted": lambda texts: frozenset(_paths(texts)),
+    "data": lambda text: text and Path(text),
+    "token_file": lambda text: text and Path(text),
+}
+"""Fields whose values are not JSON's own."""
 
 
 @dataclass(slots=True)
@@ -82,7 +128,7 @@ class ControlPlane:
                 limit=_LINE_BYTES_MAX,
                 start_new_session=True,  # Ctrl-C is for the parent, which stops the child after DNS
             )
-        options = pickle.dumps((os.getpid(), logs.form(), self.options))
+        options = json.dumps((os.getpid(), *logs.form(), to_json(self.options))).encode()
         self._send(b"%d\n%b" % (len(options), options))
         self._reading = asyncio.create_task(self._read(process))
         started = asyncio.create_task(self._started.wait())
@@ -168,14 +214,14 @@ async def _child() -> None:
     if not line:
         return
     try:
-        parent, form, options = pickle.loads(await commands.readexactly(int(line)))  # noqa: S301 - by the parent
+        parent, level, log_format, options = json.loads(await commands.readexactly(int(line)))
     except asyncio.IncompleteReadError:
         return
     await commands.readline()
     die_with(parent)
-    logs.configure(form.level, format=form.format)
+    logs.configure(level, format=log_format)
     try:
-        await _run(options, commands)
+        await _run(from_json(options), commands)
     except KdnsError as error:
         _tell(error=str(error)[:_TEXT_CHARACTERS_MAX], exit_code=error.exit_code)
 
