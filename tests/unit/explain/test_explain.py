@@ -328,6 +328,7 @@ def test_resolvers_of_pods() -> None:
         PodMeta("web", "shop"), spec=PodSpec("None", ResolverConfig(("x.org",), (ResolverOption("ndots", "2"),)))
     )
     assert pod_resolver(pod, "cluster.local.").names("a.b") == ("a.b.x.org.", "a.b.")
+    assert pod_resolver(pod, "cluster.local.").names("a.b.c") == ("a.b.c.", "a.b.c.x.org.")
     assert cluster_resolver("shop", "cluster.local").names("web") == (
         "web.shop.svc.cluster.local.",
         "web.svc.cluster.local.",

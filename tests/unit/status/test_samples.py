@@ -92,7 +92,9 @@ def test_a_storm_is_named_with_its_busiest_client() -> None:
     samples.add([*failing, *found], 10.0, ZONES, is_namespace)
     (storm,) = samples.storms()
     assert storm == ("api.example.com.", 0.5, "10.0.0.2")
-    samples.add(found, 100.0, ZONES, is_namespace)
+    samples.add(found, 80.0, ZONES, is_namespace)
+    assert [storm.share for storm in samples.storms()] == [0.1]
+    samples.add(found, 20.0, ZONES, is_namespace)
     assert not [*samples.storms()]
 
 
