@@ -52,7 +52,7 @@ def test_a_program_says_how_it_is_used(name: str) -> None:
 def test_a_program_that_is_stopped_leaves_no_servers(argv: str) -> None:
     program, *arguments = [*argv.split(), "--changes", "1000000"]
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    argument_list = [sys.executable, BENCH / program, *arguments]
+    argument_list = [sys.executable, str(BENCH / program), *arguments]
     with subprocess.Popen(argument_list, env=environ, stdout=subprocess.PIPE, text=True) as stopped:
         assert any(line.startswith("| change") for line in stopped.stdout or ())
         started = {pid: Path(f"/proc/{pid}") for pid in descendants(stopped.pid)}
