@@ -50,9 +50,9 @@ def test_a_program_says_how_it_is_used(name: str) -> None:
 
 @pytest.mark.parametrize("argv", ["change_latency.py", "suite.py change_latency --"])
 def test_a_program_that_is_stopped_leaves_no_servers(argv: str) -> None:
-    program, *arguments = [*argv.split(), "--changes", "1000000"]
+    program, _, given = argv.partition(" ")
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    argument_list = [sys.executable, str(BENCH / program), *arguments]
+    argument_list = [sys.executable, str(BENCH / program), *given.split(), "--changes", "1000000"]
     with subprocess.Popen(argument_list, env=environ, stdout=subprocess.PIPE, text=True) as stopped:
         assert any(line.startswith("| change") for line in stopped.stdout or ())
         started = {pid: Path(f"/proc/{pid}") for pid in descendants(stopped.pid)}
