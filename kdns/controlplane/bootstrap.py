@@ -1,4 +1,4 @@
-"""The objects that every cluster starts with: Namespaces, the Node, and the Services of the API and of DNS.
+"""The API of a cluster, and the objects that it starts with: Namespaces, the Node, and the Services of API and DNS.
 
 The API and DNS usually listen on loopback. Endpoints with loopback addresses are refused from clients; these objects
 are written without that validation.
@@ -6,8 +6,9 @@ are written without that validation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from kdns.controlplane.apimachinery.annotations import ZONE
 from kdns.controlplane.apimachinery.errors import StatusError
@@ -25,11 +26,50 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.service_cidrs import upgraded
 from kdns.controlplane.endpoints.mirroring_controller import SKIP
 from kdns.controlplane.endpoints.pod_endpoints import SERVICE_NAME
+from kdns.controlplane.kinds.catalogue import Catalogue
+from kdns.controlplane.kinds.service.allocator import AllocatorMetrics, Choose
 from kdns.controlplane.kinds.service.service_cidr import default_service_cidr
 from kdns.controlplane.kinds.service.spec import address_family, spec_of
 from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.simulation.nodes.node_status import NODE_ANNOTATIONS, node_labels, node_status
+from kdns.controlplane.storage.store import Store
 from kdns.net import Network
+
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes, util/rand
+_SUFFIX_LENGTH: Final = 5
+
+
+def assembled_api(
+    config: ClusterConfig,
+    store: Store,
+    now_s: Callable[[], float],
+    choose: Choose,
+    choose_names: Choose,
+    *,
+    grace: bool = False,
+    metrics: AllocatorMetrics | None = None,
+    kinds: Catalogue | None = None,
+) -> Registry:
+    """Returns an API with the objects of the store.
+
+    `choose(n)` is a random number below n, from which addresses and ports are chosen; uids and generated names come
+    from `choose_names`.
+    """
+
+    def suffix() -> str:
+        return "".join(_LETTERS[choose_names(len(_LETTERS))] for _ in range(_SUFFIX_LENGTH))
+
+    def uid() -> str:
+        return _uid(choose_names(1 << 128))
+
+    return Registry(store, config, choose, now_s, uid, suffix, grace=grace, metrics=metrics, kinds=kinds)
+
+
+def _uid(number: int) -> str:
+    """Returns the UUID of version 4 (RFC 9562 §5.4) with the bits of a number."""
+    digits = f"{number:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 DNS_OFFSET = 10

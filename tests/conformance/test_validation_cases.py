@@ -8,7 +8,7 @@ from recorded_cases import each_case, recorded
 
 from kdns.controlplane.apimachinery.errors import Cause
 from kdns.controlplane.apimachinery.kinds import Json
-from kdns.controlplane.kinds.discovery.validation import validate_endpoint_slice, validate_endpoints
+from kdns.controlplane.kinds.discovery import validate_endpoint_slice, validate_endpoints
 from kdns.controlplane.kinds.service.validation import (
     validate_external_traffic,
     validate_load_balancer_status,

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.apimachinery.structural import parsed
-from kdns.controlplane.schema.custom.pruning import defaulted, pruned
 from kdns.controlplane.schema.custom.rules import rule_paths, violations
-from kdns.controlplane.schema.custom.types import custom_type
+from kdns.controlplane.schema.custom.types import custom_type, defaulted, pruned
 from kdns.controlplane.schema.custom.validation import Validator
 
 NAMES = st.sampled_from(["a", "b", "name", "metadata", "apiVersion"])

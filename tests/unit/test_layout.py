@@ -71,7 +71,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("controlplane.endpoints",),
     ("controlplane.simulation",),
     ("controlplane.controllers",),
-    ("controlplane.assembly", "controlplane.bootstrap"),
+    ("controlplane.bootstrap",),
     ("controlplane.manifests",),
     ("controlplane.io",),
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kdns.controlplane.kinds.catalogue import built_in
-from kdns.controlplane.kinds.scale import SCALE
+from kdns.controlplane.kinds.conversion import SCALE
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.schema.types import META
 from kdns.controlplane.server.discovery import BINDING, EVICTION

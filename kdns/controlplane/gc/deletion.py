@@ -21,9 +21,8 @@ from kdns.controlplane.gc import namespaces
 from kdns.controlplane.gc.backlog import Backlog
 from kdns.controlplane.gc.objects import Objects
 from kdns.controlplane.gc.owners import blocks, owner_key, references, without_owner
-from kdns.controlplane.kinds.core.namespace import namespace_finalizers, terminating_namespace
-from kdns.controlplane.kinds.custom.definition import CLEANUP
-from kdns.controlplane.kinds.custom.status import with_termination
+from kdns.controlplane.kinds.core import namespace_finalizers, terminating_namespace
+from kdns.controlplane.kinds.custom.definition import CLEANUP, with_termination
 from kdns.controlplane.kinds.strategy import DeleteStrategy
 from kdns.controlplane.storage import object_meta
 from kdns.controlplane.storage.watch import Filter, StoredObject, stored_object_of

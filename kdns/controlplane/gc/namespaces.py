@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kdns.controlplane.apimachinery.conditions import set_condition
 from kdns.controlplane.apimachinery.errors import StatusError, forbidden, not_found
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, POD, Json, Kind
-from kdns.controlplane.kinds.core.namespace import CONTENT_FINALIZER, namespace_finalizers
+from kdns.controlplane.kinds.core import CONTENT_FINALIZER, namespace_finalizers
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.controlplane.storage.store import Store
 from kdns.controlplane.storage.watch import Filter, StoredObject

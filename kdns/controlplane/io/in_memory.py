@@ -16,8 +16,7 @@ from typing import Final
 
 from kdns.controlplane.apimachinery.annotations import MANIFEST
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, Json, Kind
-from kdns.controlplane.assembly import assembled_api
-from kdns.controlplane.bootstrap import establish, initial_objects
+from kdns.controlplane.bootstrap import assembled_api, establish, initial_objects
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.table import controllers_of

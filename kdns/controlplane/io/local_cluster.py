@@ -12,8 +12,14 @@ from functools import partial
 from pathlib import Path
 
 from kdns import logs
-from kdns.controlplane.assembly import assembled_api
-from kdns.controlplane.bootstrap import Listening, api_objects, establish, initial_objects, missing_dns_service
+from kdns.controlplane.bootstrap import (
+    Listening,
+    api_objects,
+    assembled_api,
+    establish,
+    initial_objects,
+    missing_dns_service,
+)
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.io.kubernetes_service import KubernetesServiceKeeper

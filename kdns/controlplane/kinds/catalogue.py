@@ -10,18 +10,17 @@ from collections.abc import Iterable, Mapping
 
 from kdns.controlplane.apimachinery import kinds
 from kdns.controlplane.apimachinery.kinds import DEFINITION, Kind, Kinds
-from kdns.controlplane.kinds.apps.strategy import STRATEGIES as APPS
-from kdns.controlplane.kinds.batch.strategy import STRATEGIES as BATCH
 from kdns.controlplane.kinds.conversion import VersionConversion
-from kdns.controlplane.kinds.core.strategy import STRATEGIES as CORE
+from kdns.controlplane.kinds.core import STRATEGIES as CORE
 from kdns.controlplane.kinds.custom.kinds import CustomKinds
-from kdns.controlplane.kinds.discovery.strategy import STRATEGIES as DISCOVERY
-from kdns.controlplane.kinds.generic import autoscaler_v1
-from kdns.controlplane.kinds.generic.strategy import STRATEGIES as GENERIC
-from kdns.controlplane.kinds.node.strategy import STRATEGIES as NODE
+from kdns.controlplane.kinds.discovery import STRATEGIES as DISCOVERY
+from kdns.controlplane.kinds.generic import AUTOSCALER_V1_CONVERSION
+from kdns.controlplane.kinds.generic import STRATEGIES as GENERIC
+from kdns.controlplane.kinds.node import STRATEGIES as NODE
 from kdns.controlplane.kinds.pod.strategy import STRATEGIES as POD
 from kdns.controlplane.kinds.service.strategy import STRATEGIES as SERVICE
 from kdns.controlplane.kinds.strategy import Strategy
+from kdns.controlplane.kinds.workloads import STRATEGIES as WORKLOADS
 from kdns.controlplane.storage.field_selectors import FieldLabels
 
 
@@ -86,8 +85,8 @@ class Catalogue(Kinds):
 def built_in() -> Catalogue:
     """Returns a new catalogue of the kinds that every server has."""
     catalogue = Catalogue(
-        {**CORE, **SERVICE, **DISCOVERY, **NODE, **POD, **APPS, **BATCH, **GENERIC},
-        (autoscaler_v1.CONVERSION,),
+        {**CORE, **SERVICE, **DISCOVERY, **NODE, **POD, **WORKLOADS, **GENERIC},
+        (AUTOSCALER_V1_CONVERSION,),
         _REVIEWS,
     )
     catalogue.put(DEFINITION, catalogue.custom.strategy())

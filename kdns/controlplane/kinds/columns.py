@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from kdns.controlplane.apimachinery.conditions import is_true
 from kdns.controlplane.apimachinery.human_duration import since
 from kdns.controlplane.apimachinery.kinds import Json, Kind
-from kdns.controlplane.kinds.label_selectors import selector_text
+from kdns.controlplane.kinds.validation import selector_text
 from kdns.controlplane.schema.descriptions import description_at
 
 Cells: TypeAlias = Callable[[Json, float], list[Any]]

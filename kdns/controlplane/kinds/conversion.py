@@ -1,12 +1,15 @@
-"""Conversions: what reads and writes the stored objects of a kind as objects of another kind."""
+"""Conversions: what reads and writes stored objects as objects of another kind, such as the subresource `scale`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
+from kdns.controlplane.apimachinery.errors import Cause, invalid
 from kdns.controlplane.apimachinery.kinds import Json, Kind
-from kdns.controlplane.kinds.columns import Printer
+from kdns.controlplane.kinds.columns import Printer, printer_of
+from kdns.controlplane.kinds.validation import selector_text
 from kdns.controlplane.storage.field_selectors import FieldLabels
 
 
@@ -35,3 +38,72 @@ class VersionConversion(Conversion):
     stored: Callable[[Json], Json]
     field_labels: FieldLabels | None = None
     printer: Printer | None = None
+
+
+SCALE: Final = Kind("autoscaling", "v1", "Scale", "scales")
+"""The kind of the subresource `scale`; it has no resource of its own."""
+
+_SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """The fields of a kind's objects that a Scale has; its selector is a text or, by default, a LabelSelector."""
+
+    wanted: Sequence[str] = ("spec", "replicas")
+    found: Sequence[str] = ("status", "replicas")
+    selector: Sequence[str] = ("spec", "selector")
+    is_text: bool = False
+
+    def conversion(self) -> Conversion:
+        return Conversion(SCALE, self.scale_of, self.with_scale, self.configuration)
+
+    def scale_of(self, obj: Json) -> Json:
+        """Returns desired and current replicas of an object, and their selector."""
+        metadata, wanted = obj["metadata"], _at(obj, self.wanted) or 0
+        selector = _at(obj, self.selector)
+        shown = {
+            "replicas": _at(obj, self.found) or 0,
+            "selector": (selector or "") if self.is_text else selector_text(selector or {}),
+        }
+        return {
+            "kind": SCALE.kind,
+            "apiVersion": SCALE.api_version,
+            "metadata": {name: metadata[name] for name in _SHOWN if name in metadata},
+            "spec": {"replicas": wanted} if wanted else {},
+            "status": {name: value for name, value in shown.items() if value or name == "replicas"},
+        }
+
+    def with_scale(self, obj: Json, scale: Json) -> Json:
+        """Returns the object with the replicas of a Scale. Raises 422 for a negative number."""
+        replicas = (scale.get("spec") or {}).get("replicas") or 0
+        if replicas < 0:
+            cause = Cause("spec.replicas", f"Invalid value: {replicas}", "must be greater than or equal to 0")
+            raise invalid(SCALE, obj["metadata"]["name"], [cause])
+        changed = _with(obj, self.wanted, replicas)
+        return {**changed, "metadata": {**obj["metadata"], **_claims(scale)}}
+
+    def configuration(self, kind: Kind, scale: Json) -> Json:
+        """Returns the configuration of an object from that of a Scale: its replicas alone."""
+        spec = scale.get("spec") or {}
+        wanted = _with({}, self.wanted, spec["replicas"]) if "replicas" in spec else {}
+        return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": _claims(scale), **wanted}
+
+
+def _at(obj: Any, path: Sequence[str]) -> Any:
+    for each in path:
+        obj = obj.get(each) if isinstance(obj, dict) else None
+    return obj if path else None
+
+
+def _with(obj: Json, path: Sequence[str], value: Any) -> Json:
+    first, *rest = path
+    return {**obj, first: _with(obj.get(first) or {}, rest, value) if rest else value}
+
+
+def _claims(scale: Json) -> Json:
+    sent = scale.get("metadata") or {}
+    return {field: sent[field] for field in ("name", "namespace", "uid", "resourceVersion") if sent.get(field)}
+
+
+SCALES: Final = printer_of(("Desired=spec.replicas|0", "Available=status.replicas|0", "Age"))

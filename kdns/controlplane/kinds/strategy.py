@@ -14,7 +14,7 @@ from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.errors import Cause
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.kinds.columns import Printer
-from kdns.controlplane.kinds.scale import ScalePaths
+from kdns.controlplane.kinds.conversion import ScalePaths
 from kdns.controlplane.kinds.service.allocation import ServiceAllocator
 from kdns.controlplane.storage.field_selectors import OBJECT_META, FieldLabels, fields
 from kdns.controlplane.storage.object_meta import content, with_metadata_of

@@ -23,7 +23,7 @@ from kdns.controlplane.apimachinery.kinds import (
     Kind,
     Kinds,
 )
-from kdns.controlplane.manifests.last_applied import text_of
+from kdns.controlplane.manifests.three_way_merge import text_of
 from kdns.errors import ManifestError
 from kdns.spelling import closest
 

@@ -15,11 +15,10 @@ from typing import Final
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json, Kind
-from kdns.controlplane.assembly import assembled_api
-from kdns.controlplane.bootstrap import establish, initial_objects
+from kdns.controlplane.bootstrap import assembled_api, establish, initial_objects
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.catalogue import Catalogue
-from kdns.controlplane.kinds.node.validation import pod_cidrs
+from kdns.controlplane.kinds.node import pod_cidrs
 from kdns.controlplane.kinds.service.spec import EXTERNAL_NAME, NODE_PORT_TYPES, needs_health_check, spec_of
 from kdns.controlplane.manifests.manifest import TEXT_FIELDS, Key, Manifest, Mistake, in_order, json_text
 from kdns.controlplane.manifests.three_way_merge import merged

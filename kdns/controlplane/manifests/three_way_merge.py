@@ -1,20 +1,46 @@
 """The three-way merge of `kubectl apply`: last applied manifest, present manifest, stored object.
 
 A field that left the manifest is removed from the object; fields that others set stay. The last applied manifest is
-in an annotation of the object, so that it survives a restart.
+the text of an annotation of the object, so that it survives a restart.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from kdns.controlplane.apimachinery.annotations import LAST_APPLIED
 from kdns.controlplane.apimachinery.kinds import Json, Kind
-from kdns.controlplane.manifests.last_applied import manifest_of
 from kdns.controlplane.schema import schema
+
+_PLAIN_MAX: Final = 64 * 1024
+"""Longer texts are compressed: all annotations of an object have 256 KiB, and definitions have up to 1 MiB."""
+_TEXT_MAX: Final = 16 * 1024 * 1024
+_ZLIB: Final = "zlib:"
+
+
+def text_of(manifest: Json) -> str:
+    """Returns the manifest as JSON; a long one compressed, in base64."""
+    text = json.dumps(manifest, separators=(",", ":"), sort_keys=True)
+    if len(text) <= _PLAIN_MAX:
+        return text
+    return _ZLIB + base64.b64encode(zlib.compress(text.encode())).decode()
+
+
+def manifest_of(text: str) -> Json:
+    """Returns the manifest in a text; {} for an invalid text."""
+    try:
+        if text.startswith(_ZLIB):
+            packed = base64.b64decode(text.removeprefix(_ZLIB), validate=True)
+            text = zlib.decompressobj().decompress(packed, _TEXT_MAX).decode()
+        value = json.loads(text)
+    except (ValueError, zlib.error, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def last_applied(obj: Json) -> Json:

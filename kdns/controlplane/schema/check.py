@@ -17,7 +17,7 @@ from kdns.controlplane.apimachinery.errors import StatusError, bad_request
 from kdns.controlplane.apimachinery.field_errors import expected
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.apimachinery.quantities import canonical
-from kdns.controlplane.schema.custom.pruning import pruned as custom_pruned
+from kdns.controlplane.schema.custom.types import pruned as custom_pruned
 from kdns.controlplane.schema.schema import object_of
 from kdns.controlplane.schema.types import META, SCALARS, Field, TypeName, fields, resolved
 

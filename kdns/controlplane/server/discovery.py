@@ -9,7 +9,7 @@ from typing import Final
 
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.kinds.catalogue import Catalogue
-from kdns.controlplane.kinds.scale import SCALE
+from kdns.controlplane.kinds.conversion import SCALE
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 
 # fmt: off

@@ -18,7 +18,7 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.kinds.columns import Printer
-from kdns.controlplane.kinds.scale import SCALE, SCALES
+from kdns.controlplane.kinds.conversion import SCALE, SCALES
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.watch import StoredObject, WatchEvent, joined_items

@@ -470,12 +470,14 @@ WARNINGS: list[tuple[str, str, list[str]]] = [
     (
         "a.yaml",
         service("a", "type: ExternalName, externalName: b.default.svc.cluster.local")
-        + service("b", "type: ExternalName, externalName: a.default.svc.cluster.local")
+        + service("b", "type: ExternalName, externalName: c.default.svc.cluster.local")
         + service("c", "type: ExternalName, externalName: a.default.svc.cluster.local")
+        + service("e", "type: ExternalName, externalName: a.default.svc.cluster.local")
         + service("d", "type: ExternalName, externalName: d.x.svc.cluster.local"),
         [
-            "spec.externalName: leads back to itself: default/a → default/b → default/a",
-            "spec.externalName: leads back to itself: default/b → default/a → default/b",
+            "spec.externalName: leads back to itself: default/a → default/b → default/c → default/a",
+            "spec.externalName: leads back to itself: default/b → default/c → default/a → default/b",
+            "spec.externalName: leads back to itself: default/c → default/a → default/b → default/c",
         ],
     ),
     ("Corefile", ".:53 {\nforward . 192.0.2.1 127.0.0.53 127.0.0.1:1053\n}\n", []),

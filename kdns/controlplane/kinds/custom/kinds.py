@@ -5,55 +5,82 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from kdns.controlplane.apimachinery import formats
 from kdns.controlplane.apimachinery.conditions import is_true
 from kdns.controlplane.apimachinery.errors import Cause, method_not_allowed
+from kdns.controlplane.apimachinery.human_duration import since
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.apimachinery.structural import Schema, merged, parsed
-from kdns.controlplane.kinds.columns import DEFAULT
-from kdns.controlplane.kinds.conversion import VersionConversion
-from kdns.controlplane.kinds.custom import jsonpath, printer
+from kdns.controlplane.kinds.columns import DEFAULT, NAME, Column, Printer, name
+from kdns.controlplane.kinds.conversion import ScalePaths, VersionConversion
+from kdns.controlplane.kinds.custom import jsonpath
 from kdns.controlplane.kinds.custom.definition import (
     CLEANUP,
     default_definition,
     is_complete,
+    status_of,
     validate_definition,
 )
-from kdns.controlplane.kinds.custom.embedded import embedded_causes
-from kdns.controlplane.kinds.custom.status import status_of
-from kdns.controlplane.kinds.scale import ScalePaths
 from kdns.controlplane.kinds.strategy import COMMON, NAMED, Hooks, Strategy, SubresourceStrategy, on_create
 from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
-from kdns.controlplane.schema.custom.pruning import defaulted
 from kdns.controlplane.schema.custom.rules import rule_paths
+from kdns.controlplane.schema.custom.types import defaulted
 from kdns.controlplane.schema.custom.validation import Validator
 from kdns.controlplane.storage.field_selectors import FieldLabels, fields
 from kdns.controlplane.storage.object_meta import content, is_terminating
 from kdns.spelling import listed
 
+if TYPE_CHECKING:
+    from kdns.controlplane.kinds.catalogue import Catalogue
+
+_AGE: Final[Json] = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+
+
+def printer_of(columns: Sequence[Json]) -> Printer:
+    """Returns the printer of additionalPrinterColumns; without columns it has the age."""
+    rows = [(each["jsonPath"], each["type"]) for each in columns or (_AGE,)]
+
+    def cells(obj: Json, now_s: float) -> list[Any]:
+        return [name(obj), *(_cell(jsonpath.first(path, obj), kind, now_s) for path, kind in rows)]
+
+    return Printer((NAME, *map(_column, columns or (_AGE,))), cells)
+
+
+def _column(column: Json) -> Column:
+    path = column["jsonPath"]
+    about = column.get("description") or f"The field {path}."
+    return Column(
+        column["name"], about, column.get("priority") or 0, column["type"], column.get("format") or "", is_text=True
+    )
+
+
+def _cell(value: Any, kind: str, now_s: float) -> Any:
+    """Returns a value as the cell of a column; None for one that is absent or not of the column's type."""
+    match kind, value:
+        case _, None:
+            return None
+        case "string", dict() | list():
+            return msgspec.json.encode(value).decode()
+        case "string", bool():
+            return str(value).lower()
+        case "string", _:
+            return str(value)
+        case "date", str():
+            return since(value, now_s)
+        case "boolean", bool():
+            return value
+        case "integer", int() | float() if not isinstance(value, bool):
+            return int(value)
+        case "number", int() | float() if not isinstance(value, bool):
+            return value
+    return None
+
+
 _PLACES_MAX: Final = 5
-
-
-class Rows(Protocol):
-    """The catalogue that the kinds are added to."""
-
-    def put(
-        self,
-        kind: Kind,
-        strategy: Strategy,
-        versions: Iterable[Kind],
-        conversions: Iterable[VersionConversion],
-        strategies: Mapping[Kind, Strategy],
-    ) -> None:
-        """Serves a kind in these versions, of which only the kind itself needs no conversion."""
-
-    def remove(self, kind: Kind) -> None:
-        """Ends the serving of a kind."""
-
-    def in_group(self, group: str) -> Iterable[Kind]:
-        """Returns the served kinds of a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +105,8 @@ class CustomKinds:
     starts, or versions with different schemas.
     """
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
         self._kinds: dict[str, Kind] = {}
         self._versions: dict[tuple[Kind, str], Kind] = {}
         self._mixed: set[Kind] = set()
@@ -102,7 +129,7 @@ class CustomKinds:
         if not is_complete(definition):
             return before  # validation refuses it
         own = self._kinds.get(definition["metadata"]["name"])
-        others = (kind for kind in self._rows.in_group(definition["spec"]["group"]) if kind.stored_kind is not own)
+        others = (kind for kind in self._catalogue.in_group(definition["spec"]["group"]) if kind.stored_kind is not own)
         return status_of(definition, others, before)
 
     def _prepare(self, new: Json, old: Json | None) -> Json:
@@ -145,7 +172,7 @@ class CustomKinds:
         converted = [each for each in served if each is not kind]
         conversions = [_conversion(each, versions[each.version]) for each in converted]
         strategies = {each: _strategy(each, versions[each.version], definition) for each in converted}
-        self._rows.put(kind, _strategy(kind, own, definition), served, conversions, strategies)
+        self._catalogue.put(kind, _strategy(kind, own, definition), served, conversions, strategies)
         self._served[definition_name] = kind
 
     def _version(self, kind: Kind, name: str) -> Kind:
@@ -165,7 +192,7 @@ class CustomKinds:
         """Ends the serving of the kind of a deleted definition."""
         self._sources.pop(definition["metadata"]["name"], None)
         if kind := self._served.pop(definition["metadata"]["name"], None):
-            self._rows.remove(kind)
+            self._catalogue.remove(kind)
 
     def kind_of(self, definition: Json) -> Kind | None:
         return self._served.get(definition["metadata"]["name"])
@@ -220,7 +247,7 @@ def _conversion(kind: Kind, version: _Version) -> VersionConversion:
         lambda _, config: to(stored, config),
         partial(to, stored),
         _field_labels(kind, version.source),
-        printer.printer_of(version.source.get("additionalPrinterColumns") or ()),
+        printer_of(version.source.get("additionalPrinterColumns") or ()),
     )
 
 
@@ -232,7 +259,7 @@ def _field_labels(kind: Kind, version: Json) -> FieldLabels:
 def _strategy(kind: Kind, version: _Version, definition: Json) -> Strategy:
     """Returns the strategy of custom resources: what their schema, columns and subresources say."""
     schema, has_status = version.schema, "status" in version.subresources
-    ends, validator = is_terminating(definition), cache(lambda: Validator(schema, embedded_causes))
+    ends, validator = is_terminating(definition), cache(lambda: Validator(schema))
 
     def validate(new: Json, old: Json | None) -> list[Cause]:
         causes = validate_meta_update(old, new) if old else []
@@ -250,7 +277,7 @@ def _strategy(kind: Kind, version: _Version, definition: Json) -> Strategy:
     scale = (version.source.get("subresources") or {}).get("scale")
     return Strategy(
         validate,
-        printer.printer_of(version.source.get("additionalPrinterColumns") or ()),
+        printer_of(version.source.get("additionalPrinterColumns") or ()),
         defaults=lambda obj: defaulted(schema, obj),
         prepare=on_create(prepare_create),
         subresources=dict.fromkeys(("status", "scale"), SubresourceStrategy(validate_values)),

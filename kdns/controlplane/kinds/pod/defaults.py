@@ -5,25 +5,54 @@ from __future__ import annotations
 from zlib import crc32
 
 from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.kinds.defaults import below, filler
 from kdns.controlplane.storage.object_meta import with_metadata_of
 
-_SPEC: Json = {
-    "restartPolicy": "Always",
-    "dnsPolicy": "ClusterFirst",
-    "terminationGracePeriodSeconds": 30,
-    "schedulerName": "default-scheduler",
+_HTTP: Json = {"httpGet.path": "/", "httpGet.scheme": "HTTP"}
+_PROBE: Json = {
+    "timeoutSeconds": 1,
+    "periodSeconds": 10,
+    "successThreshold": 1,
+    "failureThreshold": 3,
+    "grpc.service": "",
+    **_HTTP,
 }
-_PROBE: Json = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+_CONTAINER: Json = {
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+    "resources": {},
+    "ports.protocol": "TCP",
+    "env.valueFrom.fieldRef.apiVersion": "v1",
+    **below("lifecycle.postStart", _HTTP),
+    **below("lifecycle.preStop", _HTTP),
+    **below("livenessProbe", _PROBE),
+    **below("readinessProbe", _PROBE),
+    **below("startupProbe", _PROBE),
+}
 _FILE_MODE = 0o644
-_VOLUMES: dict[str, Json] = {
-    **{source: {"defaultMode": _FILE_MODE} for source in ("secret", "configMap", "downwardAPI", "projected")},
-    "hostPath": {"type": ""},
-    "iscsi": {"iscsiInterface": "default"},
-    "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
-    "azureDisk": {"cachingMode": "ReadWrite", "fsType": "ext4", "readOnly": False, "kind": "Shared"},
-    "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
+_VOLUME: Json = {
+    "secret.defaultMode": _FILE_MODE,
+    "configMap.defaultMode": _FILE_MODE,
+    "downwardAPI.defaultMode": _FILE_MODE,
+    "downwardAPI.items.fieldRef.apiVersion": "v1",
+    "projected.defaultMode": _FILE_MODE,
+    "projected.sources.downwardAPI.items.fieldRef.apiVersion": "v1",
+    "projected.sources.serviceAccountToken.expirationSeconds": 3600,
+    "hostPath.type": "",
+    "ephemeral.volumeClaimTemplate.spec.volumeMode": "Filesystem",
 }
-"""Source of a volume → its defaults."""
+_fill = filler(
+    {
+        "restartPolicy": "Always",
+        "dnsPolicy": "ClusterFirst",
+        "terminationGracePeriodSeconds": 30,
+        "schedulerName": "default-scheduler",
+        "securityContext": {},
+        **below("initContainers", _CONTAINER),
+        **below("containers", _CONTAINER),
+        **below("volumes", _VOLUME),
+    }
+)
 
 _API_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _API_FILES: Json = {
@@ -110,14 +139,18 @@ def counted_pod(pod: Json) -> Json:
 
 
 def default_pod_template(obj: Json) -> Json:
-    """Returns a copy of a Pod or a template with the defaults of its spec that both have."""
-    given = {key: value for key, value in (obj.get("spec") or {}).items() if value is not None}
-    spec = {**_SPEC, "securityContext": {}, **_with_account(given)}
-    for field in (*_RUN, "ephemeralContainers"):
-        if field in spec:
-            spec[field] = [_container(each) for each in spec[field]]
-    if "volumes" in spec:
-        spec["volumes"] = [_volume(volume) for volume in spec["volumes"]]
+    """Returns a copy of a Pod or a template with the defaults of its spec that both have.
+
+    Differs: volumes of Ceph, iSCSI, Azure and ScaleIO, and ephemeral containers get none.
+    """
+    spec = _fill(_with_account(obj.get("spec") or {}))
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        container.setdefault("imagePullPolicy", _pull_policy(container.get("image") or ""))
+    for volume in spec.get("volumes") or ():
+        if volume.keys() <= {"name"}:
+            volume["emptyDir"] = {}
+        elif image := volume.get("image"):
+            image.setdefault("pullPolicy", _pull_policy(image.get("reference") or ""))
     return {**obj, "spec": spec}
 
 
@@ -144,89 +177,6 @@ def _pull_policy(image: str) -> str:
     _, _, last = image.rpartition("/")
     tag = last.partition(":")[2] if "@" not in last else "by digest"
     return "Always" if tag in {"", "latest"} else "IfNotPresent"
-
-
-def _container(given: Json) -> Json:
-    container = {
-        "imagePullPolicy": _pull_policy(given.get("image") or ""),
-        "terminationMessagePath": "/dev/termination-log",
-        "terminationMessagePolicy": "File",
-        **{key: value for key, value in given.items() if value is not None},
-        "resources": given.get("resources") or {},
-    }
-    if container.get("ports"):
-        container["ports"] = [{"protocol": "TCP", **port} for port in container["ports"]]
-    if hooks := container.get("lifecycle"):
-        container["lifecycle"] = {
-            **hooks,
-            **{name: _handler(hook) for name, hook in hooks.items() if isinstance(hook, dict)},
-        }
-    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
-        if probe in container:
-            container[probe] = _probe(container[probe])
-    if container.get("env"):
-        container["env"] = [_variable(variable) for variable in container["env"]]
-    return container
-
-
-def _probe(probe: Json) -> Json:
-    filled = {**_PROBE, **_handler(probe)}
-    if filled.get("grpc"):
-        filled["grpc"] = {**filled["grpc"], "service": filled["grpc"].get("service") or ""}
-    return filled
-
-
-def _handler(handler: Json) -> Json:
-    if not handler.get("httpGet"):
-        return handler
-    return {**handler, "httpGet": {"path": "/", "scheme": "HTTP", **handler["httpGet"]}}
-
-
-def _variable(variable: Json) -> Json:
-    source = variable.get("valueFrom") or {}
-    if not source.get("fieldRef"):
-        return variable
-    return {**variable, "valueFrom": {**source, "fieldRef": {"apiVersion": "v1", **source["fieldRef"]}}}
-
-
-def _volume(volume: Json) -> Json:
-    if not [key for key in volume if key != "name"]:
-        return {**volume, "emptyDir": {}}
-    filled = dict(volume)
-    for source, defaults in _VOLUMES.items():
-        if filled.get(source) is not None:
-            filled[source] = {**defaults, **filled[source]}
-    for source in ("downwardAPI", "projected"):
-        if filled.get(source):
-            filled[source] = _files(filled[source])
-    if image := filled.get("image"):
-        filled["image"] = {"pullPolicy": _pull_policy(image.get("reference") or ""), **image}
-    if claim := (filled.get("ephemeral") or {}).get("volumeClaimTemplate"):
-        spec = {"volumeMode": "Filesystem", **(claim.get("spec") or {})}
-        filled["ephemeral"] = {**filled["ephemeral"], "volumeClaimTemplate": {**claim, "spec": spec}}
-    return filled
-
-
-def _files(source: Json) -> Json:
-    """Returns the files of a downwardAPI or projected volume: fields are those of v1, tokens are valid for an hour."""
-    filled = {**source}
-    if filled.get("items"):
-        filled["items"] = [
-            {**item, "fieldRef": {"apiVersion": "v1", **item["fieldRef"]}} if item.get("fieldRef") else item
-            for item in filled["items"]
-        ]
-    if filled.get("sources"):
-        filled["sources"] = [_source(each) for each in filled["sources"]]
-    return filled
-
-
-def _source(source: Json) -> Json:
-    filled = {**source}
-    if filled.get("downwardAPI"):
-        filled["downwardAPI"] = _files(filled["downwardAPI"])
-    if filled.get("serviceAccountToken"):
-        filled["serviceAccountToken"] = {"expirationSeconds": 3600, **filled["serviceAccountToken"]}
-    return filled
 
 
 def qos_class(pod: Json) -> str:

@@ -69,19 +69,13 @@ class ServiceAllocator:
 
     def follow(self, old: Json | None, new: Json | None) -> None:
         """Records what a committed change of a Service gives and takes."""
-        owner = key_of(new or old or {})
-        addresses = held_addresses(new["spec"]) if new else []
-        ports = ports_held(new["spec"]) if new else []
-        for address in held_addresses(spec_of(old)) if old else ():
-            if address not in addresses:
-                self.addresses[family_of(address)].free(int(address), owner)
-        for port in ports_held(spec_of(old)) if old else ():
-            if port not in ports:
-                self.ports.free(port, owner)
-        for address in addresses:
-            self.addresses[family_of(address)].hold(int(address), owner)
-        for port in ports:
-            self.ports.hold(port, owner)
+        if old:
+            for address in held_addresses(spec_of(old)):
+                self.addresses[family_of(address)].free(int(address), key_of(old))
+            for port in ports_held(spec_of(old)):
+                self.ports.free(port, key_of(old))
+        if new:
+            self.restore(new)
 
     def restore(self, service: Json) -> list[str]:
         """Restores the allocations of a stored Service; returns unavailable ones, as texts."""

@@ -15,7 +15,7 @@ from kdns.controlplane.apimachinery.field_errors import forbidden, invalid_value
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.apimachinery.structural import Schema, parsed
 from kdns.controlplane.schema.custom.patterns import compiled
-from kdns.controlplane.schema.custom.pruning import RESOURCE_FIELDS, pruned
+from kdns.controlplane.schema.custom.types import RESOURCE_FIELDS, pruned
 from kdns.controlplane.schema.custom.validation import Validator
 
 DEPTH_MAX: Final = 150

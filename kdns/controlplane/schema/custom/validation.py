@@ -33,11 +33,10 @@ from kdns.controlplane.apimachinery.field_errors import (
     too_many,
     unsupported,
 )
-from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.apimachinery.size import too_large
 from kdns.controlplane.apimachinery.structural import Schema
 from kdns.controlplane.schema.custom.patterns import compiled
-from kdns.controlplane.schema.custom.pruning import RESOURCE_FIELDS
+from kdns.controlplane.schema.custom.types import RESOURCE_FIELDS
 
 CAUSES_MAX: Final = 100
 CHECKS_MAX: Final = 500_000
@@ -49,9 +48,6 @@ _NO_PATH: Final = "<nil>"
 Path: TypeAlias = tuple[Any, "str | int"] | None
 """The path of the parent, and the name or index in it; None for the object itself."""
 
-Embedded: TypeAlias = Callable[[Json, str], Iterable[Cause]]
-"""What is wrong with the type and metadata of an embedded resource at a path."""
-
 
 class _FullError(Exception):
     """There are CAUSES_MAX causes."""
@@ -60,11 +56,11 @@ class _FullError(Exception):
 class _Findings:
     """The violations of one value, or of one alternative of it."""
 
-    __slots__ = ("causes", "checks", "embedded")
+    __slots__ = ("causes", "checks")
 
-    def __init__(self, embedded: Embedded, checks: int) -> None:
+    def __init__(self, checks: int) -> None:
         self.causes: list[Cause] = []
-        self.embedded, self.checks = embedded, checks
+        self.checks = checks
 
     def add(self, cause: Cause) -> None:
         self.causes.append(cause)
@@ -87,7 +83,7 @@ class _Findings:
 
     def tried(self, check: Check, value: Any, at: Path) -> list[Cause]:
         """Returns the violations of an alternative, which are none of the value yet."""
-        trial = _Findings(self.embedded, self.checks)
+        trial = _Findings(self.checks)
         causes = trial.run(check, value, at)
         self.checks = trial.checks
         return causes
@@ -98,17 +94,17 @@ Check: TypeAlias = Callable[[Any, Path, _Findings], None]
 
 
 class Validator:
-    """The compiled form of a schema; `embedded` says what is wrong with an embedded resource."""
+    """The compiled form of a schema."""
 
-    def __init__(self, schema: Schema, embedded: Embedded = lambda _obj, _path: ()) -> None:
-        self._check, self._embedded = _check(schema), embedded
+    def __init__(self, schema: Schema) -> None:
+        self._check = _check(schema)
 
     def causes(self, value: Any, path: str = "") -> list[Cause]:
         """Returns the violated rules of a value, and of the values below it.
 
         Raises 413 if it takes more than CHECKS_MAX checks.
         """
-        return _Findings(self._embedded, 0).run(self._check, value, (None, path) if path else None)
+        return _Findings(0).run(self._check, value, (None, path) if path else None)
 
 
 def _text(at: Path) -> str:
@@ -353,8 +349,9 @@ def _object(schema: Schema, is_alternative: bool) -> Iterable[Check]:
         for name in schema.required:
             if name not in value:
                 findings.add(required(_text((at, name))))
-        if schema.embedded and at:
-            _embedded(value, at, findings)
+        for name in ("apiVersion", "kind") if schema.embedded and at else ():
+            if not value.get(name):
+                findings.add(required(_text((at, name)), "must not be empty"))
         for name, part in value.items():
             if name in properties:
                 of_field(name)(part, (at, name), findings)
@@ -363,13 +360,6 @@ def _object(schema: Schema, is_alternative: bool) -> Iterable[Check]:
 
     if properties or of_others or schema.required or schema.embedded:
         yield check
-
-
-def _embedded(obj: Json, at: Path, findings: _Findings) -> None:
-    for name in ("apiVersion", "kind"):
-        if not obj.get(name):
-            findings.add(required(_text((at, name)), "must not be empty"))
-    findings.extend(findings.embedded(obj, _text(at)))
 
 
 _DURATION = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h|d|w))+|0")

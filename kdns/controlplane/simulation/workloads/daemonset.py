@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, DAEMON_SET, NODE, POD, Json
 from kdns.controlplane.controllers.reconciler import Action, Change, Name
-from kdns.controlplane.kinds.apps.defaults import TEMPLATE_GENERATION
 from kdns.controlplane.kinds.pod.pod import node_of
+from kdns.controlplane.kinds.workloads import TEMPLATE_GENERATION
 from kdns.controlplane.simulation.nodes.placement import daemon_tolerations, fits_node, untolerated
 from kdns.controlplane.simulation.workloads.controller import Plan, PodController, Slot, View
 from kdns.controlplane.simulation.workloads.pods import is_active, new_pod, with_labels

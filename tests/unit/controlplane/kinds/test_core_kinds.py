@@ -136,6 +136,7 @@ SEALED_MAP = named(CONFIG_MAP, data={"a": "1"}, immutable=True)
     ("kind", "old", "new", "expected"),
     [
         (CONFIG_MAP, SEALED_MAP, {**SEALED_MAP, "data": {"a": "2"}}, [f"data: Forbidden: {SEALED}"]),
+        (CONFIG_MAP, SEALED_MAP, {**SEALED_MAP, "binaryData": {"b": ""}}, [f"binaryData: Forbidden: {SEALED}"]),
         (CONFIG_MAP, SEALED_MAP, {**SEALED_MAP, "immutable": False}, [f"immutable: Forbidden: {SEALED}"]),
         (CONFIG_MAP, SEALED_MAP, SEALED_MAP, []),
         (CONFIG_MAP, named(CONFIG_MAP, data={"a": "1"}), SEALED_MAP, []),

@@ -100,11 +100,6 @@ def test_container_fields(field: str, given: object, expected: object) -> None:
         ({"name": "v"}, {"name": "v", "emptyDir": {}}),
         ({"name": "v", "secret": {}}, {"name": "v", "secret": {"defaultMode": 420}}),
         ({"name": "v", "hostPath": {"path": "/x"}}, {"name": "v", "hostPath": {"path": "/x", "type": ""}}),
-        ({"name": "v", "iscsi": {"iqn": "q"}}, {"name": "v", "iscsi": {"iqn": "q", "iscsiInterface": "default"}}),
-        (
-            {"name": "v", "rbd": {"image": "i", "pool": "p"}},
-            {"name": "v", "rbd": {"image": "i", "pool": "p", "user": "admin", "keyring": "/etc/ceph/keyring"}},
-        ),
         (
             {"name": "v", "image": {"reference": "a:1"}},
             {"name": "v", "image": {"reference": "a:1", "pullPolicy": "IfNotPresent"}},

@@ -9,7 +9,7 @@ import pytest
 from kdns.controlplane.apimachinery import formats
 from kdns.controlplane.apimachinery.errors import Cause
 from kdns.controlplane.apimachinery.kinds import Json
-from kdns.controlplane.kinds.core.validation import validate_event, validate_namespace
+from kdns.controlplane.kinds.core import validate_event, validate_namespace
 from kdns.controlplane.kinds.pod.defaults import default_pod
 from kdns.controlplane.kinds.pod.validation import validate_pod
 from kdns.controlplane.kinds.service.validation import validate_external_traffic

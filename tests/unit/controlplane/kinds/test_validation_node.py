@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kdns.controlplane.apimachinery.kinds import Json
-from kdns.controlplane.kinds.node.validation import validate_node, validate_node_update
+from kdns.controlplane.kinds.node import validate_node, validate_node_update
 
 NAME_PART = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "

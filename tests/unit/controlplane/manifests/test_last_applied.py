@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kdns.controlplane.apimachinery.kinds import Json
-from kdns.controlplane.manifests.last_applied import manifest_of, text_of
+from kdns.controlplane.manifests.three_way_merge import manifest_of, text_of
 
 SMALL: Json = {"spec": {"b": 1, "a": "ä"}}
 LARGE: Json = {"spec": {f"field{number}": {"type": "string", "description": "A field."} for number in range(20_000)}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, ENDPOINT_SLICE, ENDPOINTS, EVENT, POD, SERVICE, Json, Kind
-from kdns.controlplane.kinds.scale import SCALE
+from kdns.controlplane.kinds.conversion import SCALE
 from kdns.controlplane.schema.serialization import encoded, matching, read, serialized, typed
 
 EVENT_TIMES: Json = {"firstTimestamp": None, "lastTimestamp": None, "eventTime": None}

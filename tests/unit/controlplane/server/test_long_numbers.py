@@ -10,7 +10,7 @@ from verbs_api import new_api, pod, service
 from kdns.controlplane.apimachinery.annotations import annotated_number
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import DAEMON_SET, DEPLOYMENT, POD, SERVICE, Json
-from kdns.controlplane.kinds.apps.defaults import TEMPLATE_GENERATION
+from kdns.controlplane.kinds.workloads import TEMPLATE_GENERATION
 from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.simulation.workloads.deployment.replica_sets import REVISION
 from kdns.controlplane.storage.listing import ListOptions

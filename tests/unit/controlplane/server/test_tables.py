@@ -15,7 +15,7 @@ from yaml_file import yaml_file
 from kdns.controlplane.apimachinery.human_duration import human_duration, since
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, POD, SERVICE, Json
 from kdns.controlplane.kinds.columns import printer_of
-from kdns.controlplane.kinds.scale import SCALE
+from kdns.controlplane.kinds.conversion import SCALE
 from kdns.controlplane.server.representation import IncludeObject, Renderer, Representation, table
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.watch import WatchEvent, stored_object_of

@@ -80,6 +80,9 @@ def test_the_name_is_that_of_the_resource() -> None:
 def test_updates_do_not_change_kind_scope_or_stored_versions() -> None:
     status = {"storedVersions": ["v0", "v1"], "conditions": [{"type": "Established", "status": "True"}]}
     old = {**definition(), "status": status}
+    assert causes(definition(names={"plural": "gadgets"}), definition())[-1] == (
+        'spec.names.plural: Invalid value: "gadgets": field is immutable'
+    )
     found = causes(definition(names={"kind": "Gadget"}, scope="Cluster"), old)
     assert found == [
         'spec.scope: Invalid value: "Cluster": field is immutable',

@@ -12,8 +12,8 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.apimachinery.structural import parsed
 from kdns.controlplane.schema.custom import validation
-from kdns.controlplane.schema.custom.pruning import defaulted, pruned
 from kdns.controlplane.schema.custom.rules import DEPTH_MAX
+from kdns.controlplane.schema.custom.types import defaulted, pruned
 from kdns.controlplane.schema.custom.validation import CAUSES_MAX, Validator
 
 STRING: Json = {"type": "string"}

@@ -1,20 +1,101 @@
-"""The rules of Namespaces, ConfigMaps, Secrets, ServiceAccounts and Events (kube-apiserver: ValidateConfigMap…)."""
+"""Namespaces, ConfigMaps, Secrets, ServiceAccounts and Events (kube-apiserver: ValidateConfigMap and others)."""
 
 from __future__ import annotations
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from typing import Any, Final
 
 from kdns.controlplane.apimachinery import formats
 from kdns.controlplane.apimachinery.errors import Cause
 from kdns.controlplane.apimachinery.field_errors import frozen, immutable, invalid_value, invalid_values, required
-from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.apimachinery.human_duration import since
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, EVENT, NAMESPACE, SECRET, SERVICE_ACCOUNT, Json, Kind
+from kdns.controlplane.kinds.columns import Column, Printer, name, printer_of
+from kdns.controlplane.kinds.strategy import COMMON, NAMED, DeleteStrategy, Strategy, SubresourceStrategy, on_create
 from kdns.controlplane.kinds.validation import (
     IMMUTABLE,
     finalizer_causes,
     validate_meta,
     validate_meta_update,
 )
+from kdns.controlplane.storage.field_selectors import FieldLabels, component_of, fields
+
+
+def event_cells(event: Json, now_s: float) -> list[Any]:
+    """Returns the cells: last seen, type, reason, object, message, name."""
+    subject, series = event.get("involvedObject", {}), event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("firstTimestamp"))
+    return [
+        since(next(filter(None, times), event.get("eventTime")), now_s),
+        event.get("type", ""),
+        event.get("reason", ""),
+        "/".join(filter(None, (subject.get("kind", "").lower(), subject.get("name")))),
+        event.get("message", "").strip(),
+        name(event),
+    ]
+
+
+_NAMESPACES: Final = printer_of(("Status=status.phase", "Age"))
+_CONFIG_MAPS: Final = printer_of(("Data=#data+binaryData", "Age"))
+_SECRETS: Final = printer_of(("Type=type", "Data=#data", "Age"))
+_SERVICE_ACCOUNTS: Final = printer_of(("Secrets=#secrets", "Age"))
+_EVENTS: Final = Printer(
+    (
+        Column("Last Seen", "lastTimestamp"),
+        Column("Type", "type"),
+        Column("Reason", "reason"),
+        Column("Object", "involvedObject"),
+        Column("Message", "message"),
+        Column("Name", "metadata.name", priority=1, format="name"),
+    ),
+    event_cells,
+)
+
+
+def default_secret(obj: Json) -> Json:
+    """Sets type Opaque, merges stringData into data, and removes whitespace of data."""
+    text = {key: b64encode((value or "").encode()).decode() for key, value in (obj.get("stringData") or {}).items()}
+    given = {key: "".join((value or "").split()) for key, value in (obj.get("data") or {}).items()}
+    rest = {key: value for key, value in obj.items() if key not in {"stringData", "data", "type"}}
+    data = {**given, **text}
+    return {**rest, **({"data": data} if data else {}), "type": obj.get("type") or "Opaque"}
+
+
+CONTENT_FINALIZER: Final = "kubernetes"
+"""Stands in spec.finalizers until the content of the Namespace is deleted; others are removed by their owners."""
+
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+
+
+def default_namespace(obj: Json) -> Json:
+    """Returns its name as a label, a spec, and the phase."""
+    meta, spec = obj.get("metadata") or {}, obj.get("spec") or {}
+    labels = {**(meta.get("labels") or {}), _NAME_LABEL: meta.get("name", "")}
+    status = obj.get("status") or {}
+    return {
+        **obj,
+        "metadata": {**meta, "labels": labels},
+        "spec": spec,
+        "status": {**status, "phase": status.get("phase") or "Active"},
+    }
+
+
+def new_namespace(obj: Json) -> Json:
+    """Returns a new Namespace: Active, with the finalizer of its content."""
+    spec, finalizers = obj["spec"], namespace_finalizers(obj)
+    listed = finalizers if CONTENT_FINALIZER in finalizers else [*finalizers, CONTENT_FINALIZER]
+    return {**obj, "spec": {**spec, "finalizers": listed}, "status": {"phase": "Active"}}
+
+
+def namespace_finalizers(obj: Json) -> list[str]:
+    return list((obj.get("spec") or {}).get("finalizers") or ())
+
+
+def terminating_namespace(obj: Json) -> Json:
+    """Returns a Namespace whose deletion begins."""
+    return {**obj, "status": {**(obj.get("status") or {}), "phase": "Terminating"}}
+
 
 MAX_BYTES = 1024 * 1024
 """The largest size of the contents of a ConfigMap or Secret."""
@@ -119,3 +200,46 @@ def validate_event(obj: Json, old: Json | None = None) -> list[Cause]:
     if (about or "default") != mine and not (not about and mine in {"default", "kube-system"}):
         causes.append(invalid_value("involvedObject.namespace", about, "does not match event.namespace"))
     return causes
+
+
+_INVOLVED: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+STRATEGIES: Final[Mapping[Kind, Strategy]] = {
+    NAMESPACE: Strategy(
+        validate_namespace,
+        _NAMESPACES,
+        subresources={
+            "status": SubresourceStrategy(validate_namespace_status),
+            "finalize": SubresourceStrategy(validate_namespace_finalizers),
+        },
+        defaults=default_namespace,
+        prepare=on_create(new_namespace),
+        generation=None,
+        field_labels=FieldLabels({**NAMED, **fields("status.phase")}),
+        delete=DeleteStrategy(collection=False, protected=frozenset({"default", "kube-public", "kube-system"})),
+    ),
+    CONFIG_MAP: Strategy(validate_config_map, _CONFIG_MAPS, generation=None),
+    SECRET: Strategy(
+        validate_secret,
+        _SECRETS,
+        defaults=default_secret,
+        generation=None,
+        field_labels=FieldLabels({**COMMON, **fields("type")}),
+    ),
+    SERVICE_ACCOUNT: Strategy(
+        validate_service_account, _SERVICE_ACCOUNTS, generation=None, delete=DeleteStrategy(returns_object=True)
+    ),
+    EVENT: Strategy(
+        validate_event,
+        _EVENTS,
+        generation=None,
+        field_labels=FieldLabels(
+            {
+                **COMMON,
+                **fields(*(f"involvedObject.{name}" for name in _INVOLVED), "reason", "reportingComponent", "type"),
+                "source": component_of,
+            }
+        ),
+        allow_create_on_update=True,
+    ),
+}

@@ -1,8 +1,9 @@
-"""The rules of Endpoints and EndpointSlices (kube-apiserver: validateEndpointSubsets, ValidateEndpointSlice)."""
+"""Endpoints and EndpointSlices: columns, defaults and rules (kube-apiserver: validateEndpointSubsets and others)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from kdns.controlplane.apimachinery import formats
 from kdns.controlplane.apimachinery.errors import Cause
@@ -15,10 +16,58 @@ from kdns.controlplane.apimachinery.field_errors import (
     too_many,
     unsupported,
 )
-from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, Json, Kind
+from kdns.controlplane.kinds import warnings
+from kdns.controlplane.kinds.columns import AGE, NAME, NONE, Column, Printer, age, few, name
+from kdns.controlplane.kinds.defaults import filler
 from kdns.controlplane.kinds.service.validation import PROTOCOLS, validate_protocol
+from kdns.controlplane.kinds.strategy import Strategy
 from kdns.controlplane.kinds.validation import IMMUTABLE, validate_meta, validate_meta_update
-from kdns.net import parse_address
+from kdns.controlplane.storage.object_meta import content_and_labels
+from kdns.net import join_host_port, parse_address
+
+
+def endpoints_cells(endpoints: Json, now_s: float) -> list[Any]:
+    """Returns the cells: name, ready endpoints as address:port, age. Blank if none is ready, as in Kubernetes."""
+    subsets = endpoints.get("subsets") or ()
+    shown = few((text for subset in subsets for text in _subset(subset)), "") if subsets else NONE
+    return [name(endpoints), shown, age(endpoints, now_s)]
+
+
+def _subset(subset: Json) -> Iterable[str]:
+    addresses = [address.get("ip", "") for address in subset.get("addresses") or ()]
+    ports = subset.get("ports")
+    return [join_host_port(each, port.get("port", 0)) for port in ports for each in addresses] if ports else addresses
+
+
+def endpoint_slice_cells(endpoint_slice: Json, now_s: float) -> list[Any]:
+    """Returns the cells: name, address type, ports, addresses, age."""
+    ports = [str(port.get("port") or port.get("name") or "*") for port in endpoint_slice.get("ports") or ()]
+    addresses = [each for end in endpoint_slice.get("endpoints") or () for each in end.get("addresses") or ()]
+    return [
+        name(endpoint_slice),
+        endpoint_slice.get("addressType", ""),
+        few(ports, "<unset>"),
+        few(addresses, "<unset>"),
+        age(endpoint_slice, now_s),
+    ]
+
+
+_ENDPOINTS: Final = Printer((NAME, Column("Endpoints", "subsets"), AGE), endpoints_cells)
+_ENDPOINT_SLICES: Final = Printer(
+    (
+        NAME,
+        Column("AddressType", "addressType"),
+        Column("Ports", "ports"),
+        Column("Endpoints", "endpoints"),
+        AGE,
+    ),
+    endpoint_slice_cells,
+)
+
+
+default_endpoints: Final = filler({"subsets.ports.protocol": "TCP"})
+default_endpoint_slice: Final = filler({"ports.name": "", "ports.protocol": "TCP", "endpoints.conditions": {}})
 
 ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 MOST_ENDPOINTS, MOST_ADDRESSES, MOST_PORTS, MOST_HINTS, MOST_TOPOLOGY = 1000, 100, 20000, 8, 16
@@ -156,10 +205,10 @@ def _hints(path: str, hints: Json) -> list[Cause]:
         names = [hint.get("name") or "" for hint in hints.get(field) or []]
         if len(names) > MOST_HINTS:
             return [*causes, too_many(f"{path}.{field}", len(names), MOST_HINTS)]
-        for index, name in enumerate(names):
+        for index, hint in enumerate(names):
             where = f"{path}.{field}[{index}].name"
-            causes += [duplicate(where, name)] if name in names[:index] else []
-            causes += invalid_values(where, name, rule(name))
+            causes += [duplicate(where, hint)] if hint in names[:index] else []
+            causes += invalid_values(where, hint, rule(hint))
     return causes
 
 
@@ -180,3 +229,22 @@ def _slice_ports(ports: list[Json]) -> list[Cause]:
             causes.append(unsupported(f"{path}.protocol", protocol, PROTOCOLS))
         causes += _app_protocol(path, port)
     return causes
+
+
+STRATEGIES: Final[Mapping[Kind, Strategy]] = {
+    ENDPOINTS: Strategy(
+        validate_endpoints,
+        _ENDPOINTS,
+        defaults=default_endpoints,
+        generation=None,
+        warnings=warnings.endpoints_warnings,
+        allow_create_on_update=True,
+    ),
+    ENDPOINT_SLICE: Strategy(
+        validate_endpoint_slice,
+        _ENDPOINT_SLICES,
+        defaults=default_endpoint_slice,
+        generation=content_and_labels,
+        warnings=warnings.endpoint_slice_warnings,
+    ),
+}

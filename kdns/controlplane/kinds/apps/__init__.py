@@ -1,1 +1,0 @@
-"""Workloads of apps/v1, and ReplicationControllers."""

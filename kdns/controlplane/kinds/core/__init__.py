@@ -1,1 +1,0 @@
-"""Namespaces, ConfigMaps, Secrets, ServiceAccounts and Events."""

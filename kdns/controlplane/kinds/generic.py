@@ -1,0 +1,133 @@
+"""The strategies of inert kinds: what nothing in kdns acts on is stored, checked against its schema and printed.
+
+Each has its row of inert_kinds.txt, and few have more.
+Differs: defaults that follow from other fields, such as those of Pod templates, are not filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from kdns.controlplane.apimachinery import formats
+from kdns.controlplane.apimachinery.errors import Cause
+from kdns.controlplane.apimachinery.inert import (
+    API_SERVICE,
+    AUTOSCALER,
+    AUTOSCALER_V1,
+    CRON_JOB,
+    INERT,
+    LEASE,
+    RESOURCE_SLICE,
+    InertKind,
+)
+from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.kinds import warnings
+from kdns.controlplane.kinds.columns import printer_of
+from kdns.controlplane.kinds.conversion import VersionConversion
+from kdns.controlplane.kinds.defaults import filler
+from kdns.controlplane.kinds.strategy import (
+    NAMED,
+    DeleteStrategy,
+    Strategy,
+    SubresourceStrategy,
+    no_warnings,
+    on_create,
+    with_metadata_of_old,
+    with_status,
+)
+from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
+from kdns.controlplane.storage.field_selectors import FieldLabels, fields
+from kdns.controlplane.storage.object_meta import content
+
+_CPU_PERCENT: Final = "targetCPUUtilizationPercentage"
+
+
+def generic(row: InertKind) -> Strategy:
+    """Returns the strategy of a kind that nothing acts on: beside its schema, metadata alone is validated."""
+    kind = row.kind
+    is_rbac = kind.group == "rbac.authorization.k8s.io"
+    name = formats.path_segment if is_rbac else formats.dns_subdomain
+
+    def validate(new: Json, old: Json | None) -> list[Cause]:
+        causes = validate_meta_update(old, new) if old else []
+        return causes + validate_meta(new, name, namespaced=kind.namespaced)
+
+    return Strategy(
+        validate,
+        printer_of(row.columns),
+        defaults=filler(row.defaults),
+        prepare=on_create(with_status(row.status)) if "status" in kind.subresources else on_create(),
+        generation=content if row.is_counted else None,
+        delete=DeleteStrategy(returns_object=row.is_returned),
+        warnings=lambda _: (warnings.inert(kind),),
+    )
+
+
+STRATEGIES: Final[Mapping[Kind, Strategy]] = {
+    **{kind: generic(row) for kind, row in INERT.items()},
+    API_SERVICE: replace(
+        generic(INERT[API_SERVICE]),
+        subresources={
+            "status": SubresourceStrategy(
+                prepare=with_metadata_of_old("labels", "annotations", "finalizers", "ownerReferences")
+            )
+        },
+    ),
+    CRON_JOB: replace(generic(INERT[CRON_JOB]), delete=DeleteStrategy(makes_objects=True)),
+    RESOURCE_SLICE: replace(
+        generic(INERT[RESOURCE_SLICE]),
+        field_labels=FieldLabels(
+            {**NAMED, **fields("spec.nodeName", "spec.driver")},
+            f"field label not supported for {RESOURCE_SLICE.api_version}, Kind=ResourceSlice: {{}}",
+        ),
+    ),
+    LEASE: replace(
+        generic(INERT[LEASE]),
+        warnings=no_warnings,  # its holders act on it
+        allow_create_on_update=True,
+        allow_unconditional_update=False,
+    ),
+}
+
+
+def _to_autoscaler_v1(obj: Json) -> Json:
+    spec = obj.get("spec") or {}
+    percent = next(filter(None, map(_cpu_percent, spec.get("metrics") or ())), None)
+    shown = {name: value for name, value in spec.items() if name not in {"metrics", "behavior"}}
+    return {
+        **obj,
+        "apiVersion": AUTOSCALER_V1.api_version,
+        "spec": shown | ({_CPU_PERCENT: percent} if percent else {}),
+    }
+
+
+def _from_autoscaler_v1(old: Json, sent: Json) -> Json:
+    """Returns the autoscaler to store in the place of `old` ({} for a new one); fields that v1 lacks stay."""
+    stored, spec = old.get("spec") or {}, dict(sent.get("spec") or {})
+    metrics = [metric for metric in stored.get("metrics") or () if _cpu_percent(metric) is None]
+    if (percent := spec.pop(_CPU_PERCENT, None)) is not None:
+        target = {"type": "Utilization", "averageUtilization": percent}
+        metrics.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+    unknown = {"behavior": stored.get("behavior"), "metrics": metrics}
+    spec |= {name: value for name, value in unknown.items() if value}
+    return {**sent, "apiVersion": AUTOSCALER.api_version, "spec": spec}
+
+
+def _cpu_percent(metric: Json) -> Any:
+    """Returns the wanted use of CPU time in percent; None for another metric."""
+    resource = metric.get("resource") or {}
+    if metric.get("type") != "Resource" or resource.get("name") != "cpu":
+        return None
+    return (resource.get("target") or {}).get("averageUtilization")
+
+
+AUTOSCALER_V1_CONVERSION: Final = VersionConversion(
+    AUTOSCALER_V1,
+    _to_autoscaler_v1,
+    _from_autoscaler_v1,
+    lambda kind, config: {**_from_autoscaler_v1({}, config), "apiVersion": kind.api_version},
+    lambda obj: _from_autoscaler_v1({}, obj),
+)
+"""kubectl before 1.32 makes autoscalers of v1 and lists those of v2."""

@@ -1,1 +1,0 @@
-"""Kinds that are stored and printed, and that nothing in kdns acts on."""

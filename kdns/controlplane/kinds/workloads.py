@@ -1,0 +1,412 @@
+"""Workloads: ReplicationControllers, the kinds of apps/v1, and Jobs; their Pods are simulated.
+
+Rules are those without which no Pods could be made, and what is immutable.
+Differs: further rules of kube-apiserver, such as those of deadlines, indexes and failure policies, are not applied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kdns.cluster.selectors import Selector, from_labels
+from kdns.controlplane.apimachinery import formats
+from kdns.controlplane.apimachinery.annotations import annotated_number
+from kdns.controlplane.apimachinery.errors import Cause
+from kdns.controlplane.apimachinery.field_errors import frozen, immutable, invalid_value, required, unsupported
+from kdns.controlplane.apimachinery.kinds import (
+    CONTROLLER_REVISION,
+    DAEMON_SET,
+    DEPLOYMENT,
+    JOB,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    STATEFUL_SET,
+    Json,
+    Kind,
+)
+from kdns.controlplane.kinds import warnings
+from kdns.controlplane.kinds.columns import printer_of
+from kdns.controlplane.kinds.defaults import filler
+from kdns.controlplane.kinds.pod.defaults import default_pod_template
+from kdns.controlplane.kinds.pod.validation import validate_pod
+from kdns.controlplane.kinds.strategy import (
+    COMMON,
+    DeleteStrategy,
+    Strategy,
+    SubresourceStrategy,
+    on_create,
+    with_metadata_of_old,
+    with_status,
+)
+from kdns.controlplane.kinds.validation import (
+    IMMUTABLE,
+    is_empty,
+    selector_of,
+    validate_label_selector,
+    validate_meta,
+    validate_meta_update,
+)
+from kdns.controlplane.storage.field_selectors import FieldLabels, count
+
+ROLLING_UPDATE: Final = "RollingUpdate"
+TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
+"""The annotation that counts the changes of a DaemonSet's template; its Pods have the count as a label."""
+
+CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
+NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+MISMATCH: Final = "`selector` does not match template `labels`"
+_PERCENT: Final = re.compile(r"([0-9]{1,9})%")
+_COUNTS: Final = (
+    *("replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"),
+    *("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"),
+)
+_FIXED_OF_JOB: Final = ("completions", "selector", "template", "completionMode", "managedBy")
+_CHANGEABLE: Final = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+FIXED_SET: Final = (
+    f"updates to statefulset spec for fields other than {', '.join(map(repr, _CHANGEABLE[:-1]))} "
+    f"and {_CHANGEABLE[-1]!r} are forbidden"
+)
+
+
+def default_template(template: Json) -> Json:
+    """Returns a Pod template with the defaults of its Pods."""
+    return {
+        "metadata": template.get("metadata") or {},
+        "spec": default_pod_template({"spec": template.get("spec") or {}})["spec"],
+    }
+
+
+def _defaults(rows: Mapping[str, object], strategy: str = "", rolling: Json | None = None) -> Callable[[Json], Json]:
+    """Returns what sets the defaults of a spec, of its template, and of a rolling update in its field `strategy`."""
+    fill = filler({f"{strategy}.type": ROLLING_UPDATE, **rows} if strategy else rows)
+
+    def defaults(obj: Json) -> Json:
+        spec = fill({**({strategy: {}} if strategy else {}), **(obj.get("spec") or {})})
+        if strategy and spec[strategy]["type"] == ROLLING_UPDATE:
+            spec[strategy]["rollingUpdate"] = {**(rolling or {}), **(spec[strategy].get("rollingUpdate") or {})}
+        return {**obj, "spec": {**spec, "template": default_template(spec.get("template") or {})}}
+
+    return defaults
+
+
+_HISTORY: Final = {"revisionHistoryLimit": 10}
+_deployment_defaults: Final = _defaults(
+    {"replicas": 1, "progressDeadlineSeconds": 600, **_HISTORY},
+    "strategy",
+    {"maxUnavailable": "25%", "maxSurge": "25%"},
+)
+_replica_set_defaults: Final = _defaults({"replicas": 1})
+_stateful_set_defaults: Final = _defaults(
+    {
+        "replicas": 1,
+        "podManagementPolicy": "OrderedReady",
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+        "volumeClaimTemplates.apiVersion": "v1",
+        "volumeClaimTemplates.kind": "PersistentVolumeClaim",
+        "volumeClaimTemplates.spec.volumeMode": "Filesystem",
+        "volumeClaimTemplates.status.phase": "Pending",
+        **_HISTORY,
+    },
+    "updateStrategy",
+    {"partition": 0},
+)
+_daemon_set_defaults: Final = _defaults(_HISTORY, "updateStrategy", {"maxUnavailable": 1, "maxSurge": 0})
+_job_spec_defaults: Final = _defaults(
+    {
+        "parallelism": 1,
+        "backoffLimit": 6,
+        "completionMode": "NonIndexed",
+        "suspend": False,
+        "manualSelector": False,
+        "podReplacementPolicy": "TerminatingOrFailed",
+    }
+)
+
+
+def _with_labels_of_template(obj: Json) -> Json:
+    """Returns the object with the labels of its template, unless it has labels."""
+    labels = ((obj["spec"].get("template") or {}).get("metadata") or {}).get("labels")
+    metadata = obj.get("metadata") or {}
+    return obj if metadata.get("labels") or not labels else {**obj, "metadata": {**metadata, "labels": labels}}
+
+
+def _replication_controller_defaults(obj: Json) -> Json:
+    if not (obj.get("spec") or {}).get("template"):
+        return {**obj, "spec": {"replicas": 1, **(obj.get("spec") or {})}}
+    obj = _with_labels_of_template(_replica_set_defaults(obj))
+    spec = obj["spec"]
+    labels = spec["template"]["metadata"].get("labels")
+    return obj if spec.get("selector") or not labels else {**obj, "spec": {**spec, "selector": labels}}
+
+
+def _job_defaults(obj: Json) -> Json:
+    spec = obj.get("spec") or {}
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec = {**spec, "completions": 1}
+    return _with_labels_of_template(_job_spec_defaults({**obj, "spec": spec}))
+
+
+def counted_template(new: Json, old: Json | None) -> Json:
+    """Returns the DaemonSet with the annotation that counts the changes of its template."""
+    metadata = new["metadata"]
+    generation = 1
+    if old is not None:
+        changed = (old.get("spec") or {}).get("template") != (new.get("spec") or {}).get("template")
+        generation = (annotated_number(old, TEMPLATE_GENERATION) or 1) + int(changed)
+    annotations = {**(metadata.get("annotations") or {}), TEMPLATE_GENERATION: str(generation)}
+    return {**new, "metadata": {**metadata, "annotations": annotations}}
+
+
+def with_job_selector(obj: Json) -> Json:
+    """Returns a new Job with its uid as selector, and uid and name as Pod labels, unless manualSelector is set."""
+    spec, metadata = obj["spec"], obj["metadata"]
+    if spec.get("manualSelector"):
+        return obj
+    uid, name = metadata["uid"], metadata.get("name") or ""
+    own = {CONTROLLER_UID: uid, "batch.kubernetes.io/job-name": name, "controller-uid": uid, "job-name": name}
+    template = spec["template"]
+    of_template = template.get("metadata") or {}
+    labels = {**(of_template.get("labels") or {}), **own}
+    selector = spec.get("selector") or {"matchLabels": {CONTROLLER_UID: uid}}
+    template = {**template, "metadata": {**of_template, "labels": labels}}
+    return _with_labels_of_template({**obj, "spec": {**spec, "selector": selector, "template": template}})
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """The rules of one kind: the field and the types of its strategy, "" for none; and further ones.
+
+    `further` gets the spec, and the one before an update.
+    """
+
+    strategy: str = ""
+    types: tuple[str, ...] = (ROLLING_UPDATE, "OnDelete")
+    further: Callable[[Json, Json | None], Iterator[Cause]] = lambda _spec, _old: iter(())
+
+    def validate(self, obj: Json, old: Json | None = None) -> list[Cause]:
+        spec, stored = obj.get("spec") or {}, (old or {}).get("spec") or {}
+        causes = [*validate_metadata(obj, old), *_negative_counts(spec), *_selector_and_template(spec)]
+        if not spec.get("template"):
+            causes.append(required("spec.template"))
+        elif (policy := spec["template"]["spec"].get("restartPolicy")) not in {None, "Always"}:
+            causes.append(unsupported("spec.template.spec.restartPolicy", policy, ["Always"]))
+        if self.strategy:
+            causes += _strategy_causes(f"spec.{self.strategy}", spec.get(self.strategy) or {}, self.types)
+        causes += self.further(spec, stored if old else None)
+        if old and stored.get("selector") != spec.get("selector"):
+            causes.append(immutable("spec.selector", spec.get("selector"), IMMUTABLE))
+        return causes
+
+
+def _stateful_set(spec: Json, old: Json | None) -> Iterator[Cause]:
+    if old is not None and _fixed(spec) != _fixed(old):
+        yield frozen("spec", FIXED_SET)
+    if name := spec.get("serviceName"):
+        yield from (invalid_value("spec.serviceName", name, why) for why in formats.dns_label(name))
+
+
+def _fixed(spec: Json) -> Json:
+    """Returns the immutable fields; clients send serviceName as "" if it was not given."""
+    return {name: value for name, value in spec.items() if name not in _CHANGEABLE and value != ""}
+
+
+def validate_metadata(obj: Json, old: Json | None) -> list[Cause]:
+    causes = validate_meta_update(old, obj) if old else []
+    return causes + validate_meta(obj, formats.dns_subdomain)
+
+
+def _negative_counts(spec: Json) -> list[Cause]:
+    return [
+        invalid_value(f"spec.{field}", spec[field], NOT_NEGATIVE) for field in _COUNTS if (spec.get(field) or 0) < 0
+    ]
+
+
+def _selector_and_template(spec: Json) -> list[Cause]:
+    """Checks selector and template, and that the first selects the Pods of the second.
+
+    The selector of a ReplicationController is a plain map of labels.
+    """
+    selector, template = spec.get("selector"), spec.get("template") or {}
+    causes: list[Cause] = []
+    if selector is None:
+        causes.append(required("spec.selector"))
+    else:
+        is_map = bool(selector) and not {"matchLabels", "matchExpressions"} & set(selector)
+        causes += [] if is_map else validate_label_selector("spec.selector", selector)
+        if not is_map and is_empty(selector):
+            causes.append(invalid_value("spec.selector", selector, "must not be empty"))
+        labels = (template.get("metadata") or {}).get("labels")
+        if not causes and template:
+            parsed: Selector = from_labels(selector) if is_map else selector_of(selector)
+            if not parsed.matches(labels):
+                causes.append(invalid_value("spec.template.metadata.labels", labels, MISMATCH))
+    return causes + (_template(template, spec.get("volumeClaimTemplates") or ()) if template else [])
+
+
+def _template(template: Json, claims: Iterable[Json]) -> list[Cause]:
+    """Checks a template as a Pod of it, whose volumes include the claims of a StatefulSet."""
+    metadata, pod = template.get("metadata") or {}, template.get("spec") or {}
+    names = [(claim.get("metadata") or {}).get("name") or "" for claim in claims]
+    volumes = [volume for volume in pod.get("volumes") or () if volume.get("name") not in names]
+    volumes += [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    shown = {field: metadata[field] for field in ("labels", "annotations") if metadata.get(field)}
+    sample = {
+        "metadata": {"name": "template", "namespace": "template", **shown},
+        "spec": {**pod, "volumes": volumes},
+    }
+    return [
+        replace(cause, field=f"spec.template.{cause.field.removeprefix('metadata.')}") for cause in validate_pod(sample)
+    ]
+
+
+def _strategy_causes(path: str, strategy: Json, types: tuple[str, ...]) -> Iterator[Cause]:
+    if strategy.get("type") not in types:
+        yield unsupported(f"{path}.type", strategy.get("type"), types)
+        return
+    rolling, path = strategy.get("rollingUpdate") or {}, f"{path}.rollingUpdate"
+    for field in ("partition", "maxUnavailable", "maxSurge"):
+        value = rolling.get(field)
+        if isinstance(value, str) and not _PERCENT.fullmatch(value):
+            yield invalid_value(f"{path}.{field}", value, "must be a number or a percentage such as 25%")
+        elif isinstance(value, int) and value < 0:
+            yield invalid_value(f"{path}.{field}", value, NOT_NEGATIVE)
+    if "maxUnavailable" in rolling and not _number(rolling["maxUnavailable"]) and not _number(rolling.get("maxSurge")):
+        yield invalid_value(f"{path}.maxUnavailable", rolling["maxUnavailable"], "may not be 0 when `maxSurge` is 0")
+
+
+def _number(value: Any) -> int:
+    """Returns a number or percentage as a number, 0 for another text."""
+    if isinstance(value, int):
+        return value
+    match = _PERCENT.fullmatch(str(value))
+    return int(match[1]) if match else 0
+
+
+def validate_job(obj: Json, old: Json | None = None) -> list[Cause]:
+    """Returns the violated rules; the template of a suspended Job may change until it has started."""
+    spec = obj.get("spec") or {}
+    causes = [*validate_metadata(obj, old), *_negative_counts(spec)]
+    generated = {"matchLabels": {CONTROLLER_UID: obj["metadata"].get("uid", "")}}
+    if not old and not spec.get("manualSelector") and spec.get("selector") not in (None, generated):
+        causes.append(invalid_value("spec.selector", spec["selector"], "`selector` not auto-generated"))
+    else:
+        causes += _selector_and_template(spec)
+    if ((spec.get("template") or {}).get("spec") or {}).get("restartPolicy") in {None, "", "Always"}:
+        causes.append(required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
+    if old:
+        stored = old.get("spec") or {}
+        may_change = {"template"} if stored.get("suspend") and not (old.get("status") or {}).get("startTime") else set()
+        causes += [
+            immutable(f"spec.{field}", spec.get(field), IMMUTABLE)
+            for field in _FIXED_OF_JOB
+            if field not in may_change and spec.get(field) != stored.get(field)
+        ]
+    return causes
+
+
+_TEMPLATE_COLUMNS: Final = (
+    "Containers*=spec.template.spec.containers.name",
+    "Images*=spec.template.spec.containers.image",
+    "Selector*=spec.selector|<none>",
+)
+_REPLICAS_PRINTER: Final = printer_of(
+    ("Desired=spec.replicas|0", "Current=status.replicas|0", "Ready=status.readyReplicas|0", "Age", *_TEMPLATE_COLUMNS)
+)
+_NO_REPLICAS: Final = on_create(with_status({"replicas": 0}))
+_NO_DAEMONS: Final = on_create(
+    with_status({"currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0, "numberReady": 0})
+)
+_MAKES_OBJECTS: Final = DeleteStrategy(makes_objects=True)
+
+STRATEGIES: Final[Mapping[Kind, Strategy]] = {
+    DEPLOYMENT: Strategy(
+        _Rules("strategy", ("Recreate", ROLLING_UPDATE)).validate,
+        printer_of(
+            (
+                "Ready=status.readyReplicas|0/spec.replicas|0",
+                "Up-to-date=status.updatedReplicas|0",
+                "Available=status.availableReplicas|0",
+                "Age",
+                *_TEMPLATE_COLUMNS,
+            )
+        ),
+        defaults=_deployment_defaults,
+        prepare=on_create(with_status({})),
+        subresources={"status": SubresourceStrategy(prepare=with_metadata_of_old("labels"))},
+        delete=_MAKES_OBJECTS,
+    ),
+    REPLICA_SET: Strategy(
+        _Rules().validate,
+        _REPLICAS_PRINTER,
+        defaults=_replica_set_defaults,
+        prepare=_NO_REPLICAS,
+        delete=_MAKES_OBJECTS,
+    ),
+    REPLICATION_CONTROLLER: Strategy(
+        _Rules().validate,
+        _REPLICAS_PRINTER,
+        defaults=_replication_controller_defaults,
+        prepare=_NO_REPLICAS,
+        field_labels=FieldLabels({**COMMON, "status.replicas": count("status.replicas")}),
+        delete=DeleteStrategy(orphans=True, makes_objects=True),
+    ),
+    STATEFUL_SET: Strategy(
+        _Rules("updateStrategy", further=_stateful_set).validate,
+        printer_of(("Ready=status.readyReplicas|0/spec.replicas|0", "Age", *_TEMPLATE_COLUMNS)),
+        defaults=_stateful_set_defaults,
+        prepare=on_create(with_status({"availableReplicas": 0, "replicas": 0})),
+        delete=_MAKES_OBJECTS,
+    ),
+    DAEMON_SET: Strategy(
+        _Rules("updateStrategy").validate,
+        printer_of(
+            (
+                "Desired=status.desiredNumberScheduled|0",
+                "Current=status.currentNumberScheduled|0",
+                "Ready=status.numberReady|0",
+                "Up-to-date=status.updatedNumberScheduled|0",
+                "Available=status.numberAvailable|0",
+                "Age",
+                *_TEMPLATE_COLUMNS,
+            )
+        ),
+        defaults=_daemon_set_defaults,
+        prepare=lambda new, old: _NO_DAEMONS(counted_template(new, old), old),
+        delete=_MAKES_OBJECTS,
+    ),
+    CONTROLLER_REVISION: Strategy(
+        validate_metadata,
+        printer_of(("Controller=metadata.ownerReferences.name|<none>", "Revision=revision|0", "Age")),
+        generation=None,
+    ),
+    JOB: Strategy(
+        validate_job,
+        printer_of(
+            (
+                "Status=@Complete,Failed,Suspended|Running",
+                "Completions=status.succeeded|0/spec.completions|1",
+                "Active=status.active|0",
+                "Age",
+                *_TEMPLATE_COLUMNS,
+            )
+        ),
+        defaults=_job_defaults,
+        prepare=on_create(with_job_selector, with_status({})),
+        field_labels=FieldLabels(
+            {**COMMON, "status.successful": count("status.succeeded")},
+            'field label "{}" not supported for Job',
+        ),
+        delete=DeleteStrategy(orphans=True, warning=warnings.JOBS_ORPHAN, makes_objects=True),
+    ),
+}
