@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Final
 
 from kdns import logs
 from kdns.errors import ApplyError, BusyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
+from kdns.netlink.io.transactions import TransactionMonitor
 from kdns.netlink.xtables import TableSize
 from kdns.proxy.iptables.base_chains import JUMPS, Features, serves_loopback
 from kdns.proxy.iptables.io.counters import IptablesCounters
-from kdns.proxy.iptables.io.monitor import TransactionMonitor
+from kdns.proxy.iptables.messages import changes_rules
 from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.node.io.host_settings import set_sysctl
 from kdns.proxy.plan.plan import FamilyPlan, Plan
@@ -23,6 +24,7 @@ from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.kernel_mode import KernelMode
 from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, IptablesPart
 from kdns.proxy.xtables.expected import ExpectedRules
+from kdns.proxy.xtables.io import programs
 from kdns.proxy.xtables.io.clean_up import ROUTE_LOCALNET, delete_chains, marked, remove_chains
 from kdns.proxy.xtables.io.programs import Programs, rule_words
 from kdns.proxy.xtables.names import FIXED, NAT, is_service_chain
@@ -31,11 +33,10 @@ from kdns.runtime.tasks import restarted
 
 log = logs.get(__name__)
 
-_TABLES: Final = tuple(FIXED)
 POLL_S: Final = 5.0
 """How often the sizes of tables of iptables-legacy are looked at: the kernel does not tell who changes them."""
-COMPARE_ATTEMPTS: Final = 5
-LOOK_AGAIN_S: Final = 10.0
+_MESSAGE_BYTES: Final = 1 << 23
+"""Room for messages about all tables of all programs: their restores may be large."""
 _SERVICE: Final = re.compile(r'--comment "([^/ "]+)/([^:/ "]+)')
 """The Service that a rule's comment names."""
 _TABLE_OR_DELETION: Final = re.compile(r"^(\*|-X )(\S+)\n", re.MULTILINE)
@@ -61,9 +62,6 @@ class IptablesProxier(KernelMode):
         self._programs, self._families, self._features = programs, families, features or Features()
         self._tables: dict[Family, Tables] = {}
         self._expected: dict[Family, ExpectedRules] = {}
-        self._syncs = 0
-        self._sizes: dict[tuple[Family, str], TableSize] = {}
-        """Of tables of iptables-legacy, at the last look."""
         self._has_set_sysctl = False
         self._sysctl_reason = ""
         self.counters = IptablesCounters(self._expected)
@@ -78,7 +76,6 @@ class IptablesProxier(KernelMode):
     @asynccontextmanager
     async def _syncing(self) -> AsyncIterator[None]:
         async with self._turn:
-            self._syncs += 1
             try:
                 yield
             except BusyError:
@@ -164,49 +161,31 @@ class IptablesProxier(KernelMode):
             log.warning("node ports are not at 127.0.0.1", reason=reason, expected=expected)
         self._sysctl_reason = reason
 
+    def _notices(self, changed: ForeignChange) -> AbstractContextManager[None]:
+        if self._programs.backend == "legacy":
+            return self._size_notices()
+        return TransactionMonitor(
+            changes_rules, programs.observers, changed, self._unclear.set, room_bytes=_MESSAGE_BYTES
+        )
+
     @contextmanager
-    def watch(self, changed: ForeignChange) -> Iterator[None]:
-        """Notices foreign changes of our chains, and of the jumps to them."""
-        unclear = asyncio.Event()
-        monitor = TransactionMonitor(changed, unclear.set)
-        if self._programs.backend == "nft":
-            monitor.start()
-        looking = restarted(lambda: self._look_when(unclear, changed), "look at rules")
+    def _size_notices(self) -> Iterator[None]:
+        task = restarted(self._compare_sizes, "sizes of tables")
         try:
             yield
         finally:
-            looking.cancel()
-            monitor.close()
+            task.cancel()
 
-    async def _look_when(self, unclear: asyncio.Event, changed: ForeignChange) -> None:
-        """Compares the rules whenever they may have changed, until the comparison succeeds."""
-        reason = ""
+    async def _compare_sizes(self) -> None:
+        """Notices other sizes of tables of iptables-legacy than before, also by a sync of our own."""
+        sizes: dict[tuple[Family, str], TableSize] = {}
         while True:
-            try:
-                if self._programs.backend == "legacy":
-                    await self._other_sizes()
-                else:
-                    await unclear.wait()
-                unclear.clear()
-                await self._look(changed)
-            except (ApplyError, OSError) as error:
-                if reason != str(error):
-                    log.warning("rules cannot be compared", reason=str(error), retry_in_s=LOOK_AGAIN_S)
-                reason = str(error)
-                await asyncio.sleep(LOOK_AGAIN_S)
-                unclear.set()
-                self._sizes = {}
-            else:
-                reason = ""
-
-    async def _other_sizes(self) -> None:
-        """Returns when tables of iptables-legacy have other sizes than at the last look, also by a sync of our own."""
-        before = self._sizes
-        while self._sizes == before:
             await asyncio.sleep(POLL_S)
-            self._sizes = await asyncio.to_thread(self._current_sizes)
+            before, sizes = sizes, await asyncio.to_thread(self._table_sizes)
+            if sizes != before:
+                self._unclear.set()
 
-    def _current_sizes(self) -> dict[tuple[Family, str], TableSize]:
+    def _table_sizes(self) -> dict[tuple[Family, str], TableSize]:
         sizes = {}
         for family in self._families:
             for table in FIXED.keys() & set(xtables.legacy_tables(family)):
@@ -214,24 +193,15 @@ class IptablesProxier(KernelMode):
                     sizes[family, table] = xtables.legacy_size(family, table)
         return sizes
 
-    async def _look(self, changed: ForeignChange) -> None:
-        """Compares what the kernel has with what it should have, again where a sync came in between."""
-        for _ in range(COMPARE_ATTEMPTS):
-            async with self._turn:
-                syncs = self._syncs
-            missing = await asyncio.to_thread(self._missing)
-            if syncs == self._syncs:
-                if missing:
-                    changed(missing)
-                return
+    async def difference(self) -> str:
+        return await asyncio.to_thread(self._first_missing)
 
-    def _missing(self) -> str:
-        """Returns the first rules that are not as they should be, "" if all are."""
-        for family, expected in tuple(self._expected.items()):
-            for table in _TABLES:
+    def _first_missing(self) -> str:
+        for family, expected in self._expected.items():
+            for table in FIXED:
                 content = xtables.table_content(self._programs.backend, family, table)
-                for found in expected.missing(table, content, JUMPS):
-                    return f"unknown: {family} {found}"
+                for difference in expected.missing(table, content, JUMPS):
+                    return f"{family} {difference}"
         return ""
 
     async def _remove_rules(self) -> None:

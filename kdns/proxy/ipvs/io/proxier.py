@@ -9,16 +9,12 @@ are deleted last.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
-from kdns import logs
-from kdns.cluster.objects import Key
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family, family_of_text
 from kdns.netlink.io import xtables
@@ -37,28 +33,23 @@ from kdns.proxy.ipvs.io.poll_interval import PollInterval
 from kdns.proxy.ipvs.ipvs import DEFAULTS, Change, Entries, Ipvs, IpvsOptions
 from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
-from kdns.proxy.sync.io.kernel_mode import KernelMode
-from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, IptablesPart
+from kdns.proxy.sync.io.kernel_mode import KernelMode, and_more, in_thread, rejected_services
+from kdns.proxy.sync.io.proxier import Footprint, IptablesPart
 from kdns.proxy.xtables.expected import ExpectedRules
 from kdns.proxy.xtables.io.clean_up import remove_chains
 from kdns.proxy.xtables.io.programs import Programs
 from kdns.proxy.xtables.names import IPVS_CHAINS
 from kdns.proxy.xtables.rules import Jump, inserted
-from kdns.runtime.requirements import CAPABILITY
-from kdns.runtime.tasks import restarted, uninterrupted
 
 SAMPLE: Final = 16
 """Virtual servers that are compared at a time."""
-
-T = TypeVar("T")
-
-log = logs.get(__name__)
 
 
 class IpvsProxier(KernelMode):
     """The proxier of mode ipvs. `families` are those of the kernel's iptables."""
 
     name = "ipvs"
+    is_polled = True
 
     def __init__(
         self,
@@ -75,11 +66,11 @@ class IpvsProxier(KernelMode):
         self._servers = VirtualServers(now_s)
         self._refused_entries: sets.Refused = {}
         self._link = 0
-        self._thread = threading.Lock()
         self._expected: dict[Family, ExpectedRules] = {}
         self._jumps_are_own = False
         self._round: list[VirtualServerKey] = []
         self._drained_s = 0.0
+        self._poll_interval = PollInterval()
         self.counters = IpvsCounters(self._servers.draining)
         self.footprint = Footprint(iptables=own_part(programs, families), ipvs=True)
 
@@ -89,10 +80,10 @@ class IpvsProxier(KernelMode):
         async with self._turn:
             contents = {family: await self._content(plan.of(family)) for family in self._families}
             self._contents = {}  # if this fails, a partial sync has nothing to start from
-            surplus = await self._in_thread(lambda: self._load(contents))
+            surplus = await in_thread(lambda: self._load(contents))
             for family, content in contents.items():
                 await self._apply_base_chains(family, content.base_chains)
-            await self._in_thread(lambda: _delete_entries(surplus))
+            await in_thread(lambda: _delete_entries(surplus))
             self._contents = contents
             self._report_refusals()
 
@@ -104,45 +95,25 @@ class IpvsProxier(KernelMode):
                 if not change:
                     continue
                 if change.restore:
-                    await self._in_thread(partial(self._add_entries, change.new_entries))
+                    await in_thread(partial(self._add_entries, change.new_entries))
                     await self._restore(family, change.restore, is_partial=True)
-                await self._in_thread(partial(self._change, change))
+                await in_thread(partial(self._change, change))
             self._report_refusals()
 
-    @contextmanager
-    def watch(self, changed: ForeignChange) -> Iterator[None]:
-        """Notices foreign changes, and deletes destinations that have drained."""
-        task = restarted(lambda: self._watch(changed), "look at virtual servers")
-        try:
-            yield
-        finally:
-            task.cancel()
+    @property
+    def pause_s(self) -> float:
+        return self._poll_interval.pause_s
 
-    async def _watch(self, changed: ForeignChange) -> None:
-        poll_interval = PollInterval()
-        while True:
-            await asyncio.sleep(poll_interval.pause_s)
-            try:
-                missing = await self._compared(poll_interval)
-            except ApplyError as error:
-                log.warning("virtual servers cannot be compared", reason=str(error))
-            else:
-                if missing:
-                    changed(f"unknown: {missing}")
-
-    async def _compared(self, poll_interval: PollInterval) -> str:
+    async def difference(self) -> str:
         """Returns the first difference from what this process wrote, in words, or "". Deletes drained destinations."""
-        async with self._turn:
-            if not self._contents:
-                return ""
-            sample = self._sample()
-            if self._now_s() >= self._drained_s + CHECK_S:
-                self._drained_s = self._now_s()
-                await self._in_thread(partial(self._servers.check_draining, self._is_wanted, self._link))
-            look = partial(self._look, sample)
-            return await self._in_thread(
-                lambda: poll_interval.cheap(look) or poll_interval.thorough(self._look_at_addresses)
-            )
+        if not self._contents:
+            return ""
+        sample = self._sample()
+        if self._now_s() >= self._drained_s + CHECK_S:
+            self._drained_s = self._now_s()
+            await in_thread(partial(self._servers.check_draining, self._is_wanted, self._link))
+        look, interval = partial(self._look, sample), self._poll_interval
+        return await in_thread(lambda: interval.cheap(look) or interval.thorough(self._look_at_addresses))
 
     def _sample(self) -> dict[VirtualServerKey, VirtualServer]:
         """Returns the next SAMPLE virtual servers, in turn."""
@@ -197,19 +168,6 @@ class IpvsProxier(KernelMode):
         """Returns a plan's content, computed in a thread: 10,000 Services take at least a tenth of a second."""
         return await asyncio.to_thread(Ipvs, family_plan, self._options)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Runs it in a thread, alone, and to its end even if the calling task is cancelled."""
-
-        def alone() -> T:
-            with self._thread:
-                try:
-                    return work()
-                except OSError as error:
-                    advice = f"; {CAPABILITY}" if isinstance(error, PermissionError) else ""
-                    raise ApplyError(("netlink",), f"{error.strerror or error}{advice}") from error
-
-        return await uninterrupted(asyncio.to_thread(alone))
-
     def _load(self, contents: Mapping[Family, Ipvs]) -> dict[str, set[str]]:
         """Returns everything up to the rules of iptables; entries of sets that are too many."""
         existing = link.establish()
@@ -257,7 +215,7 @@ class IpvsProxier(KernelMode):
     async def _apply_base_chains(self, family: Family, base_chains: BaseChains) -> None:
         """Restores the fixed chains, and the jumps to them that are missing."""
         await self._restore(family, base_chains.text)
-        existing = await self._in_thread(partial(self._jumps, family))
+        existing = await in_thread(partial(self._jumps, family))
         missing = [jump for jump in base_chains.jumps if not await self._has(family, jump, existing)]
         if missing:
             await self._programs.restore(family, inserted(missing))
@@ -285,15 +243,14 @@ class IpvsProxier(KernelMode):
             (name, entry): f"set {name} cannot have {entry}: {reason}"
             for (name, entry), reason in self._refused_entries.items()
         }
-        rejected: dict[Key, str] = {}
-        for content in self._contents.values() if refused else ():
-            for front in content.family_plan.fronts.values():
-                if name := next((each for each in content.object_names(front) if each in refused), None):
-                    rejected.setdefault(front.port.name[:2], refused[name])
-        self.rejected = rejected
+        used = (
+            (front, content.object_names(front))
+            for content in self._contents.values()
+            for front in content.family_plan.fronts.values()
+        )
+        self.rejected = rejected_services(used, refused)
         if failures := self._servers.failures:
-            rest = f", and {len(failures) - 1} more" if failures[1:] else ""
-            raise ApplyError(("netlink",), f"{failures[0]}{rest}")
+            raise ApplyError(("netlink",), and_more(failures))
 
 
 def _delete_entries(surplus: Mapping[str, set[str]]) -> None:

@@ -6,42 +6,36 @@ refuses does not end a sync: the objects of other Services follow, and the refus
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from kdns import logs
-from kdns.cluster.objects import Key
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, VERSION, Family
 from kdns.proxy.kernelspace.content import Content, NodeNetwork
 from kdns.proxy.kernelspace.io.compute_network import NOT_FOUND, OF_CONTENT, ComputeNetwork, HcnError
 from kdns.proxy.kernelspace.requests import Request, Verb, reconciling_requests, requests
 from kdns.proxy.kernelspace.schema import HostComputeEndpoint, HostComputeNetwork, endpoint_id
-from kdns.proxy.plan.plan import Plan
+from kdns.proxy.plan.plan import Front, Plan
 from kdns.proxy.plan.planner import Difference
-from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, UdpTargets
+from kdns.proxy.sync.io.kernel_mode import KernelMode, and_more, in_thread, rejected_services
+from kdns.proxy.sync.io.proxier import Footprint
 from kdns.runtime.metrics import Metric, MetricFamilies, Sample
-from kdns.runtime.tasks import restarted, uninterrupted
 
 POLL_S: Final = 10.0
 """How often HCN's objects are compared with the desired ones."""
 
-T = TypeVar("T")
-
 log = logs.get(__name__)
 
 
-class KernelspaceProxier:
+class KernelspaceProxier(KernelMode):
     """The proxier of mode kernelspace. `host_mac` returns the MAC address of the node's interface with an address."""
 
     name = "kernelspace"
     footprint = Footprint()
     """Nothing in the kernel of Linux."""
-    udp_targets: UdpTargets | None = None
-    """HCN ends the flows of an endpoint itself."""
+    is_polled = True
 
     def __init__(
         self,
@@ -51,8 +45,9 @@ class KernelspaceProxier:
         *,
         poll_s: float = POLL_S,
     ) -> None:
+        super().__init__()
+        self.udp_targets = None  # HCN ends the flows of an endpoint itself
         self._service, self._network_name, self._host_mac, self._poll_s = service, network_name, host_mac, poll_s
-        self._turn = asyncio.Lock()
         self._contents: dict[Family, Content] = {}
         self._node: NodeNetwork | None = None
         self._refused: dict[str, str] = {}
@@ -64,53 +59,48 @@ class KernelspaceProxier:
 
     async def sync_full(self, plan: Plan) -> None:
         """Makes HCN's endpoints and load balancers those of the plan."""
-        async with self._turn:
-            await self._in_thread(lambda: self._load(plan))
+        await self._sync(lambda: self._load(plan))
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
         """Requests what differs. Everything is read again if the last reading lacks an endpoint, or a route to it."""
+        await self._sync(lambda: self._follow(plan, differences))
+
+    async def _sync(self, work: Callable[[], None]) -> None:
         async with self._turn:
-            if not self._contents or self._has_unknown_endpoint(differences):
-                await self._in_thread(lambda: self._load(plan))
-                return
-            changes = [
+            try:
+                await in_thread(work)
+            finally:
+                self.rejected = rejected_services(self._used(), self._refused)
+
+    def _used(self) -> Iterator[tuple[Front, tuple[str, ...]]]:
+        for content in self._contents.values():
+            for key, balancer in content.load_balancers.items():
+                if front := content.front_at(key):
+                    yield front, (balancer.id, *balancer.endpoints)
+
+    async def _remove_rules(self) -> None:
+        await in_thread(lambda: remove_objects(self._service))
+        self._contents.clear()
+
+    @property
+    def pause_s(self) -> float:
+        return self._poll_s
+
+    async def difference(self) -> str:
+        return await in_thread(self._difference)
+
+    def _follow(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
+        if not self._contents or self._has_unknown_endpoint(differences):
+            self._load(plan)
+            return
+        self._carry_out(
+            [
                 request
                 for family, content in self._contents.items()
                 for request in content.follow(plan.of(family), differences[family])
             ]
-            await self._in_thread(lambda: self._carry_out(changes))
-            self._log_missing()
-
-    async def sweep(self) -> None:
-        """Nothing: partial syncs leave nothing unused."""
-
-    @property
-    def rejected(self) -> dict[Key, str]:
-        """The Services for which HCN refused an object in the last sync, with the reason; all else is served."""
-        rejected: dict[Key, str] = {}
-        for content in self._contents.values() if self._refused else ():
-            for key, balancer in content.load_balancers.items():
-                front = content.front_at(key)
-                refused = next((each for each in (balancer.id, *balancer.endpoints) if each in self._refused), "")
-                if front and refused:
-                    rejected.setdefault(front.port.name[:2], self._refused[refused])
-        return rejected
-
-    @contextmanager
-    def watch(self, changed: ForeignChange) -> Iterator[None]:
-        """Compares HCN's objects with the desired ones, as long as the context is open."""
-        task = restarted(lambda: self._watch(changed), "look at load balancers")
-        try:
-            yield
-        finally:
-            task.cancel()
-
-    async def close(self, *, keep_rules: bool) -> None:
-        if keep_rules:
-            return
-        async with self._turn:
-            await self._in_thread(lambda: remove_objects(self._service))
-            self._contents.clear()
+        )
+        self._log_missing()
 
     def _load(self, plan: Plan) -> None:
         self._contents.clear()  # if this fails, a partial sync has nothing to start from
@@ -182,8 +172,7 @@ class KernelspaceProxier:
             else:
                 self._refused.pop(name, None)
         if failures:
-            rest = f", and {len(failures) - 1} more" if failures[1:] else ""
-            raise ApplyError(("HCN",), f"{failures[0]}{rest}")
+            raise ApplyError(("HCN",), and_more(failures))
 
     def _carry_out_one(self, request: Request) -> None:
         """Carries out a request; an object whose creation was refused before is created in place of modified."""
@@ -213,18 +202,6 @@ class KernelspaceProxier:
             log.warning("endpoints of this node are left out", addresses=new, reason="HCN has no endpoint for them")
         self._missing = missing
 
-    async def _watch(self, changed: ForeignChange) -> None:
-        while True:
-            await asyncio.sleep(self._poll_s)
-            try:
-                async with self._turn:
-                    difference = await self._in_thread(self._difference)
-            except ApplyError as error:
-                log.warning("load balancers cannot be compared", reason=str(error))
-            else:
-                if difference:
-                    changed(f"unknown: {difference}")
-
     def _difference(self) -> str:
         """Returns the first difference of HCN's objects from the desired ones, in words, or ""."""
         balancers = [each for content in self._contents.values() for each in content.load_balancers.values()]
@@ -241,10 +218,6 @@ class KernelspaceProxier:
         if self._missing and (new := min(self._endpoint_ids - before - own, default="")):
             return f"endpoint {new} of this node was created"
         return ""
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Runs it in a thread, and to its end even if the calling task is cancelled."""
-        return await uninterrupted(asyncio.to_thread(work))
 
 
 def _contents(plan: Plan, node: NodeNetwork) -> dict[Family, Content]:

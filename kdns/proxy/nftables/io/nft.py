@@ -13,7 +13,7 @@ import ctypes.util
 import os
 import shutil
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Final
@@ -21,6 +21,7 @@ from typing import Final
 from kdns.errors import ApplyError, BusyError
 from kdns.netlink.io.nftables import tables
 from kdns.netlink.io.requests import Requests
+from kdns.netlink.io.transactions import OwnTransaction
 from kdns.netlink.uapi import NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES
 from kdns.proxy.nftables.elements import Request
 from kdns.runtime.requirements import CAPABILITY
@@ -38,8 +39,7 @@ _LIBRARY: Final = "libnftables.so.1"
 _NOT_PERMITTED: Final = "Operation not permitted"
 _TOO_LONG: Final = "Message too long"
 
-observers: list[Callable[[bool], None]] = []
-"""Called with True before each transaction of this process, and with False when it has ended, even if it failed."""
+observers: list[OwnTransaction] = []
 
 
 class _Library:
@@ -165,12 +165,12 @@ async def _with_observers(transaction: Awaitable[None]) -> None:
 @contextmanager
 def _observed() -> Iterator[None]:
     for observer in observers:
-        observer(True)
+        observer(0, True)
     try:
         yield
     finally:
         for observer in observers:
-            observer(False)
+            observer(0, False)
 
 
 async def _run(commands: Sequence[str], *, is_check: bool = False) -> None:

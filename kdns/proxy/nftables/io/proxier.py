@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Final
 
 from kdns import logs
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io.nftables import object_names, rule_counts
+from kdns.netlink.io.transactions import TransactionMonitor
+from kdns.netlink.transactions import changes_table
 from kdns.proxy.nftables.elements import Request, element_requests, flushed
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.io.counters import NftablesCounters
-from kdns.proxy.nftables.io.monitor import TablesMonitor
 from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
 from kdns.proxy.nftables.sets import NUMBERED
 from kdns.proxy.nftables.table import Table
@@ -23,12 +22,9 @@ from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.kernel_mode import KernelMode
 from kdns.proxy.sync.io.proxier import Footprint, ForeignChange
-from kdns.runtime.tasks import restarted, uninterrupted
+from kdns.runtime.tasks import uninterrupted
 
 log = logs.get(__name__)
-
-LOOK_S: Final = 1.0
-"""The time between two comparisons of the tables with the desired ones; each takes milliseconds."""
 
 
 class NftablesProxier(KernelMode):
@@ -113,40 +109,16 @@ class NftablesProxier(KernelMode):
                     await nft.apply_elements(list(element_requests(transaction, table.sets)))
                     table.swept()
 
-    @contextmanager
-    def watch(self, changed: ForeignChange) -> Iterator[None]:
-        """Notices foreign changes of the tables."""
-        unclear = asyncio.Event()
-        monitor = TablesMonitor(changed, unclear.set)
-        monitor.start()
-        looking = restarted(lambda: self._look(unclear, changed), "look at tables")
-        try:
-            yield
-        finally:
-            looking.cancel()
-            monitor.close()
-
-    async def _look(self, unclear: asyncio.Event, changed: ForeignChange) -> None:
-        """Compares the tables whenever it is unclear whether they have changed, every LOOK_S at most."""
-        while True:
-            await unclear.wait()
-            unclear.clear()
-            try:
-                if difference := await self.difference():
-                    changed(f"unknown: {difference}")
-            except ApplyError as error:  # the list changed while it was read
-                log.debug("tables cannot be compared", reason=str(error))
-                unclear.set()
-            await asyncio.sleep(LOOK_S)
+    def _notices(self, changed: ForeignChange) -> TransactionMonitor:
+        return TransactionMonitor(changes_table(TABLE), nft.observers, changed, self._unclear.set, table=TABLE)
 
     async def difference(self) -> str:
         """Returns the first chain or set that is not as it should be, "" if all are. Elements are not compared."""
-        async with self._turn:
-            for family, table in self._tables.items():
-                names = await object_names(family, TABLE)
-                rules = await asyncio.to_thread(rule_counts, family, TABLE)
-                if difference := table.difference(names, rules):
-                    return f"{NFT_FAMILY[family]} {TABLE} {difference}"
+        for family, table in self._tables.items():
+            names = await object_names(family, TABLE)
+            rules = await asyncio.to_thread(rule_counts, family, TABLE)
+            if difference := table.difference(names, rules):
+                return f"{NFT_FAMILY[family]} {TABLE} {difference}"
         return ""
 
     async def _remove_rules(self) -> None:

@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -20,6 +20,7 @@ from kdns import logs
 from kdns.errors import ApplyError, BusyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
+from kdns.netlink.io.transactions import OwnTransaction
 from kdns.netlink.xtables import Backend
 from kdns.proxy.xtables.rules import Jump
 from kdns.runtime.requirements import CAPABILITY, Version, version_in, version_problem
@@ -69,9 +70,7 @@ log = logs.get(__name__)
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
-observers: list[Callable[[int, bool], None]] = []
-"""Called for each program of this process that changes rules: with 0 and True before it is started, with its id and
-True when it runs, and with its id, 0 if it could not be started, and False when it has ended."""
+observers: list[OwnTransaction] = []
 
 
 class Result(NamedTuple):
@@ -289,20 +288,20 @@ async def _run(argv: tuple[str, ...], restored: int = NO_INPUT) -> Result:
     def started(process_id: int) -> None:
         nonlocal pid
         pid = process_id
-        tell(runs=True)
+        notify(is_begin=True)
 
-    def tell(*, runs: bool) -> None:
+    def notify(*, is_begin: bool) -> None:
         for observer in tuple(observers) if is_restore else ():
-            observer(pid, runs)
+            observer(pid, is_begin)
 
-    tell(runs=True)
+    notify(is_begin=True)
     try:
         done = await run_program(argv, stdin=restored, limit_s=limit_s, output_bytes=output_bytes, started=started)
     except OSError as error:
         is_missing = isinstance(error, FileNotFoundError | PermissionError)
         raise (ApplyError if is_missing else BusyError)(argv, str(error)) from error
     finally:
-        tell(runs=False)
+        notify(is_begin=False)
     return Result(done.code, done.output.decode(errors="replace"), done.errors.decode(errors="replace").strip())
 
 

@@ -14,20 +14,18 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from kdns.errors import ApplyError, BusyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import nfacct, xtables
 from kdns.netlink.protocol import attribute, messages
-from kdns.netlink.transactions import Author, TransactionReader
 from kdns.netlink.xtables import TableContent, TableSize
 from kdns.proxy.iptables.base_chains import JUMPS
 from kdns.proxy.iptables.io import proxier as module
 from kdns.proxy.iptables.io import start as floors
 from kdns.proxy.iptables.io.mode import MODE
-from kdns.proxy.iptables.io.monitor import TransactionMonitor, changes_rules
 from kdns.proxy.iptables.io.proxier import IptablesProxier
+from kdns.proxy.iptables.messages import changes_rules
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import plan
@@ -83,78 +81,6 @@ def test_which_changes_are_ours(kind: int, attributes: tuple[tuple[int, str], ..
     assert [changes_rules(each) for each in messages(message(kind, *attributes, family=1))] == [False]
 
 
-class Queue:
-    """In place of the socket: the authors that the next reading finds."""
-
-    def __init__(self) -> None:
-        self.queued: list[Author] = []
-        self.is_overrun, self.is_empty = False, True
-        self.passed_over: list[int | None] = []
-
-    def authors(self, _datagrams: int) -> tuple[list[Author], bool]:
-        found, self.queued = self.queued, []
-        return found, self.is_empty
-
-    def pass_over(self, port: int | None) -> None:
-        self.passed_over.append(port)
-
-
-async def test_who_changed_rules() -> None:
-    said: list[str] = []
-    monitor: Any = TransactionMonitor(said.append, lambda: said.append("look"))
-    monitor._socket = queue = Queue()
-
-    def arrive(port: int) -> None:
-        queue.queued.append(Author("iptables", port, port))
-        monitor._readable()
-
-    arrive(5)
-    assert said == ["by iptables (process 5)"]
-    monitor._program(0, True)
-    arrive(70)  # it may be the program that is being started
-    assert said[1:] == []
-    monitor._program(70, True)
-    arrive(70)
-    arrive(6)
-    assert said[1:] == ["by iptables (process 6)"]
-    queue.queued.append(Author("iptables", 70, 70))
-    monitor._program(70, False)
-    monitor._readable()
-    assert said[2:] == []
-    arrive(70)  # another process has that id now
-    assert said[2:] == ["by iptables (process 70)"]
-    monitor._program(0, True)
-    arrive(8)
-    monitor._program(0, False)  # it could not be started
-    monitor._readable()
-    assert said[3:] == ["by iptables (process 8)"]
-    queue.is_overrun, queue.is_empty = True, False
-    monitor._readable()
-    assert said[4:] == []  # until the queue is empty the kernel goes on losing messages
-    queue.is_empty = True
-    monitor._readable()
-    monitor._readable()
-    assert said[4:] == ["look"]
-    assert queue.passed_over == [70, None]
-
-
-def test_transactions_of_own_programs_are_not_looked_at() -> None:
-    seen: list[object] = []
-
-    def matches(each: object) -> bool:
-        seen.append(each)
-        return True
-
-    reader = TransactionReader(matches, own := set[int]())
-    own.add(7)
-    transaction = message(NEW_RULE, (1, "nat"), (2, "KUBE-SERVICES"))
-    assert list(reader.read(transaction + message(GENERATION, (3, "iptables")))) == []
-    assert not seen
-    assert [each.port for each in reader.read(message(NEW_RULE, (1, "nat"), port=8) + message(GENERATION, port=8))] == [
-        8
-    ]
-
-
 async def test_sizes_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {("IPv4", "nat"): TableSize(5, 1000)}
     monkeypatch.setattr(xtables, "legacy_tables", lambda _family: ["nat", "raw"])
@@ -165,13 +91,18 @@ async def test_sizes_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(xtables, "legacy_size", size)
     monkeypatch.setattr(module, "POLL_S", 0.0)
+    looks: asyncio.Queue[bool] = asyncio.Queue()
     proxier: Any = IptablesProxier(Programs("legacy", (1, 8, 9), "-legacy"), FAMILIES[:1])
-    await proxier._other_sizes()  # what others changed before the first look is not in the sizes
-    looking = asyncio.create_task(proxier._other_sizes())
-    await asyncio.sleep(0.01)
-    assert not looking.done()
-    sizes["IPv4", "nat"] = TableSize(7, 1400)
-    await looking
+    monkeypatch.setattr(proxier, "_unclear", unclear := asyncio.Event())
+    monkeypatch.setattr(unclear, "set", lambda: looks.put_nowait(True))
+    with proxier._notices(pytest.fail):
+        async with asyncio.timeout(60):
+            await looks.get()  # what others changed before the first look is not in the sizes
+            for _ in range(3):
+                await asyncio.to_thread(lambda: None)
+            assert looks.empty()
+            sizes["IPv4", "nat"] = TableSize(7, 1400)
+            await looks.get()
 
 
 @pytest.mark.parametrize("changes", [0, 3])
@@ -514,27 +445,3 @@ def test_a_lock_that_cannot_be_had_is_told_with_what_it_takes(errors: str, advic
     assert reason.startswith(errors.strip())
     assert ("requires" in reason or "CAP" in reason) == bool(advice)
     assert advice in reason
-
-
-async def test_rules_that_cannot_be_compared_are_compared_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages were lost since others change much, and then lists are interrupted too."""
-    monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.0)
-    answers: list[str | ApplyError] = [ApplyError(("netlink",), "they change all the time")] * 3
-    answers.append("chain KUBE-SERVICES")
-
-    def missing() -> str:
-        answer = answers.pop(0)
-        if isinstance(answer, ApplyError):
-            raise answer
-        return answer
-
-    mode: Any = IptablesProxier(Programs("nft", (1, 8, 9), ""))
-    monkeypatch.setattr(mode, "_missing", missing)
-    said, unclear = asyncio.Queue[str](), asyncio.Event()
-    looking = asyncio.create_task(mode._look_when(unclear, said.put_nowait))
-    with capture_logs() as logs:
-        unclear.set()
-        async with asyncio.timeout(60):
-            assert await said.get() == "chain KUBE-SERVICES"
-    assert [each["event"] for each in logs] == ["rules cannot be compared"]
-    looking.cancel()

@@ -24,7 +24,6 @@ from kdns.proxy.ipvs.ipvs import IpvsOptions
 from kdns.proxy.modes import MODES
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.xtables.io.programs import Programs
-from kdns.runtime import tasks
 
 WEB = VirtualServerKey("10.96.0.1", 80, "TCP")
 DNS = VirtualServerKey("10.96.0.1", 80, "UDP")
@@ -288,31 +287,6 @@ async def test_drained_destinations_are_deleted_meanwhile(rig: Rig, monkeypatch:
         async with asyncio.timeout(60):
             while P1 in rig.kernel.held[WEB]:  # noqa: ASYNC110 - the kernel of the test tells nobody
                 await asyncio.sleep(0.001)
-
-
-async def test_detection_and_draining_begin_again_after_a_defect(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poll_interval, "POLL_S", 0.001)
-    monkeypatch.setattr(poll_interval, "BACKOFF_FACTOR", 0.0)
-    monkeypatch.setattr(proxier, "CHECK_S", 0.0)
-    monkeypatch.setattr(tasks, "RESTART_S", 0.001)
-    await rig.load(service(1, endpoints(1, "p1")))
-    rig.kernel.connect(WEB, P1, 1)
-    await rig.change(endpoints(1, "p2"))
-    defects = [ValueError("odd"), KeyError("odd")]
-    compared = rig.proxier._compared  # noqa: SLF001 - what may have a defect
-
-    async def odd(interval: poll_interval.PollInterval) -> str:
-        if defects:
-            raise defects.pop()
-        return await compared(interval)
-
-    monkeypatch.setattr(rig.proxier, "_compared", odd)
-    with rig.proxier.watch(lambda _: None):
-        rig.kernel.connect(WEB, P1, 0)
-        async with asyncio.timeout(60):
-            while P1 in rig.kernel.held[WEB]:  # noqa: ASYNC110 - the kernel of the test tells nobody
-                await asyncio.sleep(0.001)
-    assert not defects
 
 
 def test_the_footprint_has_the_chains_of_the_mode(rig: Rig) -> None:

@@ -26,7 +26,6 @@ from kdns.proxy.sync.io.proxier import Footprint
 from kdns.proxy.sync.io.runner import SyncResult, SyncRunner
 from kdns.proxy.sync.schedule import SyncTiming
 from kdns.proxy.takeover.io.modes import MODES
-from kdns.runtime import tasks
 from kdns.runtime.metrics import MetricFamilies
 
 VIP = LoadBalancerKey("IPv4", "10.96.0.1", 6, 80)
@@ -124,40 +123,6 @@ async def test_the_watch_notices_what_is_gone(kind: str) -> None:
     assert changes[0] == f"unknown: {kind} {name} is gone"
     await node.sync()
     assert len(node.service.load_balancers) == 8
-
-
-async def test_the_watch_goes_on_while_the_service_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    node = HcnNode(WEB, poll_s=0.01)
-    await node.sync()
-    changes: list[str] = []
-    node.service.fails = lambda _function, _settings: 0x800706BA
-    with node.proxier.watch(changes.append):
-        await until(lambda: "cannot be compared" in capsys.readouterr().out)
-        node.service.fails = lambda _function, _settings: 0
-        del node.service.load_balancers[load_balancer_id(VIP)]
-        await until(lambda: changes)
-
-
-async def test_the_watch_begins_again_after_a_defect(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(tasks, "RESTART_S", 0.01)
-    node = HcnNode(WEB, poll_s=0.01)
-    await node.sync()
-    changes: list[str] = []
-    difference = node.proxier._difference  # noqa: SLF001 - what may have a defect
-    defects = [KeyError("odd")]
-
-    def odd() -> str:
-        if defects:
-            raise defects.pop()
-        return difference()
-
-    monkeypatch.setattr(node.proxier, "_difference", odd)
-    with node.proxier.watch(changes.append):
-        await until(lambda: "it begins again" in capsys.readouterr().out)
-        del node.service.load_balancers[load_balancer_id(VIP)]
-        await until(lambda: changes)
 
 
 def sabotaged(vip: str) -> Callable[[str, str], int]:

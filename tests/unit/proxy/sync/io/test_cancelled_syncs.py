@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
-from kdns.proxy.ipvs.io.proxier import IpvsProxier
 from kdns.proxy.nftables.io import nft
+from kdns.proxy.sync.io.kernel_mode import in_thread
 from kdns.proxy.xtables.io.programs import Programs
 
 Change = Callable[[], Awaitable[object]]
@@ -46,13 +45,12 @@ def iptables(kernel: Slow, monkeypatch: pytest.MonkeyPatch) -> Change:
     return lambda: Programs("nft", (1, 8, 9), "").restore("IPv4", "")
 
 
-def ipvs(kernel: Slow, _: pytest.MonkeyPatch) -> Change:
-    mode: Any = IpvsProxier.__new__(IpvsProxier)
-    mode._thread = threading.Lock()  # noqa: SLF001 - its start needs a kernel with IPVS
-    return lambda: mode._in_thread(kernel.work)  # noqa: SLF001
+def thread(kernel: Slow, _: pytest.MonkeyPatch) -> Change:
+    """As in modes ipvs and kernelspace."""
+    return lambda: in_thread(kernel.work)
 
 
-@pytest.mark.parametrize("door", [nft_text, nft_elements, iptables, ipvs])
+@pytest.mark.parametrize("door", [nft_text, nft_elements, iptables, thread])
 async def test_a_cancelled_sync_ends_with_its_transaction(
     door: Callable[[Slow, pytest.MonkeyPatch], Change], monkeypatch: pytest.MonkeyPatch
 ) -> None:

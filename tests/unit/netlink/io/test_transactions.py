@@ -1,4 +1,4 @@
-"""What the monitor of kdns's tables makes of the kernel's messages, however many there are."""
+"""What the monitor of transactions makes of the kernel's messages, however many there are."""
 # ruff: noqa: SLF001 - the test plays the kernel and the event loop
 
 from __future__ import annotations
@@ -10,25 +10,22 @@ from typing import Any
 
 import pytest
 
-from kdns.netlink.io.transactions import TransactionSocket
+from kdns.netlink.io.transactions import TransactionMonitor, TransactionSocket
 from kdns.netlink.protocol import attribute
 from kdns.netlink.transactions import TransactionReader, changes_table
-from kdns.proxy.nftables.io import monitor as nftmonitor
-from kdns.proxy.nftables.io.monitor import TablesMonitor
-from kdns.proxy.nftables.objects import TABLE
 
 NEW_RULE, NEW_GENERATION = 10 << 8 | 6, 10 << 8 | 15
 TABLE_NAME, GENERATION_PID, GENERATION_NAME = 1, 2, 3
 
 
-def message(kind: int, *attributes: tuple[int, bytes]) -> bytes:
-    body = bytes(4) + b"".join(attribute(*each) for each in attributes)
-    return struct.pack("=IHHII", 16 + len(body), kind, 0, 0, 0) + body
+def message(kind: int, *attributes: tuple[int, bytes], port: int = 7) -> bytes:
+    body = bytes(4) + b"".join(attribute(*row) for row in attributes)
+    return struct.pack("=IHHII", 16 + len(body), kind, 0, 0, port) + body
 
 
-def transaction(table: bytes = b"kdns", name: bytes = b"nft") -> bytes:
-    who = (GENERATION_PID, (7).to_bytes(4, "big")), (GENERATION_NAME, name + b"\0")
-    return message(NEW_RULE, (TABLE_NAME, table + b"\0")) + message(NEW_GENERATION, *who)
+def transaction(table: bytes = b"kdns", name: bytes = b"nft", port: int = 7) -> bytes:
+    who = (GENERATION_PID, port.to_bytes(4, "big")), (GENERATION_NAME, name + b"\0")
+    return message(NEW_RULE, (TABLE_NAME, table + b"\0"), port=port) + message(NEW_GENERATION, *who, port=port)
 
 
 def end(name: bytes = b"nft") -> bytes:
@@ -42,6 +39,10 @@ def cut() -> bytes:
 
 
 LOOK = "look"
+BURST = 64
+"""Datagrams that are read at once."""
+ATTACH, DETACH = 26, 27
+"""Options of a socket (asm-generic/socket.h)."""
 
 
 class Queue:
@@ -49,6 +50,10 @@ class Queue:
 
     def __init__(self, packets: Iterator[bytes | OSError]) -> None:
         self.packets, self.reads = packets, 0
+        self.filters: list[int] = []
+
+    def setsockopt(self, _level: int, option: int, _value: object) -> None:
+        self.filters.append(option)
 
     def recv(self, _most: int) -> bytes:
         self.reads += 1
@@ -58,15 +63,17 @@ class Queue:
         return found
 
 
-def monitor(packets: list[bytes | OSError] | Iterator[bytes | OSError]) -> tuple[Any, Queue, list[str]]:
-    told: list[str] = []
-    made: Any = TablesMonitor(told.append, lambda: told.append(LOOK))
+def monitor(
+    packets: list[bytes | OSError] | Iterator[bytes | OSError], table: str = "kdns"
+) -> tuple[Any, Queue, list[str]]:
+    said: list[str] = []
+    opened: Any = TransactionMonitor(changes_table("kdns"), [], said.append, lambda: said.append(LOOK), table=table)
     transactions: Any = TransactionSocket.__new__(TransactionSocket)
-    transactions._reader = TransactionReader(changes_table(TABLE))
+    transactions._reader = TransactionReader(changes_table("kdns"), opened._ports)
     transactions.forget()
     transactions._socket = queue = Queue(iter(packets))
-    made._socket = transactions
-    return made, queue, told
+    opened._socket = transactions
+    return opened, queue, said
 
 
 @pytest.mark.parametrize(
@@ -86,9 +93,9 @@ def monitor(packets: list[bytes | OSError] | Iterator[bytes | OSError]) -> tuple
 )
 def test_strangers(packets: list[bytes | OSError], wanted: list[str]) -> None:
     """A repair is a full sync: what a neighbour writes into its own tables must not cause one, however much it is."""
-    made, _, told = monitor(packets)
-    made._readable()
-    assert told == wanted
+    opened, _, said = monitor(packets)
+    opened.readable()
+    assert said == wanted
 
 
 @pytest.mark.parametrize(
@@ -105,11 +112,11 @@ def test_strangers(packets: list[bytes | OSError], wanted: list[str]) -> None:
 )
 def test_an_own_transaction(before: list[bytes], within: list[bytes | OSError], wanted: list[str]) -> None:
     """All that is there when it begins is of before, and all that is there when it ends is its own."""
-    made, queue, told = monitor([*before, BlockingIOError(), *within])
-    made._transaction(True)
-    made._transaction(False)
-    made._readable()
-    assert told == wanted
+    opened, queue, said = monitor([*before, BlockingIOError(), *within])
+    opened.own_transaction(0, True)
+    opened.own_transaction(0, False)
+    opened.readable()
+    assert said == wanted
     assert next(queue.packets, None) is None
 
 
@@ -118,8 +125,38 @@ def test_a_flood_leaves_others_their_turn() -> None:
         while True:
             yield transaction()
 
-    made, queue, told = monitor(flood())
-    made._readable()
-    assert (queue.reads, len(told)) == (nftmonitor._BURST, 1)
-    made._transaction(True)
-    assert queue.reads <= nftmonitor._BURST + nftmonitor._QUEUED
+    opened, queue, said = monitor(flood())
+    opened.readable()
+    assert (queue.reads, len(said)) == (BURST, 1)
+    opened.own_transaction(0, True)
+    assert queue.reads <= BURST + 4096
+
+
+def test_own_programs_are_known_by_their_ports() -> None:
+    opened, queue, said = monitor([], table="")
+
+    def arrive(port: int) -> None:
+        queue.packets = iter([transaction(port=port)])
+        opened.readable()
+
+    arrive(5)
+    assert said == ["by nft (process 5)"]
+    opened.own_transaction(0, True)
+    arrive(70)  # it may be the program that is being started
+    assert said[1:] == []
+    opened.own_transaction(70, True)
+    arrive(70)
+    arrive(6)
+    assert said[1:] == ["by nft (process 6)"]
+    queue.packets = iter([transaction(port=70)])
+    opened.own_transaction(70, False)
+    assert said[2:] == []
+    arrive(70)  # another process has that id now
+    assert said[2:] == ["by nft (process 70)"]
+    queue.packets = iter([transaction(b"others")])
+    opened.readable()
+    assert said[3:] == []  # without a table others are not looked at
+    queue.packets = iter([OSError(errno.ENOBUFS, "lost")])
+    opened.readable()
+    assert said[3:] == [LOOK]
+    assert queue.filters == [ATTACH, DETACH]

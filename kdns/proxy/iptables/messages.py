@@ -1,0 +1,54 @@
+"""Which of nftables' messages are about mode iptables' rules. Other programs write the same tables, and often: only
+what changes our chains, or the jumps to them, counts.
+
+Differs: kube-proxy looks every 30 s whether a chain of table mangle is there. It does not notice a flush of nat alone,
+or of a Service's chain, until a full sync is due for other reasons.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kdns.netlink.protocol import ADDRESS_FAMILY, NFGENMSG, Message, attributes, text_of
+from kdns.netlink.uapi import (
+    NFT_MSG_DELCHAIN,
+    NFT_MSG_DELRULE,
+    NFT_MSG_DELTABLE,
+    NFT_MSG_NEWRULE,
+    NFTA_CHAIN_NAME,
+    NFTA_RULE_CHAIN,
+    NFTA_TABLE_NAME,
+)
+from kdns.netlink.xtables import chains_in
+from kdns.proxy.xtables.names import FILTER, FIREWALL, FIXED, NAT, is_service_chain
+
+_LOOPBACK: Final = (FILTER, FIREWALL)
+_REMOVALS: Final = {NFT_MSG_DELRULE, NFT_MSG_DELCHAIN}
+
+
+def is_own(table: str, chain: str) -> bool:
+    """Returns whether a chain is the proxy's alone; the kubelet makes KUBE-FIREWALL as well."""
+    is_fixed = chain in FIXED.get(table, ()) and chain != FIREWALL
+    return is_fixed or (table == NAT and is_service_chain(chain))
+
+
+def changes_rules(message: Message) -> bool:
+    """Returns whether a message changes our chains, or removes a jump to them.
+
+    In KUBE-FIREWALL others may add rules. It has the rule without which route_localnet lets others reach 127.0.0.1.
+    """
+    body, kind = message.body, message.kind & 0xFF
+    if body[0] not in ADDRESS_FAMILY.values() or (b"KUBE-" not in body and kind != NFT_MSG_DELTABLE):
+        return False
+    row = attributes(body, NFGENMSG.size)
+    table = text_of(row.get(NFTA_TABLE_NAME, b""))
+    if kind == NFT_MSG_DELTABLE or table not in FIXED:
+        return table in FIXED
+    is_rule = kind in {NFT_MSG_NEWRULE, NFT_MSG_DELRULE}
+    chain = text_of(row.get(NFTA_RULE_CHAIN if is_rule else NFTA_CHAIN_NAME, b""))
+    if is_own(table, chain):
+        return True
+    if kind not in _REMOVALS:
+        return False
+    leading = chains_in(body) if kind == NFT_MSG_DELRULE else ()
+    return (table, chain) == _LOOPBACK or any(is_own(table, each) or (table, each) == _LOOPBACK for each in leading)
