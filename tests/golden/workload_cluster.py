@@ -15,7 +15,7 @@ from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.registry import Request as ApiRequest
 from kdns.controlplane.simulation.workloads.daemonset import DaemonSets
-from kdns.controlplane.simulation.workloads.deployment.controller import Deployments
+from kdns.controlplane.simulation.workloads.deployment import Deployments
 from kdns.controlplane.simulation.workloads.job import Jobs
 from kdns.controlplane.simulation.workloads.replicaset import ReplicaSets
 from kdns.controlplane.simulation.workloads.statefulset import StatefulSets

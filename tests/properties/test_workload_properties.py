@@ -16,8 +16,8 @@ from workload_cluster import Workbench, is_ready, template, workload
 
 from kdns.controlplane.apimachinery.kinds import DAEMON_SET, DEPLOYMENT, POD, REPLICA_SET, STATEFUL_SET, Json
 from kdns.controlplane.controllers.reconciler import Action
-from kdns.controlplane.simulation.workloads.deployment.rolling import budget
-from kdns.controlplane.simulation.workloads.replicas import desired_replicas, int_or_percent
+from kdns.controlplane.simulation.workloads.deployment import budget
+from kdns.controlplane.simulation.workloads.pods import desired_replicas, int_or_percent
 
 IMAGES = st.sampled_from(["i:1", "i:2", "i:3"])
 BUDGETS = st.sampled_from([("25%", "25%"), (1, 0), (0, 1), ("100%", "100%"), ("10%", 2), (3, "50%")])

@@ -24,7 +24,7 @@ from kdns.controlplane.kinds.service.allocator import Choose
 from kdns.controlplane.simulation.nodes.kubelet import Kubelet
 from kdns.controlplane.simulation.nodes.scheduler import Scheduler
 from kdns.controlplane.simulation.workloads.daemonset import DaemonSets
-from kdns.controlplane.simulation.workloads.deployment.controller import Deployments
+from kdns.controlplane.simulation.workloads.deployment import Deployments
 from kdns.controlplane.simulation.workloads.job import Jobs
 from kdns.controlplane.simulation.workloads.replicaset import ReplicaSets
 from kdns.controlplane.simulation.workloads.statefulset import StatefulSets

@@ -26,8 +26,7 @@ from kdns.controlplane.controllers.reconciler import (
 )
 from kdns.controlplane.kinds.pod.pod import is_finished
 from kdns.controlplane.simulation.workloads.index import ACTIONS_MAX, WorkloadIndex
-from kdns.controlplane.simulation.workloads.pods import available_in_s, new_pod
-from kdns.controlplane.simulation.workloads.replicas import count
+from kdns.controlplane.simulation.workloads.pods import available_in_s, count, new_pod, nonzero
 from kdns.controlplane.simulation.workloads.revisions import NO_HISTORY, History, history_of
 from kdns.controlplane.storage.object_meta import is_terminating
 
@@ -96,6 +95,14 @@ class View:
     def template(self) -> Json:
         template: Json = self.spec.get("template") or {}
         return template
+
+    def counted(self, **counts: int) -> Json:
+        """Returns the counts of a status, without zeros, and the observed generation."""
+        return nonzero(**counts, observedGeneration=count(self.owner["metadata"], "generation"))
+
+    def ready_and_available(self, pods: Iterable[Json]) -> tuple[int, int]:
+        waits = list(map(self.wait_s, pods))
+        return sum(wait is not None for wait in waits), waits.count(0)
 
     def wait_s(self, pod: Json) -> float | None:
         """Returns `available_in_s` by spec.minReadySeconds."""

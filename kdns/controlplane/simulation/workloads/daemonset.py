@@ -12,10 +12,9 @@ from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, DAEMON_SET
 from kdns.controlplane.controllers.reconciler import Action, Change, Name
 from kdns.controlplane.kinds.pod.pod import node_of
 from kdns.controlplane.kinds.workloads import TEMPLATE_GENERATION
-from kdns.controlplane.simulation.nodes.placement import daemon_tolerations, fits_node, untolerated
+from kdns.controlplane.simulation.nodes.scheduler import daemon_tolerations, fits_node, untolerated
 from kdns.controlplane.simulation.workloads.controller import Plan, PodController, Slot, View
-from kdns.controlplane.simulation.workloads.pods import is_active, new_pod, with_labels
-from kdns.controlplane.simulation.workloads.replicas import count, int_or_percent, nonzero
+from kdns.controlplane.simulation.workloads.pods import int_or_percent, is_active, new_pod, with_labels
 from kdns.controlplane.simulation.workloads.revisions import REVISION_HASH, label_of, revision_label
 
 GENERATION = "pod-template-generation"
@@ -64,17 +63,16 @@ class DaemonSets(PodController):
         outdated = [pod for pod in held if revision_label(pod) != label]
         beside = [node_of(pod) + BESIDE for pod in outdated if view.is_available(pod)]
         beside.sort(key=lambda slot: slot not in pods)  # Pods that have started keep their place
-        waits = list(map(view.wait_s, held))
+        ready, available = view.ready_and_available(held)
         status = {
             "currentNumberScheduled": len(held),
             "numberMisscheduled": len(pods_on.keys() - set(should)),
             "desiredNumberScheduled": len(should),
-            "numberReady": sum(wait is not None for wait in waits),
-            **nonzero(
+            "numberReady": ready,
+            **view.counted(
                 updatedNumberScheduled=len(held) - len(outdated),
-                numberAvailable=waits.count(0),
-                numberUnavailable=len(should) - waits.count(0),
-                observedGeneration=count(view.owner["metadata"], "generation"),
+                numberAvailable=available,
+                numberUnavailable=len(should) - available,
             ),
         }
         replaced = outdated if is_rolling else ()

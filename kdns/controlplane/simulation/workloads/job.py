@@ -8,15 +8,13 @@ Indexes, deadlines, limits of failures, times to live and policies are stored an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from kdns.controlplane.apimachinery.conditions import condition_of, is_ready, is_true, set_condition
 from kdns.controlplane.apimachinery.kinds import JOB, Json
 from kdns.controlplane.controllers.reconciler import Event
 from kdns.controlplane.simulation.workloads.controller import Plan, PodController, View
-from kdns.controlplane.simulation.workloads.pods import is_active
-from kdns.controlplane.simulation.workloads.replicas import count, nonzero
+from kdns.controlplane.simulation.workloads.pods import count, is_active, nonzero
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 
 REACHED: Final = ("CompletionsReached", "Reached expected number of succeeded pods")
@@ -43,15 +41,21 @@ class Jobs(PodController):
         is_suspended = bool(spec.get("suspend"))
         if is_suspended:
             size, is_complete = 0, False
-        now, conditions = timestamp(view.now_s), old.get("conditions") or []
-        events = []
+        now, events = timestamp(view.now_s), []
+        changes: Json = {}
         if is_suspended:
-            conditions = _with_conditions(conditions, ["Suspended"], "True", ("JobSuspended", "Job suspended"), now)
+            changes["Suspended"] = ("True", "JobSuspended", "Job suspended")
         elif is_true(view.owner, "Suspended"):
-            conditions = _with_conditions(conditions, ["Suspended"], "False", ("JobResumed", "Job resumed"), now)
+            changes["Suspended"] = ("False", "JobResumed", "Job resumed")
         if is_complete:
-            conditions = _with_conditions(conditions, ["SuccessCriteriaMet", "Complete"], "True", REACHED, now)
+            changes |= dict.fromkeys(("SuccessCriteriaMet", "Complete"), ("True", *REACHED))
             events.append(Event(JOB, view.owner, "Normal", "Completed", "Job completed"))
+        conditions = old.get("conditions") or []
+        for name, (state, reason, message) in changes.items():
+            before = condition_of(view.owner, name) or {}
+            if (before.get("status"), before.get("reason")) != (state, reason):
+                new = {"type": name, "status": state, "lastProbeTime": now, "reason": reason, "message": message}
+                conditions = set_condition(conditions, new, now)
         started = None if is_suspended else old.get("startTime") or now
         runs = size > 0
         status = {
@@ -75,16 +79,3 @@ def _desired(spec: Json, active: int, succeeded: int) -> tuple[int, bool]:
     if completions is None:
         return (min(most, active), not active) if succeeded else (most, False)
     return max(0, min(most, completions - succeeded)), succeeded >= completions
-
-
-def _with_conditions(
-    conditions: Iterable[Json], names: Iterable[str], status: str, why: tuple[str, str], now: str
-) -> list[Json]:
-    """Returns the conditions with some set; one with equal status and reason keeps its times."""
-    changed = list(conditions)
-    for name in names:
-        old = condition_of({"status": {"conditions": changed}}, name) or {}
-        if (old.get("status"), old.get("reason")) != (status, why[0]):
-            new = {"type": name, "status": status, "lastProbeTime": now, "reason": why[0], "message": why[1]}
-            changed = set_condition(changed, new, now)
-    return changed

@@ -1,4 +1,4 @@
-"""Pods of workloads: when they are available, and how they are created from a template."""
+"""Pods of workloads: when they are available, how they are created from a template, and numbers of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.controllers.owner_references import owner_reference
 from kdns.controlplane.kinds.pod.pod import is_finished
 from kdns.controlplane.storage.object_meta import is_terminating
+
+_PERCENT = 100
 
 
 def is_active(pod: Json) -> bool:
@@ -41,3 +43,26 @@ def new_pod(kind: Kind, owner: Json, template: Json) -> Json:
 def with_labels(pod: Json, labels: Json) -> Json:
     metadata = pod["metadata"]
     return {**pod, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}}
+
+
+def count(fields: Json | None, name: str) -> int:
+    """Returns an integer field, 0 if it is absent."""
+    return int((fields or {}).get(name) or 0)
+
+
+def desired_replicas(obj: Json) -> int:
+    return count(obj.get("spec"), "replicas")
+
+
+def nonzero(**counts: int) -> Json:
+    """Returns the fields of a status whose value 0 is omitted."""
+    return {name: number for name, number in counts.items() if number}
+
+
+def int_or_percent(value: int | str | None, total: int, *, up: bool) -> int:
+    """Returns a number, or a percentage of `total` rounded up or down; 0 for any other value."""
+    if isinstance(value, int):
+        return value
+    digits = str(value or "").removesuffix("%")
+    share = int(digits) * total if digits.isdecimal() else 0
+    return -(-share // _PERCENT) if up else share // _PERCENT

@@ -8,8 +8,7 @@ from kdns.controlplane.apimachinery.conditions import is_ready
 from kdns.controlplane.apimachinery.kinds import REPLICA_SET, Json, Kind
 from kdns.controlplane.kinds.pod.pod import is_finished, node_of
 from kdns.controlplane.simulation.workloads.controller import Plan, PodController, View
-from kdns.controlplane.simulation.workloads.pods import is_active
-from kdns.controlplane.simulation.workloads.replicas import count, desired_replicas, nonzero
+from kdns.controlplane.simulation.workloads.pods import desired_replicas, is_active
 from kdns.controlplane.storage.object_meta import is_terminating
 
 _NAMES: Final = {True: "replicaset-controller", False: "replication-controller"}
@@ -25,17 +24,16 @@ class ReplicaSets(PodController):
         active, size = list(filter(is_active, view.pods)), desired_replicas(view.owner)
         if len(active) > size:
             active.sort(key=rank)
-        waits = list(map(view.wait_s, active))
+        ready, available = view.ready_and_available(active)
         leaving = sum(is_terminating(pod) and not is_finished(pod) for pod in view.pods)
         labels = ((view.template.get("metadata") or {}).get("labels") or {}).items()
         status = {
             "replicas": len(active),
             **({"terminatingReplicas": leaving} if self.kind == REPLICA_SET else {}),
-            **nonzero(
+            **view.counted(
                 fullyLabeledReplicas=sum(labels <= (pod["metadata"].get("labels") or {}).items() for pod in active),
-                readyReplicas=sum(wait is not None for wait in waits),
-                availableReplicas=waits.count(0),
-                observedGeneration=count(view.owner["metadata"], "generation"),
+                readyReplicas=ready,
+                availableReplicas=available,
             ),
         }
         return Plan(status, range(size), dict(enumerate(active[:size])), surplus=active[size:][::-1])

@@ -16,7 +16,7 @@ from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, Json, Kind
 from kdns.controlplane.controllers.owner_references import inherited_annotations, owner_reference
 from kdns.controlplane.controllers.reconciler import Action
 from kdns.controlplane.schema.serialization import serialized
-from kdns.controlplane.simulation.workloads.replicas import count
+from kdns.controlplane.simulation.workloads.pods import count
 
 REVISION_HASH = "controller-revision-hash"
 _HASH = "controller.kubernetes.io/hash"

@@ -15,8 +15,13 @@ from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, POD, STATE
 from kdns.controlplane.controllers.reconciler import Action, Change, Name
 from kdns.controlplane.simulation.workloads.controller import Plan, PodController, Slot, View
 from kdns.controlplane.simulation.workloads.index import Dependents
-from kdns.controlplane.simulation.workloads.pods import new_pod, with_labels
-from kdns.controlplane.simulation.workloads.replicas import count, desired_replicas, int_or_percent, nonzero
+from kdns.controlplane.simulation.workloads.pods import (
+    count,
+    desired_replicas,
+    int_or_percent,
+    new_pod,
+    with_labels,
+)
 from kdns.controlplane.simulation.workloads.revisions import REVISION_HASH, label_of, revision_label, template_of
 from kdns.controlplane.storage.object_meta import is_terminating, key_of
 
@@ -131,20 +136,14 @@ def _status(view: View, pods: Iterable[Json], update: Json, current: Json) -> Js
     """Counts and revisions; the update revision becomes the current one when all Pods have it."""
     pods, size = list(pods), desired_replicas(view.owner)
     labels = [revision_label(pod) for pod in pods if not is_terminating(pod)]
-    waits = list(map(view.wait_s, pods))
-    ready, updated = sum(wait is not None for wait in waits), labels.count(label_of(update))
+    (ready, available), updated = view.ready_and_available(pods), labels.count(label_of(update))
     is_rolling = (view.spec.get("updateStrategy") or {}).get("type") == "RollingUpdate"
     if is_rolling and len(pods) == ready == updated == size:
         current = update
     return {
         "replicas": len(pods),
-        "availableReplicas": waits.count(0),
-        **nonzero(
-            readyReplicas=ready,
-            currentReplicas=labels.count(label_of(current)),
-            updatedReplicas=updated,
-            observedGeneration=count(view.owner["metadata"], "generation"),
-        ),
+        "availableReplicas": available,
+        **view.counted(readyReplicas=ready, currentReplicas=labels.count(label_of(current)), updatedReplicas=updated),
         "currentRevision": label_of(current),
         "updateRevision": label_of(update),
     }

@@ -12,7 +12,7 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import DAEMON_SET, DEPLOYMENT, POD, SERVICE, Json
 from kdns.controlplane.kinds.workloads import TEMPLATE_GENERATION
 from kdns.controlplane.server.registry import Registry, Request
-from kdns.controlplane.simulation.workloads.deployment.replica_sets import REVISION
+from kdns.controlplane.simulation.workloads.deployment import REVISION
 from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.store import parsed_revision
 

@@ -9,7 +9,7 @@ from workload_cluster import Workbench, template, workload
 
 from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, DAEMON_SET, NODE, POD, Json
 from kdns.controlplane.server.registry import Request
-from kdns.controlplane.simulation.nodes.placement import daemon_tolerations, untolerated
+from kdns.controlplane.simulation.nodes.scheduler import daemon_tolerations, untolerated
 
 
 def node(name: str = "n1", labels: Json | None = None, *taints: Json) -> Json:

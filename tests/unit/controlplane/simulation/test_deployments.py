@@ -11,8 +11,8 @@ from kdns.controlplane.apimachinery.annotations import LAST_APPLIED, MANIFEST
 from kdns.controlplane.apimachinery.errors import forbidden
 from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, POD, REPLICA_SET, Json
 from kdns.controlplane.server.registry import Request
-from kdns.controlplane.simulation.workloads.deployment.replica_sets import REVISION
-from kdns.controlplane.simulation.workloads.replicas import desired_replicas
+from kdns.controlplane.simulation.workloads.deployment import REVISION
+from kdns.controlplane.simulation.workloads.pods import desired_replicas
 from kdns.controlplane.storage.watch import StoredObject
 
 HASH = "pod-template-hash"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kdns.controlplane.apimachinery.kinds import Json
-from kdns.controlplane.simulation.workloads.deployment.rolling import (
+from kdns.controlplane.simulation.workloads.deployment import (
     budget,
     size_of_new,
     sizes_of_old,
 )
-from kdns.controlplane.simulation.workloads.replicas import int_or_percent
+from kdns.controlplane.simulation.workloads.pods import int_or_percent
 
 
 def deployment(replicas: int, surge: int | str = "25%", unavailable: int | str = "25%", **status: int) -> Json:

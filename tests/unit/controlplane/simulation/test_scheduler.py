@@ -7,8 +7,7 @@ import pytest
 from kdns.controlplane.apimachinery.kinds import NODE, POD, Json
 from kdns.controlplane.controllers.reconciler import Change, Request
 from kdns.controlplane.simulation.nodes.node_status import lacks_node_status, node_status
-from kdns.controlplane.simulation.nodes.placement import obstacle
-from kdns.controlplane.simulation.nodes.scheduler import Scheduler
+from kdns.controlplane.simulation.nodes.scheduler import Scheduler, obstacle
 
 NOW = "2026-01-01T00:00:00Z"
 UNSCHEDULABLE = "node(s) were unschedulable"

@@ -1,1 +1,0 @@
-"""The Deployment controller (kube-controller-manager: pkg/controller/deployment)."""
