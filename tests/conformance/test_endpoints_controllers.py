@@ -18,7 +18,6 @@ from recorded_cases import each_case, recorded
 
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.controllers.reconciler import Change, Request
-from kdns.controlplane.endpoints.desired_endpoints import SliceOptions
 from kdns.controlplane.endpoints.endpointslice_controller import EndpointSliceController
 from kdns.controlplane.endpoints.pod_endpoints import SERVICE_NAME
 from kdns.controlplane.endpoints.service_index import ServiceIndex
@@ -26,14 +25,17 @@ from kdns.controlplane.endpoints.slice_reconciler import CONTROLLER, MANAGED_BY
 
 LEFT_OUT = (("protocol", "TCP"), ("port", 0))  # defaults the recorded objects lack; targetPort 0 is never stored
 TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"
-KNOWN: dict[str, str] = dict.fromkeys(
-    (
-        "endpointslice.TestReconcileTopology.func1 (2)",
-        "endpointslice.TestReconcileTopology.func1 (4)",
-        "endpointslice.TestReconcile_TrafficDistribution.func1 (2)",
+KNOWN: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "endpointslice.TestReconcileTopology.func1 (2)",
+            "endpointslice.TestReconcileTopology.func1 (4)",
+            "endpointslice.TestReconcile_TrafficDistribution.func1 (2)",
+        ),
+        "The annotation for topology hints by the CPU of zones has no effect; spec.trafficDistribution replaces it.",
     ),
-    "The annotation for topology hints by the CPU of zones has no effect; spec.trafficDistribution replaces it.",
-)
+    "endpointslice.TestReconcile_TrafficDistribution.func1 (5)": "The gate PreferSameTrafficDistribution is always on.",
+}
 """Slice cases in which kdns differs, with the reason."""
 
 
@@ -90,8 +92,8 @@ def pod(number: int, *, ready: bool = True, port: int = 0) -> Json:
 class Cluster:
     """One EndpointSlice controller with the objects it follows; `actions` counts its writes by verb."""
 
-    def __init__(self, rules: SliceOptions, service: Json, *, pods: Iterable[Json], nodes: Iterable[Json]) -> None:
-        self.controller = EndpointSliceController(ServiceIndex(), rules)
+    def __init__(self, most: int, service: Json, *, pods: Iterable[Json], nodes: Iterable[Json]) -> None:
+        self.controller = EndpointSliceController(ServiceIndex(), most)
         self.revisions, self.slices = count(1), {}
         self.request = (service["metadata"].get("namespace", ""), service["metadata"]["name"])
         service["metadata"].setdefault("uid", "uid")
@@ -130,11 +132,10 @@ class Cluster:
 
 
 def full_case(case: Json) -> tuple[object, object]:
-    rules = SliceOptions(case["maxEndpointsPerSlice"], case["preferSameTrafficDistribution"])
     pods, nodes = case["pods"] or [], case["nodes"] or []
     for each in pods:  # the recorded run hands over the Pods that were selected
         each["metadata"]["labels"] = {**(each["metadata"].get("labels") or {}), **case["service"]["spec"]["selector"]}
-    cluster = Cluster(rules, case["service"], pods=pods, nodes=nodes)
+    cluster = Cluster(case["maxEndpointsPerSlice"], case["service"], pods=pods, nodes=nodes)
     for number, each in enumerate(case["existing"] or []):
         each["metadata"].setdefault("name", f"foo-{number}")
         each["metadata"]["namespace"] = cluster.request[0]
@@ -204,7 +205,7 @@ def deprecated(cluster: Cluster, case: Json) -> Counter[str]:
 def spread(cluster: Cluster, case: Json, parts: Iterable[range], *, address_type: str = "IPv4") -> None:
     """Slices that hold the Pods of these numbers, as the controller itself would have laid them out."""
     for part in parts:
-        scratch = Cluster(SliceOptions(1000), deepcopy(case["service"]), pods=map(pod, part), nodes=[NODE_1])
+        scratch = Cluster(1000, deepcopy(case["service"]), pods=map(pod, part), nodes=[NODE_1])
         scratch.run()
         (laid,) = scratch.slices.values()
         laid["metadata"]["name"] = f"there-{part.start}"
@@ -258,9 +259,7 @@ def test_endpoint_slices(name: str, case: list[Json]) -> None:
         if cluster and f"{test} again" in COMPACT:
             move, wrote = COMPACT[f"{test} again"]
         else:
-            cluster = Cluster(
-                SliceOptions(each["maxEndpointsPerSlice"]), deepcopy(each["service"]), pods=[], nodes=[NODE_1]
-            )
+            cluster = Cluster(each["maxEndpointsPerSlice"], deepcopy(each["service"]), pods=[], nodes=[NODE_1])
             assert not each["existingSizes"] or move is not from_nothing
         actions = move(cluster, each)
         if test == "TestReconcileMaxEndpointsPerSlice":

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.controllers.reconciler import Change, Reconciler, Request
-from kdns.controlplane.endpoints.desired_endpoints import SliceOptions
 from kdns.controlplane.endpoints.endpoints_controller import EndpointsController
 from kdns.controlplane.endpoints.endpointslice_controller import EndpointSliceController
 from kdns.controlplane.endpoints.service_index import ServiceIndex
@@ -28,7 +27,7 @@ PER_SLICE = 3
 
 def controllers() -> tuple[Reconciler, ...]:
     index = ServiceIndex()
-    return EndpointsController(index), EndpointSliceController(index, SliceOptions(PER_SLICE))
+    return EndpointsController(index), EndpointSliceController(index, PER_SLICE)
 
 
 class World:

@@ -42,14 +42,6 @@ def port_key(ports: Iterable[Json] | None) -> PortKey:
     return tuple(sorted(rows))
 
 
-@dataclass(frozen=True, slots=True)
-class SliceOptions:
-    """--max-endpoints-per-slice and the feature gate PreferSameTrafficDistribution of kube-controller-manager."""
-
-    max_endpoints: int = 100
-    same_traffic_distribution: bool = True
-
-
 @dataclass(slots=True)
 class StoredEndpoints:
     """The endpoints of one stored slice, and the `identity` of each."""
@@ -81,12 +73,12 @@ class DesiredEndpoints:
     stored slices.
     """
 
-    def __init__(self, service: Json, nodes: Mapping[str, Json], options: SliceOptions) -> None:
+    def __init__(self, service: Json, nodes: Mapping[str, Json]) -> None:
         self.families = families_of(service)
         self.groups: dict[PortKey, Group] = {}
         self.skipped: dict[Key, str] = {}
         self._service, self._nodes = service, nodes
-        self._hints = hint_fields(service, options)
+        self._hints = hint_fields(service)
         self._rows: dict[Key, _Row] = {}
         self._stored: dict[str, tuple[Json, PortKey, StoredEndpoints]] = {}
 
@@ -157,12 +149,10 @@ class DesiredEndpoints:
         return {**endpoint, "hints": hints} if hints else endpoint
 
 
-def hint_fields(service: Json, options: SliceOptions) -> tuple[str, ...]:
+def hint_fields(service: Json) -> tuple[str, ...]:
     """Returns the fields that become hints by spec.trafficDistribution.
 
     Differs: the annotation service.kubernetes.io/topology-mode, which would override it, has no effect.
     """
     fields = {"PreferClose": ("zone",), "PreferSameZone": ("zone",), "PreferSameNode": ("zone", "nodeName")}
-    distribution = spec_of(service).get("trafficDistribution") or ""
-    is_enabled = options.same_traffic_distribution or distribution == "PreferClose"
-    return fields.get(distribution, ()) if is_enabled else ()
+    return fields.get(spec_of(service).get("trafficDistribution") or "", ())

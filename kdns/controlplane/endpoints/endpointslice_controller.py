@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NODE, POD, SERVICE, Json
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
-from kdns.controlplane.endpoints.desired_endpoints import DesiredEndpoints, SliceOptions
+from kdns.controlplane.endpoints.desired_endpoints import DesiredEndpoints
 from kdns.controlplane.endpoints.pod_endpoints import has_selector
 from kdns.controlplane.endpoints.service_index import PodViews, ServiceIndex
-from kdns.controlplane.endpoints.slice_reconciler import CONTROLLER, managed_by, plan_slices
+from kdns.controlplane.endpoints.slice_reconciler import CONTROLLER, MAX_ENDPOINTS, managed_by, plan_slices
 from kdns.controlplane.kinds.service.spec import spec_of
 from kdns.controlplane.storage.object_meta import is_terminating
 
@@ -27,13 +27,9 @@ class EndpointSliceController(Reconciler):
     has_low_priority = True
     ignores_own_writes_of = frozenset({ENDPOINT_SLICE})
 
-    def __init__(self, index: ServiceIndex, options: SliceOptions | None = None) -> None:
-        self._index, self._options = index, options or SliceOptions()
-        self._endpoints = PodViews(
-            index,
-            spec_of,
-            lambda service: DesiredEndpoints(service, index.nodes, self._options),
-        )
+    def __init__(self, index: ServiceIndex, max_endpoints: int = MAX_ENDPOINTS) -> None:
+        self._index, self._max_endpoints = index, max_endpoints
+        self._endpoints = PodViews(index, spec_of, lambda service: DesiredEndpoints(service, index.nodes))
 
     def observe(self, change: Change) -> Iterable[Name]:
         """Indexes the object; the Services that it affects."""
@@ -49,7 +45,7 @@ class EndpointSliceController(Reconciler):
             return Result([Action("delete", ENDPOINT_SLICE, each) for each in mine])
         endpoints, trigger = self._endpoints.view(key, service)
         mine = [each for each in mine if not is_terminating(each)]
-        plan = plan_slices(service, endpoints, mine, trigger, options=self._options)
+        plan = plan_slices(service, endpoints, mine, trigger, self._max_endpoints)
         events = []
         if skipped := list(endpoints.skipped.values()):
             events.append(_failed_slices(service, f"[{', '.join(skipped)}]" if len(skipped) > 1 else skipped[0]))

@@ -19,7 +19,6 @@ from kdns.controlplane.controllers.reconciler import Action
 from kdns.controlplane.endpoints.desired_endpoints import (
     DesiredEndpoints,
     PortKey,
-    SliceOptions,
     StoredEndpoints,
 )
 from kdns.controlplane.endpoints.pod_endpoints import (
@@ -32,7 +31,9 @@ from kdns.controlplane.storage.object_meta import is_terminating
 
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 CONTROLLER = "endpointslice-controller.k8s.io"
-OPTIONS = SliceOptions()
+MAX_ENDPOINTS = 100
+"""Endpoints of one slice (kube-controller-manager: --max-endpoints-per-slice)."""
+
 _RESERVED = frozenset({SERVICE_NAME, MANAGED_BY, HEADLESS})
 
 
@@ -59,8 +60,7 @@ def plan_slices(
     endpoints: DesiredEndpoints,
     existing: Sequence[Json],
     trigger: str,
-    *,
-    options: SliceOptions = OPTIONS,
+    most: int = MAX_ENDPOINTS,
 ) -> SlicePlan:
     """Returns the writes after which `existing`, the slices that the controller manages for this Service, hold
     `endpoints`.
@@ -71,7 +71,7 @@ def plan_slices(
     endpoints.forget_slices(each["metadata"]["name"] for each in existing)
     for family in endpoints.families:
         mine = [each for each in existing if each.get("addressType") == family]
-        _plan_family(service, family, endpoints, mine, plan, options)
+        _plan_family(service, family, endpoints, mine, plan, most)
     plan.delete.extend(each for each in existing if each.get("addressType") not in endpoints.families)
     if is_terminating(service):
         plan.create.clear()
@@ -88,9 +88,9 @@ def _plan_family(
     endpoints: DesiredEndpoints,
     existing: list[Json],
     plan: SlicePlan,
-    options: SliceOptions,
+    most: int,
 ) -> None:
-    create, update, delete = _packed(service, family, endpoints, existing, options)
+    create, update, delete = _packed(service, family, endpoints, existing, most)
     if len(delete) == len(existing) and not create:
         placeholder = new_slice(SERVICE, service, slice_labels(service), family, [], [])
         if len(delete) == 1 and _is_placeholder(delete[0], placeholder):
@@ -104,7 +104,7 @@ def _plan_family(
 
 
 def _packed(
-    service: Json, family: str, endpoints: DesiredEndpoints, existing: list[Json], options: SliceOptions
+    service: Json, family: str, endpoints: DesiredEndpoints, existing: list[Json], most: int
 ) -> tuple[list[Json], list[Json], list[Json]]:
     """Returns the slices to create, to update and to delete."""
     by_ports: dict[PortKey, list[tuple[Json, StoredEndpoints]]] = {}
@@ -119,9 +119,7 @@ def _packed(
     for key, group in endpoints.groups.items():
         mine = by_ports.pop(key, [])
         relabelled = {stored.name for each, stored in mine if _copied_labels(each) != _copied_labels(service)}
-        packing = pack(
-            [stored for _, stored in mine], group.endpoints.get(family, {}), relabelled, options.max_endpoints
-        )
+        packing = pack([stored for _, stored in mine], group.endpoints.get(family, {}), relabelled, most)
         for each, stored in mine:
             if stored.name in packing.emptied:
                 delete.append(each)

@@ -13,9 +13,8 @@ from kdns.controlplane.controllers.reconciler import Action, Change, Reconciler,
 from kdns.controlplane.endpoints.endpoints_controller import EndpointsController
 from kdns.controlplane.endpoints.endpointslice_controller import EndpointSliceController
 from kdns.controlplane.endpoints.mirroring_controller import MirroringController
-from kdns.controlplane.endpoints.service_index import ServiceIndex
+from kdns.controlplane.endpoints.service_index import ServiceIndex, TriggerTimeTracker
 from kdns.controlplane.endpoints.slice_reconciler import CONTROLLER
-from kdns.controlplane.endpoints.trigger_time_tracker import TriggerTimeTracker
 
 TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"
 CREATED = "2026-01-01T00:00:00Z"

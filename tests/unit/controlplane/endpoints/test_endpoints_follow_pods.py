@@ -13,7 +13,7 @@ from desired_endpoints import desired_endpoints
 from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.kinds import NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.controllers.reconciler import Change
-from kdns.controlplane.endpoints.desired_endpoints import DesiredEndpoints, SliceOptions, StoredEndpoints
+from kdns.controlplane.endpoints.desired_endpoints import DesiredEndpoints, StoredEndpoints
 from kdns.controlplane.endpoints.endpoints_controller import EndpointsController
 from kdns.controlplane.endpoints.endpointslice_controller import EndpointSliceController
 from kdns.controlplane.endpoints.mirroring_controller import (
@@ -55,7 +55,7 @@ def pod(last: int, *, ready: bool = True, going: bool = False, phase: str = "Run
 
 def planned(svc: Json, pods: list[Json], trigger: str = "") -> SlicePlan:
     """The slices of a Service that has none yet."""
-    endpoints = DesiredEndpoints(svc, NODES, SliceOptions())
+    endpoints = DesiredEndpoints(svc, NODES)
     for number, one in enumerate(pods):
         endpoints.put(("x", str(number)), one)
     return plan_slices(svc, endpoints, [], trigger)
