@@ -18,10 +18,9 @@ from recorded_cases import each_case, recorded
 
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.controllers.reconciler import Change, Request
-from kdns.controlplane.endpoints.endpointslice_controller import EndpointSliceController
-from kdns.controlplane.endpoints.pod_endpoints import SERVICE_NAME
+from kdns.controlplane.endpoints.endpointslice_controller import CONTROLLER, EndpointSliceController
+from kdns.controlplane.endpoints.pod_endpoints import MANAGED_BY, SERVICE_NAME
 from kdns.controlplane.endpoints.service_index import ServiceIndex
-from kdns.controlplane.endpoints.slice_reconciler import CONTROLLER, MANAGED_BY
 
 LEFT_OUT = (("protocol", "TCP"), ("port", 0))  # defaults the recorded objects lack; targetPort 0 is never stored
 TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"

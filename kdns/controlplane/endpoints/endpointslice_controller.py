@@ -1,18 +1,44 @@
-"""The EndpointSlice controller: EndpointSlices of Services with a selector (pkg/controller/endpointslice)."""
+"""The EndpointSlice controller: EndpointSlices of Services with a selector (pkg/controller/endpointslice).
+
+Packing, as in k8s.io/endpointslice (reconciler.go), keeps the number of writes low. An endpoint stays in its slice.
+Slices that change anyway are filled first, the fullest first; then one unchanged slice that has room for all remaining
+endpoints; then new slices. Endpoints are never rebalanced between slices.
+
+A slice without changes costs a few microseconds: its endpoints are found by identity, and once they have compared
+equal they are replaced by the very objects of the desired endpoints, which compare at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NODE, POD, SERVICE, Json
+from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.controllers.owner_references import is_owned, owner_reference
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
-from kdns.controlplane.endpoints.desired_endpoints import DesiredEndpoints
-from kdns.controlplane.endpoints.pod_endpoints import has_selector
+from kdns.controlplane.endpoints.desired_endpoints import (
+    DesiredEndpoints,
+    PortKey,
+    StoredEndpoints,
+)
+from kdns.controlplane.endpoints.pod_endpoints import (
+    HEADLESS,
+    MANAGED_BY,
+    SERVICE_NAME,
+    TRIGGER_TIME,
+    has_selector,
+    wants_headless_label,
+)
 from kdns.controlplane.endpoints.service_index import PodViews, ServiceIndex
-from kdns.controlplane.endpoints.slice_reconciler import CONTROLLER, MAX_ENDPOINTS, managed_by, plan_slices
 from kdns.controlplane.kinds.service.spec import spec_of
 from kdns.controlplane.storage.object_meta import is_terminating
+
+CONTROLLER = "endpointslice-controller.k8s.io"
+MAX_ENDPOINTS = 100
+"""Endpoints of one slice (kube-controller-manager: --max-endpoints-per-slice)."""
+
+_RESERVED = frozenset({SERVICE_NAME, MANAGED_BY, HEADLESS})
 
 
 class EndpointSliceController(Reconciler):
@@ -64,3 +90,213 @@ def _failed_slices(service: Json, why: str) -> Event:
     where = f"{service['metadata'].get('namespace', '')}/{service['metadata']['name']}"
     message = f"Error updating Endpoint Slices for Service {where}: {why}"
     return Event(SERVICE, service, "Warning", "FailedToUpdateEndpointSlices", message)
+
+
+@dataclass(frozen=True, slots=True)
+class SlicePlan:
+    """The slices to create, to update and to delete."""
+
+    create: list[Json] = field(default_factory=list)
+    update: list[Json] = field(default_factory=list)
+    delete: list[Json] = field(default_factory=list)
+
+    @property
+    def actions(self) -> list[Action]:
+        """The writes, creations first, so that no endpoint is missing between two of them."""
+        return [
+            *(Action("create", ENDPOINT_SLICE, each) for each in self.create),
+            *(Action("update", ENDPOINT_SLICE, each) for each in self.update),
+            *(Action("delete", ENDPOINT_SLICE, each) for each in self.delete),
+        ]
+
+
+def plan_slices(
+    service: Json,
+    endpoints: DesiredEndpoints,
+    existing: Sequence[Json],
+    trigger: str,
+    most: int = MAX_ENDPOINTS,
+) -> SlicePlan:
+    """Returns the writes after which `existing`, the slices that the controller manages for this Service, hold
+    `endpoints`.
+
+    `trigger` is the trigger time (RFC 3339), "" for no annotation.
+    """
+    plan = SlicePlan()
+    endpoints.forget_slices(each["metadata"]["name"] for each in existing)
+    for family in endpoints.families:
+        mine = [each for each in existing if each.get("addressType") == family]
+        _plan_family(service, family, endpoints, mine, plan, most)
+    plan.delete.extend(each for each in existing if each.get("addressType") not in endpoints.families)
+    if is_terminating(service):
+        plan.create.clear()
+    for each in (*plan.create, *plan.update):
+        meta = each["metadata"]
+        annotations = {key: value for key, value in (meta.get("annotations") or {}).items() if key != TRIGGER_TIME}
+        meta["annotations"] = {**annotations, **({TRIGGER_TIME: trigger} if trigger else {})}
+    return plan
+
+
+def _plan_family(
+    service: Json,
+    family: str,
+    endpoints: DesiredEndpoints,
+    existing: list[Json],
+    plan: SlicePlan,
+    most: int,
+) -> None:
+    create, update, delete = _packed(service, family, endpoints, existing, most)
+    if len(delete) == len(existing) and not create:
+        placeholder = new_slice(SERVICE, service, slice_labels(service), family, [], [])
+        if len(delete) == 1 and _is_placeholder(delete[0], placeholder):
+            delete.clear()
+        else:
+            create.append(placeholder)
+    reused = reuse(create, [each for each in delete if is_owned(each, SERVICE, service)])
+    plan.create.extend(create)
+    plan.update.extend((*update, *reused.values()))
+    plan.delete.extend(each for each in delete if each["metadata"]["name"] not in reused)
+
+
+def _packed(
+    service: Json, family: str, endpoints: DesiredEndpoints, existing: list[Json], most: int
+) -> tuple[list[Json], list[Json], list[Json]]:
+    """Returns the slices to create, to update and to delete."""
+    by_ports: dict[PortKey, list[tuple[Json, StoredEndpoints]]] = {}
+    for each in existing:
+        if is_owned(each, SERVICE, service):
+            ports, stored = endpoints.stored(each)
+            by_ports.setdefault(ports, []).append((each, stored))
+    create: list[Json] = []
+    update: list[Json] = []
+    delete = [each for each in existing if not is_owned(each, SERVICE, service)]
+    labels = slice_labels(service)
+    for key, group in endpoints.groups.items():
+        mine = by_ports.pop(key, [])
+        relabelled = {stored.name for each, stored in mine if _copied_labels(each) != _copied_labels(service)}
+        packing = pack([stored for _, stored in mine], group.endpoints.get(family, {}), relabelled, most)
+        for each, stored in mine:
+            if stored.name in packing.emptied:
+                delete.append(each)
+            elif stored.name in packing.changed:
+                update.append(_rewritten(each, labels, packing.endpoints[stored.name]))
+            elif stored.name in packing.filled:
+                update.append(_rewritten(each, each["metadata"].get("labels") or {}, packing.endpoints[stored.name]))
+        create += [new_slice(SERVICE, service, labels, family, group.ports, packed) for packed in packing.created]
+    delete += [each for mine in by_ports.values() for each, _ in mine]
+    return create, update, delete
+
+
+def managed_by(each: Json) -> str | None:
+    manager: str | None = (each["metadata"].get("labels") or {}).get(MANAGED_BY)
+    return manager
+
+
+def reuse(create: list[Json], delete: Iterable[Json]) -> dict[str, Json]:
+    """Turns pairs of slices to delete and to create into updates, by name; those are removed from `create`."""
+    updates = {}
+    for old in delete:
+        new = next((each for each in reversed(create) if each["addressType"] == old["addressType"]), None)
+        if new is not None:
+            create.remove(new)
+            meta = {**old["metadata"], "labels": new["metadata"]["labels"]}
+            updates[meta["name"]] = {**old, **new, "metadata": meta}
+    return updates
+
+
+def _is_placeholder(old: Json, new: Json) -> bool:
+    mine, other = old["metadata"], new["metadata"]
+    same = all(mine.get(key) == other.get(key) for key in ("labels", "ownerReferences"))
+    return same and not old.get("endpoints") and not old.get("ports")
+
+
+def _rewritten(old: Json, labels: Json, endpoints: list[Json]) -> Json:
+    return {**old, "metadata": {**old["metadata"], "labels": labels}, "endpoints": endpoints}
+
+
+def _copied_labels(obj: Json) -> dict[str, str]:
+    return {key: value for key, value in (obj["metadata"].get("labels") or {}).items() if key not in _RESERVED}
+
+
+def slice_labels(service: Json) -> dict[str, str]:
+    labels = _copied_labels(service) | {SERVICE_NAME: service["metadata"]["name"], MANAGED_BY: CONTROLLER}
+    return {**labels, HEADLESS: ""} if wants_headless_label(service) else labels
+
+
+def new_slice(kind: Kind, owner: Json, labels: Json, family: str, ports: list[Json], endpoints: list[Json]) -> Json:
+    """Returns a new slice of a Service or Endpoints, named by the API (generateName)."""
+    meta = owner["metadata"]
+    metadata: Json = {
+        "generateName": f"{meta['name']}-",
+        "namespace": meta.get("namespace", ""),
+        "labels": labels,
+        "ownerReferences": [owner_reference(kind, owner)],
+    }
+    typed = {"apiVersion": ENDPOINT_SLICE.api_version, "kind": ENDPOINT_SLICE.kind}
+    return {**typed, "metadata": metadata, "addressType": family, "endpoints": endpoints, "ports": ports}
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """The new contents of the existing slices by name, and of slices to create; the sets hold names.
+
+    A `filled` slice only got more endpoints. A `changed` one lost some or has new labels. An `emptied` one is empty.
+    """
+
+    endpoints: dict[str, list[Json]] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+    filled: set[str] = field(default_factory=set)
+    emptied: set[str] = field(default_factory=set)
+    created: list[list[Json]] = field(default_factory=list)
+
+
+def pack(
+    existing: Sequence[StoredEndpoints], desired: Mapping[str, Json], relabelled: Container[str], most: int
+) -> Packing:
+    """Packs `desired`, endpoints by identity, into `existing` slices and new ones of at most `most` endpoints.
+
+    `relabelled` are the names of slices whose labels change, so that they are written anyway.
+    """
+    left = dict(desired)
+    packing = Packing()
+    for each in existing:
+        now = [endpoint for mine in each.identities if (endpoint := left.pop(mine, None)) is not None]
+        packing.endpoints[each.name] = now
+        if each.endpoints and not now:
+            packing.emptied.add(each.name)
+        elif now != each.endpoints or each.name in relabelled:
+            packing.changed.add(each.name)
+        else:
+            each.endpoints = list(now)
+    if left:
+        _pack_rest(list(left.values()), packing, most)
+    return packing
+
+
+def _pack_rest(rest: list[Json], packing: Packing, most: int) -> None:
+    for name in sorted(packing.changed, key=lambda name: (-len(packing.endpoints[name]), name)):
+        room = max(most - len(packing.endpoints[name]), 0)
+        packing.endpoints[name] += rest[:room]
+        rest = rest[room:]
+    while rest:
+        best = _best_fit(packing, len(rest), most)
+        if best is None:
+            packing.created.append(rest[:most])
+            rest = rest[most:]
+        else:
+            packing.endpoints[best] += rest
+            packing.filled.add(best)
+            rest = []
+
+
+def _best_fit(packing: Packing, count: int, most: int) -> str | None:
+    """Returns the unchanged slice with room for all `count` endpoints that has the least room."""
+    if count >= most:
+        return None
+    written = packing.changed | packing.emptied
+    fits = [
+        (most - count - len(endpoints), name)
+        for name, endpoints in packing.endpoints.items()
+        if name not in written and len(endpoints) + count <= most
+    ]
+    return min(fits)[1] if fits else None

@@ -17,6 +17,7 @@ from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.net import Address, family_of, parse_address
 
 SERVICE_NAME = "kubernetes.io/service-name"
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 HEADLESS = "service.kubernetes.io/headless"
 TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
 

@@ -16,8 +16,7 @@ from kdns.controlplane.apimachinery.annotations import ZONE
 from kdns.controlplane.apimachinery.conditions import condition_of
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.controllers.reconciler import Change
-from kdns.controlplane.endpoints.pod_endpoints import SERVICE_NAME, has_selector
-from kdns.controlplane.endpoints.slice_reconciler import MANAGED_BY
+from kdns.controlplane.endpoints.pod_endpoints import MANAGED_BY, SERVICE_NAME, has_selector
 from kdns.controlplane.kinds.service.spec import spec_of
 
 K = TypeVar("K")

@@ -20,7 +20,7 @@ from kdns.controlplane.bootstrap import assembled_api, establish, initial_object
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.table import controllers_of
-from kdns.controlplane.endpoints.slice_reconciler import MANAGED_BY
+from kdns.controlplane.endpoints.pod_endpoints import MANAGED_BY
 from kdns.controlplane.fieldmanager.managed_fields import Entries
 from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.manifests.io.files import load, texts_read_once

@@ -11,10 +11,9 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.controllers.reconciler import Action, Change, Reconciler, Request
 from kdns.controlplane.endpoints.endpoints_controller import EndpointsController
-from kdns.controlplane.endpoints.endpointslice_controller import EndpointSliceController
+from kdns.controlplane.endpoints.endpointslice_controller import CONTROLLER, EndpointSliceController
 from kdns.controlplane.endpoints.mirroring_controller import MirroringController
 from kdns.controlplane.endpoints.service_index import ServiceIndex, TriggerTimeTracker
-from kdns.controlplane.endpoints.slice_reconciler import CONTROLLER
 
 TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"
 CREATED = "2026-01-01T00:00:00Z"

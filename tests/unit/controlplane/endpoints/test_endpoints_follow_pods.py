@@ -15,7 +15,7 @@ from kdns.controlplane.apimachinery.kinds import NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.controllers.reconciler import Change
 from kdns.controlplane.endpoints.desired_endpoints import DesiredEndpoints, StoredEndpoints
 from kdns.controlplane.endpoints.endpoints_controller import EndpointsController
-from kdns.controlplane.endpoints.endpointslice_controller import EndpointSliceController
+from kdns.controlplane.endpoints.endpointslice_controller import EndpointSliceController, SlicePlan, pack, plan_slices
 from kdns.controlplane.endpoints.mirroring_controller import (
     MirroringController,
     is_mirrored,
@@ -24,7 +24,6 @@ from kdns.controlplane.endpoints.mirroring_controller import (
     unmirrored,
 )
 from kdns.controlplane.endpoints.service_index import ServiceIndex
-from kdns.controlplane.endpoints.slice_reconciler import SlicePlan, pack, plan_slices
 
 NODES = {"n1": {"metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z1"}}}}
 TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"
