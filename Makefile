@@ -1,5 +1,7 @@
 # make up     a small cluster on this machine, with the Services of examples/
-# make test   everything that is tested
+# make test   everything that is tested, in minutes
+# make test-release   the long forms too: the whole image, Debian's kernel in qemu, the fuzzer of the compiled code
+# make release   what a release has, in dist/
 # make check  style and types
 # make bench  the measurements, into docs/benchmarks.md; CASE=NAME for one of them
 # make docs   the pages as a site, in build/docs
@@ -15,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 UP ?= examples
 JOBS ?= auto
 
-.PHONY: up test check bench docs schema reference mode-table venv clean
+.PHONY: up test test-release release check bench docs schema reference mode-table venv clean
 
 up: $(VENV)/ready
 	$(BIN)/kdns up $(UP)
@@ -23,6 +25,14 @@ up: $(VENV)/ready
 test: $(VENV)/ready-dev
 	tests/install-debian-packages
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
+
+test-release: $(VENV)/ready-dev
+	tests/install-debian-packages
+	-tests/install-debian-packages modprobe=kmod qemu-system-x86_64=qemu-system-x86 && tests/kernel/unpack-debian-kernel
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m ""
+
+release: $(VENV)/ready-dev
+	$(BIN)/python -m tools.release
 
 check: $(VENV)/ready-dev
 	$(BIN)/ruff format --check .

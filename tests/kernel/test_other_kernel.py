@@ -27,13 +27,15 @@ TIMEOUT_S: Final = 900
 """Long, for a machine that has much else to do."""
 QEMU: Final = {"test_sctp.py": "", "test_without_ipv6.py": "ipv6.disable=1"}
 """Files that need nftables, and what the kernel is told for them; all others run in user mode, which is faster."""
-SLOW: Final = {"test_ipvs_connections.py", "test_mode_changes_ipvs.py"}
+FOR_RELEASES: Final = {*QEMU, "test_mode_changes_ipvs.py"}
+"""Files of boots of their own: user mode has SCTP in mode iptables, and tests/netns no IPv6 and changes of modes."""
+SLOW: Final = {"test_ipvs_connections.py"}
 """Files that take half of the time in user mode, so that processors share it."""
-FILES: Final = sorted(INSIDE.glob("test_*.py"))
+FILES: Final = sorted((*INSIDE.glob("test_*.py"), NETNS / "test_without_ipv6.py"))
 BOOTS: Final = [
-    *([file] for file in FILES if file.name in QEMU),
+    *(pytest.param([file], marks=pytest.mark.release) for file in FILES if file.name in FOR_RELEASES),
     *(
-        [file for file in FILES if file.name not in QEMU and (file.name in SLOW) == is_slow]
+        [file for file in FILES if file.name not in FOR_RELEASES and (file.name in SLOW) == is_slow]
         for is_slow in (True, False)
     ),
 ]

@@ -1,4 +1,4 @@
-"""The image: the steps of deploy/Containerfile are run, and what they made serves port 53 as deploy/ runs it."""
+"""The image: kdns imports nothing that it loses, and for releases it is built and serves port 53 as deploy/ runs it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ names.remove("kdns.pytest_plugin")  # pytest imports it, which an image has not
 for name in names:
     importlib.import_module(name)
 print("modules", len(names))
-
+"""
+LISTED = """
 import json
 from importlib.metadata import distributions
 with open("/opt/kdns/share/sbom/kdns.cdx.json") as file:
@@ -35,6 +37,17 @@ with open("/opt/kdns/share/sbom/kdns.cdx.json") as file:
 installed = {(each.name, each.version) for each in distributions()}
 assert listed == installed, listed ^ installed
 print("listed", *sorted(name for name, _ in listed))
+"""
+WITHOUT = """
+import sys
+
+class Removed:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if any(name == each or name.startswith(f"{each}.") for each in REMOVED):
+            raise ModuleNotFoundError(f"the image has no {name}", name=name)
+
+sys.meta_path.insert(0, Removed)
 """
 
 
@@ -59,6 +72,23 @@ def container(path: Path, kind: str) -> tuple[dict[str, Any], str]:
     return one, f"{context['runAsUser']} {context['runAsGroup']} {no_new_privs} {added}"
 
 
+def removed() -> set[str]:
+    """The modules that the image loses: of packages that are uninstalled, and folders of the package kubernetes."""
+    (steps,) = (rest for name, rest in instructions(0) if name == "RUN" and "pip uninstall" in rest)
+    (packages,) = re.findall(r"pip uninstall -y ([^&]+)", steps)
+    (folders,) = re.findall(r"cd \S+/kubernetes\s+&& rm -r ([^&]+)", steps)
+    modules = {name for name, owners in packages_distributions().items() if {*owners} <= {*packages.split()}}
+    return modules | {f"kubernetes.{folder.replace('/', '.')}" for folder in folders.split()}
+
+
+def test_kdns_imports_nothing_that_the_image_loses() -> None:
+    assert {"requests", "pydantic", "kubernetes.client", "kubernetes.aio.client.api"} <= removed()
+    program = f"REMOVED = {removed()}\n{WITHOUT}{IMPORTS}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=PROJECT, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.release
 def test_the_image_serves_port_53_as_the_deployment_runs_it(tmp_path: Path) -> None:
     missing = [program for program in PROGRAMS if not shutil.which(program)]
     if os.geteuid() != 0 or missing:
@@ -77,7 +107,7 @@ def test_the_image_serves_port_53_as_the_deployment_runs_it(tmp_path: Path) -> N
     assert runs
     (tmp_path / "steps").write_text("\n".join(runs))
     (tmp_path / "Corefile").write_text(".:53 {\n errors\n health\n ready\n whoami\n loadbalance\n}\n")
-    (tmp_path / "imports.py").write_text(IMPORTS)
+    (tmp_path / "imports.py").write_text(IMPORTS + LISTED)
     shutil.copy(IMAGE / "container.py", tmp_path)
     (entrypoint,) = (json.loads(rest) for name, rest in instructions(1) if name == "ENTRYPOINT")
     (path,) = (

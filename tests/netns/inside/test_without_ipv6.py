@@ -1,11 +1,21 @@
-"""A kernel that was started with ipv6.disable=1: IPv4 is served in every mode, of dual-stack Services too."""
+"""A kernel that was started with ipv6.disable=1: IPv4 is served in every mode, of dual-stack Services too.
+
+tests/kernel starts such a kernel. Elsewhere this process and its children lose what they would not have there: sockets
+of IPv6, by a seccomp filter, and the settings in /proc.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import errno
+import platform
 import socket
+import struct
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -28,10 +38,34 @@ FRONTS: Final = (
     ("outside", CLIENTS["node"][0], 30001),
     ("node", both("vip", 1)[0], 80),
 )
+SOCKET_CALL: Final = {"x86_64": 41, "aarch64": 198}
+"""The number of socket(2), by machine."""
+_LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
+
+
+def lose_ipv6(call: int) -> None:
+    """Let socket(AF_INET6, …) fail from here on, and hide the settings."""
+    script = "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6 && mount -t tmpfs none /proc/sys/net/ipv6"
+    subprocess.run(["sh", "-c", script], check=True)
+    instructions = (
+        *((_LOAD, 0, 0, 0), (_IF_EQUAL, 0, 3, call)),
+        *((_LOAD, 0, 0, 16), (_IF_EQUAL, 0, 1, int(socket.AF_INET6))),
+        (_RETURN, 0, 0, _ERRNO | errno.EAFNOSUPPORT),
+        (_RETURN, 0, 0, _ALLOW),
+    )
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in instructions))
+    program = ctypes.create_string_buffer(struct.pack("@HP", len(instructions), ctypes.addressof(code)))
+    assert not ctypes.CDLL(None).prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program, 0, 0)
 
 
 @pytest.fixture(scope="session")
 def world(loop: asyncio.AbstractEventLoop) -> Iterator[World]:
+    if Path("/proc/sys/net/ipv6/conf").exists():
+        if platform.machine() not in SOCKET_CALL:
+            pytest.skip("the number of socket(2) is not known for this machine")
+        lose_ipv6(SOCKET_CALL[platform.machine()])
     made = World(versions=(4,))
     made.build()
     loop.run_until_complete(made.serve())
@@ -40,6 +74,7 @@ def world(loop: asyncio.AbstractEventLoop) -> Iterator[World]:
     loop.run_until_complete(made.close())
 
 
+@pytest.mark.usefixtures("world")
 def test_the_kernel_is_without() -> None:
     with pytest.raises(OSError, match="not supported"):
         socket.socket(socket.AF_INET6)
