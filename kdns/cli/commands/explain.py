@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import Final
+from urllib.parse import urlencode
 
 import click
 
-from kdns.apps.explain_running import asked_of
 from kdns.apps.sources.source import ObjectSource
 from kdns.cli import flags
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, say, warn
+from kdns.errors import InputError
+from kdns.net import HostPort
+from kdns.status.paths import ANSWERED, EXPLAIN
+
+TIMEOUT_S: Final = 10.0
+ANSWER_MAX_BYTES: Final = 4 << 20
 
 
 @command(
@@ -60,7 +68,7 @@ def explain(  # noqa: PLR0913 - one for each option
                 raise click.UsageError(
                     "--admin has a Corefile and objects of its own; give it without theirs and without --pod"
                 )
-            text, is_answered = asked_of(flags.host_port("--admin", admin), name, qtype, namespace, output)
+            text, is_answered = _of_running(flags.host_port("--admin", admin), name, qtype, namespace, output)
             say(text)
             raise click.exceptions.Exit(0 if is_answered else 1)
         from kdns.apps.explain import ExplainOptions  # noqa: PLC0415 - half a second that --admin does not need
@@ -74,3 +82,21 @@ def explain(  # noqa: PLR0913 - one for each option
         say(as_json(findings) if output == "json" else as_text(findings))
     if not findings.chosen.is_answered:
         raise click.exceptions.Exit(1)
+
+
+def _of_running(admin: HostPort, name: str, qtype: str, namespace: str, output: str) -> tuple[str, bool]:
+    """The explanation of a kdns that runs, and whether the name has an answer. Raises InputError."""
+    asked = {"name": name, "type": qtype, "namespace": namespace, "output": output}
+    connection = HTTPConnection(admin.host, admin.port, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", f"{EXPLAIN}?{urlencode(asked)}")
+        response: HTTPResponse = connection.getresponse()
+        text = response.read(ANSWER_MAX_BYTES).decode(errors="replace").rstrip("\n")
+    except (OSError, HTTPException) as error:
+        raise InputError(f"--admin {admin}: {error}; the address is that of the directive `status`") from error
+    finally:
+        connection.close()
+    if (answered := response.headers.get(ANSWERED)) is None:
+        nobody = f"no kdns with the directive `status` answers there (HTTP status {response.status})"
+        raise InputError(f"--admin {admin}: {text if response.status in {400, 403} else nobody}")
+    return text, answered == "true"

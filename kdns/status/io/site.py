@@ -29,7 +29,6 @@ from kdns.status.samples import Samples, sample_of
 
 ID_BYTES: Final = 2
 SAMPLE_S: Final = 1.0
-WHY: Final = "kdns.status.why"
 FADE_S: Final = 60.0
 FADE: Final = 0.7
 """Each minute older queries count for so much."""
@@ -100,15 +99,8 @@ class DnsStatus:
         qtype, namespace = qtype or "A", namespace or "default"
         if output not in {"", "text", "json"}:
             return web.Response(status=400, text=f"output: expected text or json, got {output!r}\n")
-        await asyncio.to_thread(import_module, WHY)  # it takes a while, and few ask
-        from kdns.explain.explain import Now  # noqa: PLC0415 - imported above
-        from kdns.status.why import why  # noqa: PLC0415 - the same
-
         try:
-            async with self._explaining:
-                await asyncio.sleep(0)  # others have their turn between two
-                now, inquiry = Now(time.monotonic(), time.time()), (name, qtype, namespace)
-                text, is_answered = await why(server.servers, inquiry, now, is_json=output == "json")
+            text, is_answered = await self._explanation(server, (name, qtype, namespace), is_json=output == "json")
         except InputError as error:
             if output:
                 return web.Response(status=400, text=f"{error}\n")
@@ -118,6 +110,22 @@ class DnsStatus:
             kind = "application/json" if output == "json" else "text/plain"
             return web.Response(text=f"{text}\n", content_type=kind, headers=headers)
         return await page(_form_page(form(name, qtype, namespace, answer=text)))
+
+    async def _explanation(self, server: DnsServer, inquiry: tuple[str, ...], *, is_json: bool) -> tuple[str, bool]:
+        """The text, and whether the name has an answer; `inquiry` is name, type and namespace. Raises InputError."""
+        if not inquiry[0]:
+            raise InputError("the name is missing")
+        await asyncio.to_thread(import_module, "kdns.explain.text")  # it takes a while, and few ask
+        from kdns.explain.explain import Now, cluster_plugins  # noqa: PLC0415 - imported above
+        from kdns.explain.findings import Inquiry, findings  # noqa: PLC0415 - the same
+        from kdns.explain.text import as_json, as_text  # noqa: PLC0415 - the same
+
+        explaining = next(filter(cluster_plugins, server.servers), server.servers[0])
+        async with self._explaining:
+            await asyncio.sleep(0)  # others have their turn between two
+            now = Now(time.monotonic(), time.time())
+            answer = await findings(explaining, Inquiry(*inquiry), now, is_brief=True)
+        return as_json(answer) if is_json else as_text(answer), answer.chosen.is_answered
 
 
 def form(name: str = "", qtype: str = "A", namespace: str = "default", *, answer: str = "", error: str = "") -> Form:
