@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from yaml_file import yaml_file
 
 from kdns.apps.check import WANTED, content_kind
 from kdns.cli.main import main
@@ -52,185 +54,17 @@ def test_a_file_is_known_by_its_content(text: str, kind: str) -> None:
     assert content_kind(text) == kind
 
 
-MANY = f"""\
-kind: List
-apiVersion: v1
-items:
-- {{kind: Pod, apiVersion: v2}}
----
-{SERVICE}  typ: x
----
-a: [
----
-{SERVICE.replace("80", "http")}---
-kind: Service
-"""
-FIELDS = """\
-apiVersion: v1
-kind: Service
-metadata:
-  name: web
-  labels:
-    on.example/x: true
-spec:
-  clusterIP: 10.1.1.1
-  ports:
-  - port: 80
-    targetPort: a b
-"""
-OLD_SETTINGS = (
-    SETTINGS
-    + """\
-resourceContainer: /kube-proxy
-conntrack:
-  max: null
-Mode: ipvs
-clusterCIDR: 10.0.0.0/16
-clusterCIDR: 10.0.0.0/8
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: a}
-"""
-)
-"""kube-proxy takes it: fields of earlier releases, in another case and twice, and another document behind."""
-IN_STYLE = """\
-apiVersion: v1
-kind: ConfigMap
-metadata: {{name: coredns, namespace: kube-system}}
-data:
-  Corefile: {}
-    . {{
-      redy
-    }}
-"""
-MAPS = """\
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: coredns, namespace: kube-system}
-data:
-  Corefile: |  # ours
-    .:53 {
-        import /etc/coredns/custom
-        forward . __PILLAR__CLUSTER__DNS__
-        file none
-        redy
-    }
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: kube-proxy}
-data:
-  config.conf: |-
-    apiVersion: kubeproxy.config.k8s.io/v1alpha1
-    kind: KubeProxyConfiguration
-    mode: x
-  kubeconfig.conf: "kind: Config"
-"""
-JSON_MAP = """\
-{"apiVersion": "v1", "kind": "ConfigMap",
-"metadata": {"name": "a"},
-"data": {"Corefile": ". {\\n x\\n}\\n"}}
-"""
-
-TABLE: list[tuple[str, str, list[str]]] = [
-    ("Corefile", ". {\nready\n}\n", []),
-    (
-        "Corefile",
-        ". {\nreload 1s\nroute53 x\n}\n",
-        [
-            "Corefile:2: reload: expected an interval of at least 2s, got '1s'",
-            "Corefile:3: kdns does not have the directive `route53` of CoreDNS",
-        ],
-    ),
-    (
-        "Corefile",
-        ". {\nready\nready {\n}\nready a b\n}\n",
-        [
-            "Corefile:3: `ready` may occur only once",
-            "Corefile:5: `ready` may occur only once",
-            "Corefile:5: ready: one argument too many; expected `ready [ADDRESS]`",
-        ],
-    ),
-    (
-        "Corefile",
-        '. {\ntemplate IN A {\nanswer "{{ .Nmae }} A 192.0.2.1"\n}\n}\n',
-        ["Corefile:3: template: unknown field `.Nmae`; did you mean `.Name`? (at '{{ .Nmae }} A 192.0.2.1')"],
-    ),
-    ("Corefile", ". {\n", ["Corefile:1: the block of `.` is not closed"]),
-    (
-        "c.conf",
-        SETTINGS + "mode: x\niptables:\n  bit: 1\noomScoreAdj: 5000\n",
-        [
-            'c.conf:3: mode: Invalid value: "x"',
-            "c.conf:6: oomScoreAdj: Invalid value: 5000",
-        ],
-    ),
-    (
-        "a.yaml",
-        SERVICE + "---\n" + SETTINGS,
-        ["a.yaml:7: KubeProxyConfiguration is not the first document; `kdns proxy --config` reads no other"],
-    ),
-    ("a.yaml", SERVICE, []),
-    ("a.yaml", "# nothing\n", []),
-    (
-        "a.yaml",
-        MANY,
-        [
-            "a.yaml:4: kind: skipped: v2 Pod is not served, Pod is served as v1",
-            "a.yaml:11: spec.typ: unknown field",
-            "a.yaml:13: not YAML",
-            "a.yaml:15: Service web is already defined at a.yaml:6; that definition is used",
-            "a.yaml:21: apiVersion: expected a string, got nothing",
-        ],
-    ),
-    (
-        "a.yaml",
-        FIELDS,
-        [
-            "a.yaml:6: metadata.labels.on.example/x: expected a string, got true; put it in quotes",
-            'a.yaml:8: spec.clusterIPs: Invalid value: ["10.1.1.1"]: failed to allocate IP 10.1.1.1',
-            'a.yaml:11: spec.ports[0].targetPort: Invalid value: "a b"',
-        ],
-    ),
-    (
-        "cm.yaml",
-        MAPS,
-        [
-            "cm.yaml:10: data.Corefile: unknown directive `redy`; did you mean `ready`? (at 'redy')",
-            'cm.yaml:20: data.config.conf: mode: Invalid value: "x"',
-        ],
-    ),
-    ("cm.yaml", IN_STYLE.format("|-  # a block"), ["cm.yaml:7: data.Corefile: unknown directive `redy`"]),
-    ("cm.yaml", IN_STYLE.format("!!str &corefile |2+"), ["cm.yaml:7: data.Corefile: unknown directive `redy`"]),
-    ("cm.yaml", IN_STYLE.format(">\n"), ["cm.yaml:5: line 3 of data.Corefile: unknown directive `redy`"]),
-    (
-        "cm.json",
-        JSON_MAP,
-        ["cm.json:3: line 2 of data.Corefile: unknown directive `x`"],
-    ),
-    ("Corefile", "(s) {\n bufsize x\n}\na {\n import s\n}\nb {\n import s\n}\n", ["Corefile:2: bufsize: "]),
-    (
-        "Corefile",
-        ". {\n root /nonexistent\n dnssec {\n  key file nope\n }\n whoami\n}\n",
-        ["Corefile:4: dnssec: /nonexistent/nope.key: "],
-    ),
-    ("x", "hello world\n", [f"x:1: has an unknown format; {WANTED}"]),
-    ("x", "", [f"x: is empty; {WANTED}"]),
-    ("a.yaml", " \n", [f"a.yaml: is empty; {WANTED}"]),
-    ("x", "# nothing\n", [f"x: has only comments; {WANTED}"]),
-]
+CASES: dict[str, list[dict[str, Any]]] = yaml_file(Path(__file__).parents[2] / "golden" / "check.yaml")
 
 
-@pytest.mark.parametrize(("name", "text", "says"), TABLE)
-def test_every_mistake_is_told_at_its_line(folder: Path, name: str, text: str, says: list[str]) -> None:
-    (folder / name).write_text(text)
+@pytest.mark.parametrize("case", CASES["mistakes"])
+def test_every_mistake_is_told_at_its_line(folder: Path, case: dict[str, Any]) -> None:
+    name = case.get("file", "Corefile")
+    says = [line.replace("{WANTED}", WANTED) for line in case.get("says", ["no mistakes in "])]
+    (folder / name).write_text(case["text"])
     code, found = run("check", name)
-    if not says:
-        assert (code, [each.split(" in ")[0] for each in found]) == (0, ["no mistakes"]), found
-        return
-    assert (code, len(found)) == (2, len(says)), found
-    assert all(each.startswith(said) for each, said in zip(found, says, strict=True)), found
+    assert (code, len(found)) == (2 if "says" in case else 0, len(says)), found
+    assert all(line.startswith(start) for line, start in zip(found, says, strict=True)), found
 
 
 def test_a_path_that_cannot_be_looked_at_is_a_mistake(folder: Path) -> None:
@@ -439,156 +273,24 @@ def template(kind: str, labels: str, more: str = "") -> str:
 
 MAKERS = ["Pod", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job", "CronJob"]
 NO_POD = "spec.selector: matches no Pod and no Pod template of these files"
-SLICE = """\
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: a-1, labels: {kubernetes.io/service-name: a}}
-addressType: IPv4
-endpoints: []
----
-"""
-WARNINGS: list[tuple[str, str, list[str]]] = [
-    *(("a.yaml", service("a", "selector: {app: a}") + template(kind, "app: a, b: c"), []) for kind in MAKERS),
-    *(("a.yaml", service("a", "selector: {app: b}") + template(kind, "app: a"), [NO_POD]) for kind in MAKERS),
-    ("a.yaml", service("a", "selector: {app: a}"), [NO_POD]),
-    ("a.yaml", service("a", "selector: {app: a}") + SLICE, []),
-    (
-        "a.yaml",
-        service("a", "selector: {statefulset.kubernetes.io/pod-name: it-0}") + template("StatefulSet", "app: a"),
-        [],
-    ),
-    (
-        "a.yaml",
-        service("a", "selector: {statefulset.kubernetes.io/pod-name: other-0}") + template("StatefulSet", "app: a"),
-        [NO_POD],
-    ),
-    ("a.yaml", service("a", "selector: {job-name: it}") + template("Job", "app: a"), []),
-    ("a.yaml", service("a", "clusterIP: None"), ["spec.clusterIP: is headless, without a selector"]),
-    ("a.yaml", service("a", "clusterIP: None") + SLICE, []),
-    ("a.yaml", service("a", "type: ExternalName, externalName: example.org"), []),
-    ("a.yaml", service("a", "type: ExternalName, externalName: 192.0.2.1"), ["spec.externalName: is an address"]),
-    (
-        "a.yaml",
-        service("a", "type: ExternalName, externalName: b.default.svc.cluster.local")
-        + service("b", "type: ExternalName, externalName: c.default.svc.cluster.local")
-        + service("c", "type: ExternalName, externalName: a.default.svc.cluster.local")
-        + service("e", "type: ExternalName, externalName: a.default.svc.cluster.local")
-        + service("d", "type: ExternalName, externalName: d.x.svc.cluster.local"),
-        [
-            "spec.externalName: leads back to itself: default/a → default/b → default/c → default/a",
-            "spec.externalName: leads back to itself: default/b → default/c → default/a → default/b",
-            "spec.externalName: leads back to itself: default/c → default/a → default/b → default/c",
-        ],
-    ),
-    ("Corefile", ".:53 {\nforward . 192.0.2.1 127.0.0.53 127.0.0.1:1053\n}\n", []),
-    (
-        "Corefile",
-        ".:53 {\nforward . 192.0.2.1 127.0.0.1\n}\n",
-        ["`forward` to 127.0.0.1, port 53, queries this server"],
-    ),
-    ("Corefile", ".:53 {\nbind 192.0.2.1\nforward . 192.0.2.1\n}\n", ["`forward` to 192.0.2.1, port 53, queries this"]),
-    ("Corefile", ".:53 {\nbind 192.0.2.1\nforward . 127.0.0.1\n}\n", []),
-    ("Corefile", ".:53 {\nforward . tls://127.0.0.1\n}\n", []),
-    ("Corefile", "local lan example.org {\nwhoami\n}\n", []),
-    ("Corefile", ". whoami {\nerrors\n}\n", ["`whoami` is taken for a zone, served on every address; `whoami` is a"]),
-    (
-        "Corefile",
-        "chache {\nbind ::1\nerrors\n}\n",
-        ["`chache` is taken for a zone, served on the addresses of `bind`"],
-    ),
-    (
-        "Corefile",
-        ". {\nhosts {\nhost.test 192.0.2.1\n192.0.2.2\n}\n}\n",
-        ["hosts: the address", "hosts: expected a name"],
-    ),
-    ("Corefile", ". {\nhosts {\n192.0.2.1 a..b\n}\n}\n", ["hosts: expected a host name, got 'a..b'; this word is ign"]),
-    (
-        "Corefile",
-        "a.test {\nrecords {\na.other. A 192.0.2.1\n}\n}\n",
-        ["records: the record is not in a.test.; the line"],
-    ),
-    (
-        "a.yaml",
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  Corefile: |\n    .\n    hosts { a ::1 }\n",
-        ["data.Corefile: hosts: the address comes first: `::1 a`; the line is ignored"],
-    ),
-    (
-        "Corefile",
-        ". {\nview a {\nexpr 'a'\nexpr type() == 'A'\nexpr size()\n}\n}\n",
-        ["view: the expression is a string and never true", "view: the expression is a number and never true"],
-    ),
-    ("a.yaml", "# nothing\n---\n# more\n", ["has only comments"]),
-    ("Corefile", "192.0.2.1:53 {\nwhoami\n}\n", ["`192.0.2.1` is taken for a zone; `bind 192.0.2.1` listens on the"]),
-    ("Corefile", ". {\ncache 5m\nlog stdout\n}\n", ["`5m` is taken for a zone; a TTL is", "`stdout` is taken for a"]),
-    ("Corefile", ". {\nrewrite name regex (.*)a $1b\n}\n", ["rewrite: `$1` is literal text; a group of the expre"]),
-    ("Corefile", "dn42 {\nforward . 192.0.2.1\n}\n", []),
-    ("Corefile", "health {\nhosts /dev/null health\n}\n", []),
-    ("Corefile", "host home {\nforward . 192.0.2.1\n}\n", []),
-    (
-        "Corefile",
-        "home log {\nforward . 192.0.2.1\n}\n",
-        ["`log` is taken for a zone, served on every address; `log` is a"],
-    ),
-    ("Corefile", ". stray {\nwhoami\n}\n", ["`stray` is taken for a zone, served on every address; `.` of the"]),
-    (
-        "Corefile",
-        "cluster.local stray {\nerrors\nkubernetes cluster.local\n}\n",
-        ["`stray` is taken for a zone, serve"],
-    ),
-    ("Corefile", "example.org stray {\nhosts {\n192.0.2.1 a.example.org\n}\n}\n", []),
-    (
-        "Corefile",
-        "example.org stray {\nhosts /dev/null example.org\ncache\n}\n",
-        ["`stray` is taken for a zone, served on every address; no direc"],
-    ),
-    ("Corefile", "cluster.local lan {\nkubernetes cluster.local\nforward . 192.0.2.1\n}\n", []),
-    ("Corefile", "cluster.local lan {\nkubernetes cluster.local\nhosts /dev/null home.lan\n}\n", []),
-    ("Corefile", "cluster.local lan {\nkubernetes\n}\n", []),
-    ("Corefile", "lan {\nerrors\n}\n", []),
-    ("Corefile", ". {\nwhoami\n}\nstray {\n}\n", ["`stray` is taken for a zone, served on every address; no direc"]),
-    (
-        "a.yaml",
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  Corefile: |\n    . stray {\n    }\n",
-        ["data.Corefile: `stray` is taken for a zone"],
-    ),
-    (
-        "c.conf",
-        OLD_SETTINGS,
-        [
-            "resourceContainer: is ignored, kube-proxy has removed it; containers are the kubelet's",
-            "conntrack.max: is ignored, kube-proxy has removed it; maxPerCore and min set the limit",
-            "Mode: is ignored, there is no such field; did you mean mode?",
-            "clusterCIDR: duplicate key",
-            "only the first document counts for KubeProxyConfiguration",
-        ],
-    ),
-    (
-        "a.yaml",
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  config.conf: |\n"
-        + "".join(f"    {line}\n" for line in OLD_SETTINGS.splitlines()),
-        [
-            "data.config.conf: resourceContainer: is ignored",
-            "data.config.conf: conntrack.max: is ignored",
-            "data.config.conf: Mode: is ignored",
-            "data.config.conf: clusterCIDR: duplicate key",
-            "data.config.conf: only the first document counts",
-        ],
-    ),
-    (
-        "Corefile",
-        "(s) {\n hosts {\n  a.test 10.0.0.1\n }\n}\na {\n import s\n}\nb {\n import s\n}\n",
-        ["hosts: the address comes first"],
-    ),
+SELECTORS: list[dict[str, Any]] = [
+    case
+    for kind in MAKERS
+    for case in (
+        {"file": "a.yaml", "text": service("a", "selector: {app: a}") + template(kind, "app: a, b: c")},
+        {"file": "a.yaml", "text": service("a", "selector: {app: b}") + template(kind, "app: a"), "says": [NO_POD]},
+    )
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "says"), WARNINGS)
-def test_what_is_valid_and_rarely_meant_is_warned_of(folder: Path, name: str, text: str, says: list[str]) -> None:
-    (folder / name).write_text(text)
+@pytest.mark.parametrize("case", [*SELECTORS, *CASES["warnings"]])
+def test_what_is_valid_and_rarely_meant_is_warned_of(folder: Path, case: dict[str, Any]) -> None:
+    name, says = case.get("file", "Corefile"), case.get("says", [])
+    (folder / name).write_text(case["text"])
     result = CliRunner().invoke(main, ["check", name])
     told = [line.partition(": ")[2].partition(": ")[2] for line in result.stderr.splitlines()]
     assert (result.exit_code, len(told)) == (0, len(says)), result.output
-    assert all(each.startswith(said) for each, said in zip(told, says, strict=True)), told
+    assert all(line.startswith(start) for line, start in zip(told, says, strict=True)), told
     assert run("check", "--strict", name)[0] == (2 if says else 0)
 
 

@@ -14,66 +14,8 @@ from kdns.cluster.objects import PodMeta
 from kdns.cluster.observed import ObservedPod, PodSpec, ResolverConfig, ResolverOption
 from kdns.explain.search import cluster_resolver, pod_resolver
 
-MANIFESTS = """\
-apiVersion: v1
-kind: Namespace
-metadata: {name: shop}
----
-apiVersion: v1
-kind: Service
-metadata: {name: sel}
-spec: {selector: {app: webb}, ports: [{port: 80, name: http}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: cart, namespace: shop}
-spec: {selector: {app: cart}, ports: [{port: 80, name: http}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: exth}
-spec: {clusterIP: None, ports: [{port: 80, name: http}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: nr}
-spec: {clusterIP: None, ports: [{port: 80, name: http}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: nr-1, labels: {kubernetes.io/service-name: nr}}
-addressType: IPv4
-ports: [{name: http, port: 80}]
-endpoints:
-- addresses: [10.244.9.1]
-  conditions: {ready: false}
-  targetRef: {kind: Pod, name: nr-0, namespace: default}
----
-apiVersion: v1
-kind: Service
-metadata: {name: a}
-spec: {type: ExternalName, externalName: b.default.svc.cluster.local}
----
-apiVersion: v1
-kind: Service
-metadata: {name: b}
-spec: {type: ExternalName, externalName: a.default.svc.cluster.local}
----
-apiVersion: v1
-kind: Service
-metadata: {name: ip}
-spec: {type: ExternalName, externalName: 10.1.2.3}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: web-0, labels: {app: web}}
-spec: {containers: [{name: c, image: x}]}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: web-1, labels: {app: web}}
-spec: {containers: [{name: c, image: x}], dnsPolicy: Default}
-"""
+GOLDEN = Path(__file__).parents[2] / "golden"
+BROKEN, MEANT_CLUSTER = GOLDEN / "explain_broken.yaml", GOLDEN / "explain_meant.yaml"
 FORWARDING = """\
 . {
     kubernetes cluster.local in-addr.arpa {
@@ -122,64 +64,6 @@ SENTENCES = [
 ]
 
 
-@pytest.fixture
-def manifests(tmp_path: Path) -> Path:
-    path = tmp_path / "cluster.yaml"
-    path.write_text(MANIFESTS)
-    return path
-
-
-MEANT_MANIFESTS = """\
-apiVersion: v1
-kind: Namespace
-metadata: {name: shop}
----
-apiVersion: v1
-kind: Service
-metadata: {name: my-service}
-spec: {selector: {app: mine}, ports: [{port: 80, name: http}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: cart, namespace: shop}
-spec: {ports: [{port: 80, name: http}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: db, namespace: shop}
-spec: {clusterIP: None, selector: {app: db}, ports: [{port: 5432, name: pg}]}
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: db, namespace: shop}
-spec:
-  serviceName: db
-  replicas: 2
-  selector: {matchLabels: {app: db}}
-  template:
-    metadata: {labels: {app: db}}
-    spec: {containers: [{name: c, image: x}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: outside}
-spec: {type: ExternalName, externalName: www.example.org}
----
-apiVersion: v1
-kind: Service
-metadata: {name: short}
-spec: {type: ExternalName, externalName: cart.shop}
----
-apiVersion: v1
-kind: Service
-metadata: {name: misspelt}
-spec: {type: ExternalName, externalName: cart.shop.svc.cluster.locl}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: alone, labels: {app: mine}}
-spec: {containers: [{name: c, image: x}], dnsConfig: {options: [{name: ndots, value: "1"}]}}
-"""
 SHOP, DEFAULT = "shop.svc.cluster.local.", "default.svc.cluster.local."
 NO_SHP = 'there is no Namespace "shp"; there is "shop"'
 CART = "cart.shop.svc.cluster.local"
@@ -240,8 +124,8 @@ def run(manifests: Path, words: str) -> Result:
 
 
 @pytest.mark.parametrize(("words", "code", "sentence"), SENTENCES)
-def test_what_is_wrong_is_named(manifests: Path, words: str, code: int, sentence: str) -> None:
-    result = run(manifests, words)
+def test_what_is_wrong_is_named(words: str, code: int, sentence: str) -> None:
+    result = run(BROKEN, words)
     assert sentence in result.output
     assert result.exit_code == code, result.output
 
@@ -255,10 +139,10 @@ def test_what_is_wrong_is_named(manifests: Path, words: str, code: int, sentence
         ("10-1-2-3.default.pod.cluster.local", 1, "no running Pod has address 10.1.2.3"),
     ],
 )
-def test_a_corefile_decides(manifests: Path, tmp_path: Path, words: str, code: int, sentence: str) -> None:
+def test_a_corefile_decides(tmp_path: Path, words: str, code: int, sentence: str) -> None:
     corefile = tmp_path / "Corefile"
     corefile.write_text(COREFILE)
-    result = run(manifests, f"--corefile {corefile} {words}")
+    result = run(BROKEN, f"--corefile {corefile} {words}")
     assert sentence in result.output
     assert result.exit_code == code, result.output
 
@@ -266,17 +150,16 @@ def test_a_corefile_decides(manifests: Path, tmp_path: Path, words: str, code: i
 @pytest.mark.parametrize(("words", "name", "sentence"), MEANT)
 def test_the_name_that_was_meant_is_explained(tmp_path: Path, words: str, name: str, sentence: str) -> None:
     """Of all names that a resolver tries, whatever their order."""
-    files = tmp_path / "cluster.yaml", tmp_path / "Corefile"
-    files[0].write_text(MEANT_MANIFESTS)
-    files[1].write_text(FORWARDING)
-    output = run(files[0], f"--corefile {files[1]} {words}").output
+    corefile = tmp_path / "Corefile"
+    corefile.write_text(FORWARDING)
+    output = run(MEANT_CLUSTER, f"--corefile {corefile} {words}").output
     headline = next(line for line in output.splitlines() if " → " in line)
     assert headline.startswith(f"{name} "), output
     assert sentence in output
 
 
-def test_json_has_the_same(manifests: Path) -> None:
-    found = json.loads(run(manifests, "-o json cart.default").output)
+def test_json_has_the_same() -> None:
+    found = json.loads(run(BROKEN, "-o json cart.default").output)
     assert (found["name"], found["verdict"], found["directive"]) == (
         "cart.default.svc.cluster.local.",
         "NXDOMAIN",
@@ -302,7 +185,7 @@ def test_json_has_the_same(manifests: Path) -> None:
     ],
 )
 def test_it_needs_no_resolver_of_the_machine(
-    manifests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resolv_conf: str | bytes | None, upstream: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resolv_conf: str | bytes | None, upstream: str
 ) -> None:
     """None is a link that leads nowhere."""
     path = tmp_path / "resolv.conf"
@@ -311,14 +194,14 @@ def test_it_needs_no_resolver_of_the_machine(
     else:
         path.write_bytes(resolv_conf if isinstance(resolv_conf, bytes) else resolv_conf.encode())
     monkeypatch.setattr(resolvers, "RESOLV_CONF", path)
-    result = run(manifests, "www.example.org")
+    result = run(BROKEN, "www.example.org")
     assert f"→ {upstream} would be asked" in result.output
     assert result.exit_code == 0
 
 
 @pytest.mark.parametrize("words", ["cart NOTYPE", "--pod default/nobody cart", "a..b", "--corefile missing cart"])
-def test_wrong_input_is_an_error(manifests: Path, words: str) -> None:
-    result = run(manifests, words)
+def test_wrong_input_is_an_error(words: str) -> None:
+    result = run(BROKEN, words)
     assert result.exit_code == 2, result.output
     assert "Error" in result.output
 
