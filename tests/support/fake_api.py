@@ -210,7 +210,6 @@ class FakeApi:
     accepts: Callable[[str], bool] = lambda _authorization: True
     port: int = field(init=False)
     silent: bool = False  # watches stay open and tell nothing
-    streams: bool = False  # whether watches may begin with all objects; the verb of such requests is "stream"
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     refuse: dict[tuple[str, str], deque[RefusedError | bytes]] = field(default_factory=lambda: defaultdict(deque))
@@ -280,10 +279,9 @@ class FakeApi:
             if verb == "list":
                 await self._gathered()
                 return web.json_response(self.cluster.page(plural, dict(request.query)))
-            if verb == "watch":
-                list(self.cluster.events(plural, int(request.query["resourceVersion"])))
-            elif not self.streams:
+            if verb == "stream":
                 raise no_initial_events()
+            list(self.cluster.events(plural, int(request.query["resourceVersion"])))
         except RefusedError as refused:
             return web.json_response(refused.status, status=refused.code, headers=refused.headers)
         return await self._watch(request, plural)
@@ -312,10 +310,8 @@ class FakeApi:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         self.watching[plural].add(response)
-        initial = [] if "resourceVersion" in request.query else list(self.cluster.initial_events(plural))
-        at = int(request.query.get("resourceVersion") or self.cluster.version)
+        at = int(request.query["resourceVersion"])
         try:
-            await response.write(b"".join(line(event) for _, event in initial))
             while True:
                 changed = self.cluster.changed
                 if not self.silent:

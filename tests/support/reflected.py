@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from fake_api import refuse_initial_events
 
 from kdns.cluster.io.outage import Outage
+from kdns.cluster.io.pager import Api
 from kdns.cluster.io.reflector import Reflector, WatchStats
 from kdns.cluster.objects import Object, Service
 from kdns.cluster.state import Change, State
@@ -42,7 +43,7 @@ async def no_wait(_wait_s: float) -> None:
 
 
 async def reflect(
-    api: ScriptedApi,
+    api: Api,
     state: State,
     changed: Callable[[list[Change]], None],
     until: asyncio.Event,
@@ -51,6 +52,7 @@ async def reflect(
     stats: WatchStats | None = None,
     outage: Outage | None = None,
     timing: Timing | None = None,
+    fraction: float = 0.0,
     sleep: Callable[[float], Awaitable[None]] = no_wait,
 ) -> None:
     """Runs until the event is set, at a time that stands still."""
@@ -63,10 +65,14 @@ async def reflect(
         outage or Outage(),
         timing or Timing(),
         lambda: 0.0,
-        lambda: 0.0,
+        lambda: fraction,
         sleep=sleep,
     )
     task = asyncio.create_task(reflector.run())
-    async with asyncio.timeout(60):
-        await until.wait()
-    task.cancel()
+    try:
+        async with asyncio.timeout(60):
+            await until.wait()
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

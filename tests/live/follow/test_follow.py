@@ -89,55 +89,6 @@ async def test_everything_is_listed_in_pages_then_watched(api: FakeApi, cluster:
     assert all(headers["Accept"] == "application/json" for headers in api.headers)
 
 
-async def test_lists_are_streamed_where_the_server_can(api: FakeApi, cluster: Cluster) -> None:
-    """Also again, after the watch is lost; objects that are gone then are deleted, and no others."""
-    api.streams = True
-    async with following(api, scope=Scope(kinds=(Namespace, Service, EndpointSlice))) as follower:
-        await until(lambda: len(follower.state.synced) == 3)
-        assert cluster.holds(follower.state)
-        cluster.put("services", service("new", "10.96.1.1"))
-        await until(lambda: cluster.holds(follower.state))
-        api.silent = True
-        cluster.delete("services", ("default", "s07"))
-        cluster.compact()
-        api.silent = False
-        await api.send("services", line({"type": "ERROR", "object": expired().status}))
-        await until(lambda: cluster.holds(follower.state))
-        assert follower.removed == ["s07"]
-        assert follower.stats.kinds[Service].relists == {"expired": 1}
-    assert [verb for verb, plural, _ in api.requests if plural == "services"] == ["stream"] * 2
-
-
-async def test_a_server_that_refuses_streams_is_asked_once(api: FakeApi, cluster: Cluster) -> None:
-    async with following(api) as follower:
-        for lists in (1, 2):
-            await until(lambda: bool(api.watching["services"]))
-            assert api.lists("services") == lists
-            cluster.put("services", service(f"s{lists}"))
-            cluster.compact()
-            await api.send("services", line({"type": "ERROR", "object": expired().status}))
-            await until(lambda: api.lists("services") > lists)  # noqa: B023 - it is awaited here
-        assert not follower.stats.kinds[Service].errors["422"]
-    assert [verb for verb, _, _ in api.requests].count("stream") == 1
-
-
-@pytest.mark.parametrize("begun", [b"", line({"type": "ADDED", "object": TYPES["services"] | service("s01")})])
-async def test_where_a_server_closes_streams_changes_arrive_by_list_and_watch(
-    api: FakeApi, cluster: Cluster, begun: bytes
-) -> None:
-    """Also after the watch is lost: a proxy between may end every stream that begins with objects."""
-    api.refuse_always["stream", "services"] = begun  # the whole response
-    async with following(api, scope=Scope(kinds=(Service,))) as follower:
-        for number in (1, 2):
-            await until(lambda: bool(api.watching["services"]))
-            cluster.put("services", service(f"new{number}", f"10.96.1.{number}"))
-            await until(lambda: cluster.holds(follower.state))
-            api.drop()
-        assert follower.removed == []
-    assert api.lists("services") == 1
-    assert api.watches("services") >= 2
-
-
 async def test_selectors_reach_the_server(api: FakeApi) -> None:
     scope = Scope(labels="app in (a,b)", namespace_labels="team=x")
     async with following(api, scope=scope):
@@ -280,15 +231,6 @@ async def test_retry_after_is_obeyed(api: FakeApi) -> None:
     async with following(api) as follower:
         await until(lambda: Service in follower.state.synced)
     assert asyncio.get_running_loop().time() - began_s >= 1.0
-
-
-@pytest.mark.parametrize("body", [b"{", b"<html>", b'{"items":[]}', b'{"metadata":{},"items":[]}', b"\xff\xfe", b""])
-async def test_nonsense_instead_of_a_list_is_asked_again(api: FakeApi, body: bytes) -> None:
-    api.refuse["list", "services"].extend([body, body])
-    async with following(api) as follower:
-        await until(lambda: Service in follower.state.synced)
-        assert len(follower.state.services) == 35
-        assert follower.stats.kinds[Service].errors == {"malformed": 2}
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,10 @@ from kdns.controlplane.storage.store import Store
 TIMING = Timing(page_objects=3, backoff_s=0.02, backoff_cap_s=0.05, idle_s=5.0)
 
 
-def new_api(history_commits: int = 4096) -> Registry:
+def new_api() -> Registry:
     counter = itertools.count(1)
     api = Registry(
-        Store(history_commits=history_commits),
+        Store(),
         ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"),)),
         lambda n: next(counter) % n,
         lambda: 1_714_564_800.0,
@@ -96,6 +96,7 @@ async def test_objects_come_change_and_go() -> None:
         assert (len(state.namespaces), len(state.services), len(state.slices)) == (1, 7, 7)
         assert all(service.virtual_ips for service in state.services.values())
         await all_connected(stats)
+        assert sum(stats.rest.requests.values()) == 3, "lists are streamed"
         create_service(api, "late")
         api.delete(Request(SERVICE, "default", "s0"))
         api.delete(Request(ENDPOINT_SLICE, "default", "s0"))
@@ -118,18 +119,3 @@ async def test_a_restart_without_stored_data_is_noticed() -> None:
             async with serving(replacement, port):
                 await until(lambda: set(state.services) == {("default", "new")})
             assert stats.kinds[Service].relists == {"restored": 1, "unconfirmed": 1}
-
-
-async def test_forgotten_history_makes_a_list_in_place() -> None:
-    api = new_api(history_commits=2)
-    create_service(api, "stays")
-    with held_port() as held:
-        port = held.getsockname()[1]
-        async with followed(port) as (state, stats):
-            async with serving(api, port):
-                await all_connected(stats)
-            for number in range(5):
-                create_service(api, f"s{number}")
-            async with serving(api, port):
-                await until(lambda: len(state.services) == 6)
-            assert stats.kinds[Service].relists == {"expired": 1}

@@ -13,13 +13,13 @@ import pytest
 from fake_api import TYPES, Cluster, Json, RefusedError, expired, line, refuse_initial_events, service, until
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reflected import reflect
 from structlog.testing import capture_logs
 
-from kdns.cluster.io.outage import Outage
-from kdns.cluster.io.reflector import Reflector, WatchStats
-from kdns.cluster.objects import Key, Service
+from kdns.cluster.io.reflector import WatchStats
+from kdns.cluster.objects import Key
 from kdns.cluster.state import Change, State
-from kdns.cluster.watch import RESOURCES, Timing
+from kdns.cluster.watch import Timing
 from kdns.errors import ApiServerError
 
 
@@ -132,47 +132,30 @@ async def _play(steps: list[tuple[str, str, int]], chunk_bytes: int, *, streams:
             assert change.new is not None or change.key in deleted, f"{change.key} was lost"
             assert change.old != change.new
 
-    async def at_once(_wait_s: float) -> None:
-        await asyncio.sleep(0)
-
-    stats = WatchStats()
-    reflector = Reflector(
-        RESOURCES[Service],
-        api,
-        state,
-        on_change,
-        stats,
-        Outage(now_s=lambda: 0.0),
-        Timing(page_objects=2),
-        lambda: 0.0,
-        lambda: 0.5,
-        sleep=at_once,
-    )
-    task = asyncio.create_task(reflector.run())
-    try:
-        for what, name, number in steps:
-            match what:
-                case "put":
-                    cluster.put("services", service(name, f"10.0.0.{number}"))
-                case "delete":
-                    deleted.add(("default", name))
-                    cluster.delete("services", ("default", name))
-                case "compact":
-                    cluster.compact()
-                case "wake":
-                    cluster.wake()
-                    for _ in range(number):
-                        await asyncio.sleep(0)
-                case fault:
-                    api.faults.append(fault)
-        api.faults.clear()
-        cluster.wake()
-        await until(lambda: cluster.holds(state))
-        assert not stats.errors["internal"]
-        assert not task.done()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    stats, is_over = WatchStats(), asyncio.Event()
+    timing = Timing(page_objects=2)
+    following = asyncio.create_task(reflect(api, state, on_change, is_over, stats=stats, timing=timing, fraction=0.5))
+    for what, name, number in steps:
+        match what:
+            case "put":
+                cluster.put("services", service(name, f"10.0.0.{number}"))
+            case "delete":
+                deleted.add(("default", name))
+                cluster.delete("services", ("default", name))
+            case "compact":
+                cluster.compact()
+            case "wake":
+                cluster.wake()
+                for _ in range(number):
+                    await asyncio.sleep(0)
+            case fault:
+                api.faults.append(fault)
+    api.faults.clear()
+    cluster.wake()
+    await until(lambda: cluster.holds(state))
+    assert not stats.errors["internal"]
+    is_over.set()
+    await following
 
 
 @settings(max_examples=300, deadline=None)
@@ -207,7 +190,7 @@ async def test_a_new_list_does_not_wait_for_an_outage_that_is_over() -> None:
 
 async def _waits_s(faults: list[str], count: int, *, compact_at: int = 0) -> list[float]:
     """The first `count` waits of a reflector; before its wait number `compact_at` ends, the server forgets versions."""
-    cluster, waited_s, stats = Cluster(), list[float](), WatchStats()
+    cluster, waited_s = Cluster(), list[float]()
     cluster.put("services", service("a"))
     api = MemoryApi(cluster, 100, deque(faults))
     enough = asyncio.Event()
@@ -221,20 +204,5 @@ async def _waits_s(faults: list[str], count: int, *, compact_at: int = 0) -> lis
             enough.set()
             await asyncio.Event().wait()
 
-    reflector = Reflector(
-        RESOURCES[Service],
-        api,
-        State(),
-        lambda _: None,
-        stats,
-        Outage(now_s=lambda: 0.0),
-        Timing(),
-        lambda: 0.0,
-        lambda: 0.5,
-        sleep=wait,
-    )
-    task = asyncio.create_task(reflector.run())
-    await asyncio.wait_for(enough.wait(), 60)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await reflect(api, State(), lambda _: None, enough, timing=Timing(), fraction=0.5, sleep=wait)
     return waited_s
