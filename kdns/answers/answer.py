@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import inf
 from struct import Struct, pack, pack_into, unpack_from
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -29,7 +29,6 @@ from kdns.dns.query import (
     RD,
     TC,
     Edns,
-    Malformed,
     Query,
 )
 from kdns.dns.rrset import RRset
@@ -56,8 +55,8 @@ _NO_ID: Final = bytes(2)
 _NO_QUESTION: Final = bytes(2)
 _ONE_ANSWER: Final = b"\0\1"
 _HEADER: Final = Struct("!HHHHH")
-_OWN_RDATA_AT: Final = 12
-"""The position of the rdata in a record whose owner is a pointer."""
+_A_RECORD_BYTES: Final = 16
+"""The size of an A record whose owner is a pointer; one of AAAA has 28 bytes."""
 encode_head: Final = lru_cache(1024)(_HEADER.pack)
 """Flags and the four counts of records in bytes."""
 _SETTABLE: Final = AA | TC | RA | AD
@@ -66,6 +65,8 @@ _ADDRESSES: Final = frozenset((A, AAAA))
 
 
 Records = TypeVar("Records", tuple[bytes, ...], list[bytes])
+HeadAndBodies: TypeAlias = tuple[bytes, tuple[bytes, ...] | list[bytes]]
+"""Those of an Answer."""
 
 
 class ResponseKind(NamedTuple):
@@ -180,23 +181,29 @@ def compile_answer(
     the orders that the addresses take; `once` makes a body for that one only. `now_s` is the time to which TTLs are
     counted down, on the clock of `Response.aged_from_s`.
     """
-    body, place = response.body, (block_zone, view)
+    body = response.body
     if isinstance(body, Message) and body.shape is None and response.order.rotate and moving_of(body.wire) is None:
-        response = from_wire(response)
-        body = None
+        response, body = from_wire(response), None
     if isinstance(body, Encoded):
-        answer = _compiled_encoded(query, response, body, limit_bytes, place, turn, once=once)
+        head, bodies = _encoded(query, response, body, limit_bytes, turn, once=once)
     elif body is not None:
-        answer = _compiled_message(query, response, body, place, turn, once=once)
+        head, bodies = _message(query, response, body, turn, once=once)
     elif response.order.mixes(response.answer):
-        answer = _compiled_mixed(query, response, limit_bytes, place, turn, once=once)
+        head, bodies = _mixed(query, response, limit_bytes, turn, once=once)
     else:
-        answer = _compiled(query, response, limit_bytes, place, turn, once=once)
-    answer.tallies = response.tallies
+        head, bodies = _records(query, response, limit_bytes, turn, once=once)
     if response.header is not NO_HEADER:
-        (flags,) = unpack_from("!H", answer.head)
+        (flags,) = unpack_from("!H", head)
         to_set, to_clear = response.header
-        answer.head = pack("!H", flags & ~to_clear | to_set) + answer.head[2:]
+        head = pack("!H", flags & ~to_clear | to_set) + head[2:]
+    end, edns = query.question_end, query.edns
+    qtype = query.qtype if query.qtype in METRIC_TYPES else 0
+    do = edns is not None and edns.do
+    response_bytes = end + len(bodies[0])
+    kind = response_kind(
+        block_zone, qtype, response.rcode, do, len(query.packet), response_bytes, response.plugin, view
+    )
+    answer = Answer(head, end, bodies, kind, tallies=response.tallies)
     if response.aged_from_s is not None:
         answer.aged_from_s = response.aged_from_s
         answer.renew(now_s)
@@ -209,19 +216,16 @@ def _ttls(head: bytes, body: bytes) -> bytes:
     return b"".join(_TTL.pack(record.ttl_at - HEADER_BYTES, record.ttl) for record in found if record.rtype != OPT)
 
 
-def _compiled_mixed(
-    query: Query, response: Response, limit_bytes: int, place: tuple[str, str], turn: int, *, once: bool
-) -> Answer:
-    """Returns an answer in which more than one set changes places: a body is encoded for each order, pointers and all.
+def _mixed(query: Query, response: Response, limit_bytes: int, turn: int, *, once: bool) -> HeadAndBodies:
+    """Encodes a body for each order, pointers and all, because more than one set changes places.
 
-    Where something is cut off it is the same number of records in all of them.
+    Bodies that have another number of records are left out.
     """
     orders = response.order.arrangements(response.answer, turn, once=once)
     plain = evolve(response, order=AS_IS, additional=response.order.arranged(response.additional))
-    answers = [_compiled(query, evolve(plain, answer=order), limit_bytes, place, 0, once=True) for order in orders]
-    first = answers[0]
-    bodies = tuple(answer.bodies[0] for answer in answers if answer.head == first.head)
-    return Answer(first.head, first.question_end, bodies, first.kind)
+    encoded = [_records(query, evolve(plain, answer=order), limit_bytes, 0, once=True) for order in orders]
+    first = encoded[0][0]
+    return first, tuple(bodies[0] for head, bodies in encoded if head == first)
 
 
 @lru_cache(8)  # queried twice for one answer
@@ -249,17 +253,13 @@ def moving_of(wire: bytes) -> list[Record] | None:
     return moving
 
 
-def _compiled(
-    query: Query, response: Response, limit_bytes: int, place: tuple[str, str], turn: int, *, once: bool
-) -> Answer:
+def _records(query: Query, response: Response, limit_bytes: int, turn: int, *, once: bool) -> HeadAndBodies:
     edns = query.edns
     opt = encode_opt(edns, response.rcode >> 4, response.options) if edns else b""
     at = query.question_end
     soa = response.soa
     if soa is not None and not response.answer:
-        shared = soa.tail(at - 4, opt)
-        head = _head(query, response, 0, 1, edns is not None)
-        return Answer(head, at, shared, _kind(query, response, place, at + len(shared[0])))
+        return _head(query, response, 0, 1, edns is not None), soa.tail(at - 4, opt)
     end = limit_bytes - len(opt)
     rrsets = response.answer
     answer = _own_addresses(query, response, end) if len(rrsets) == 1 else None
@@ -283,7 +283,7 @@ def _compiled(
     head = _head(
         query, response, len(answer), len(authority), len(additional) + (edns is not None), TC if is_cut else 0
     )
-    return Answer(head, at, bodies, _kind(query, response, place, at + len(bodies[0])))
+    return head, bodies
 
 
 def is_rotated(response: Response) -> bool:
@@ -296,16 +296,7 @@ def is_rotated(response: Response) -> bool:
     return sum(len(one.rdata) for one in response.answer if one.rtype in MOVING) > 1
 
 
-def malformed_answer(packet: bytes, why: Malformed) -> Answer | None:
-    """Returns the error response to a packet that is not a query, or None for no response."""
-    if why.rcode is None:
-        return None
-    return error_answer(packet, why.rcode, why.question_end, why.edns)
-
-
-def error_answer(
-    packet: bytes, rcode: int, question_end: int = HEADER_BYTES, edns: Edns | None = None, zone: str = "dropped"
-) -> Answer:
+def error_answer(packet: bytes, rcode: int, question_end: int = HEADER_BYTES, edns: Edns | None = None) -> Answer:
     """Returns a response with only `rcode`, and the question if it could be read."""
     (flags,) = unpack_from("!H", packet, 2)
     flags = QR | (flags & (OPCODE | RD | CD)) | (rcode & 15)
@@ -317,21 +308,13 @@ def error_answer(
     qtype = int.from_bytes(packet[question_end - 4 : question_end - 2], "big") if has_question else 0
     do = edns is not None and edns.do
     counted = qtype if qtype in METRIC_TYPES else 0
-    kind = response_kind(zone, counted, rcode, do, len(packet), question_end + len(opt))
+    kind = response_kind("dropped", counted, rcode, do, len(packet), question_end + len(opt))
     return Answer(head, question_end, (opt,), kind)
 
 
 def _head(query: Query, response: Response, answers: int, authorities: int, additionals: int, flags: int = 0) -> bytes:
     flags |= QR | (query.flags & _REPEATED) | (response.flags & _SETTABLE) | (response.rcode & 15)
     return encode_head(flags, 1, answers, authorities, additionals)
-
-
-def _kind(query: Query, response: Response, place: tuple[str, str], response_bytes: int) -> ResponseKind:
-    qtype = query.qtype if query.qtype in METRIC_TYPES else 0
-    edns = query.edns
-    do = edns is not None and edns.do
-    zone, view = place
-    return response_kind(zone, qtype, response.rcode, do, len(query.packet), response_bytes, response.plugin, view)
 
 
 def _own_addresses(query: Query, response: Response, end: int) -> list[bytes] | None:
@@ -349,9 +332,9 @@ def _own_addresses(query: Query, response: Response, end: int) -> list[bytes] | 
     return [start + address for address in rdata]
 
 
-def _compiled_encoded(
-    query: Query, response: Response, body: Encoded, limit_bytes: int, place: tuple[str, str], turn: int, *, once: bool
-) -> Answer:
+def _encoded(
+    query: Query, response: Response, body: Encoded, limit_bytes: int, turn: int, *, once: bool
+) -> HeadAndBodies:
     edns, end, records, additional = query.edns, query.question_end, body.answer, body.additional
     opt = encode_opt(edns, 0, response.options) if edns else b""
     flags = 0
@@ -362,17 +345,14 @@ def _compiled_encoded(
     elif additional and size_bytes + sum(map(len, additional)) > room_bytes:
         additional, _ = fitting(additional, room_bytes - size_bytes)
     if body.are_addresses and len(records) > 1:
-        bodies = _in_turns(response.order, query, records, _OWN_RDATA_AT, (b"", opt), turn, once=once)
+        bodies = _in_turns(response.order, query, records, (b"", opt), turn, once=once)
     else:
         bodies = (b"".join((*records, *additional, opt)),)
-    head = _head(query, response, len(records), 0, len(additional) + (edns is not None), flags)
-    return Answer(head, end, bodies, _kind(query, response, place, end + len(bodies[0])))
+    return _head(query, response, len(records), 0, len(additional) + (edns is not None), flags), bodies
 
 
-def _compiled_message(
-    query: Query, response: Response, body: Message, place: tuple[str, str], turn: int, *, once: bool
-) -> Answer:
-    """Returns an upstream's bytes behind the client's own id and question; `with_room` has cut them."""
+def _message(query: Query, response: Response, body: Message, turn: int, *, once: bool) -> HeadAndBodies:
+    """An upstream's bytes, which `with_room` has cut."""
     edns, wire, shape, end = query.edns, body.wire, body.shape, query.question_end
     opt = encode_opt(edns, response.rcode >> 4, response.options) if edns else b""
     flags, _, answers, authorities, additionals = _HEADER.unpack_from(wire, 2)
@@ -383,35 +363,26 @@ def _compiled_message(
     if answers > 1 and order.rotate:
         if shape is not None:
             texts = [wire[at : at + shape.step] for at in range(end, shape.stop, shape.step)]
-            bodies = _in_turns(order, query, texts, _OWN_RDATA_AT, (b"", opt), turn, once=once)
+            bodies = _in_turns(order, query, texts, (b"", opt), turn, once=once)
         elif moving := moving_of(wire):
-            owners = [text_of(owner_of(wire, record)) for record in moving] if order.weights else ()
+            owner = text_of(owner_of(wire, moving[0])) if order.weights else ""
             texts = [wire[record.owner_at : record.end] for record in moving]
             around = wire[end : moving[0].owner_at], wire[moving[-1].end :] + opt
-            bodies = _in_turns(order, owners, texts, moving[0].rdata_at - moving[0].owner_at, around, turn, once=once)
-    return Answer(head, end, bodies, _kind(query, response, place, len(wire) + len(opt)))
+            bodies = _in_turns(order, owner, texts, around, turn, once=once)
+    return head, bodies
 
 
 def _in_turns(
-    order: Order,
-    owners: Query | Sequence[str],
-    records: Sequence[bytes],
-    rdata_at: int,
-    around: tuple[bytes, bytes],
-    turn: int,
-    *,
-    once: bool,
+    order: Order, owner: Query | str, records: Sequence[bytes], around: tuple[bytes, bytes], turn: int, *, once: bool
 ) -> tuple[bytes, ...]:
-    """Returns a body for each order that addresses of the same size take, between the bytes `around` them.
-
-    `owners` are their names, or the query whose name they have.
-    """
+    """Returns a body for each order of addresses of one owner and size, between the bytes `around` them."""
     front, back = around
     if order.looks_at_addresses:
+        rdata_at = -4 if len(records[0]) <= _A_RECORD_BYTES else -16
         ranked = order.ranked([record[rdata_at:] for record in records])
         records = [records[place] for place in ranked]
-        names = (owners.name,) if isinstance(owners, Query) else [owners[place] for place in ranked if owners]
-        turns = order.turns(names, [record[rdata_at:] for record in records], turn)
+        name = owner.name if isinstance(owner, Query) else owner
+        turns = order.turns((name,), [record[rdata_at:] for record in records], turn)
     else:
         turns = order.turns((), records, turn)
     if once:
@@ -449,23 +420,17 @@ def with_room(query: Query, response: Response, limit_bytes: int) -> Response:
 def _bodies(
     response: Response, records: list[bytes], rrsets: tuple[RRset, ...], tail: bytes, turn: int, *, once: bool
 ) -> tuple[bytes, ...]:
-    """Returns the body in every order that its addresses take in turn; CNAMEs stay in front of them.
+    """A body for each order of the addresses; CNAMEs stay in front of them.
 
     Records may change places where their owner is written alike: all but the first point at the same name, and
     the first as well if the question or a CNAME holds it.
     """
-    if len(records) < 2 or rrsets[-1].rtype not in _ADDRESSES:
-        return (b"".join((*records, tail)),)
     fixed = sum(len(rrset.rdata) for rrset in rrsets[:-1])
-    front, movable = records[:fixed], records[fixed:]
-    if len(movable) < 2 or len({*map(len, movable)}) > 1:
+    movable = records[fixed:]
+    if len(movable) < 2 or rrsets[-1].rtype not in _ADDRESSES or len({*map(len, movable)}) > 1:
         return (b"".join((*records, tail)),)
-    rdata = rrsets[-1].rdata[: len(movable)]
-    turns = response.order.turns((rrsets[-1].owner,), rdata, turn)
-    if once:
-        turns = turns[:1]
-    made = {order: b"".join((*front, *(movable[index] for index in order), tail)) for order in set(turns)}
-    return tuple(made[order] for order in turns)
+    around = b"".join(records[:fixed]), tail
+    return _in_turns(response.order, rrsets[-1].owner, movable, around, turn, once=once)
 
 
 def fitting(records: Records, room_bytes: int) -> tuple[Records, int]:

@@ -59,9 +59,11 @@ def packet_key(packet: bytes) -> bytes:
 
     Type and class keep their case. Of the header, lower() can change only bytes of queries that have the bit Z, and
     answers to those are not kept: to fold from the name on would cost a third more, for each packet.
-    The key of a packet whose OPT has options ends in the OPT's length, without the options; b"" if the table has no
-    answer to such a packet (Query.has_key). No other key ends so.
+    The key of a packet whose OPT has options ends in the OPT's length, without the options; no other key ends so.
+    b"" if the table has no answer to such a packet (Query.has_key), and for one without a question.
     """
+    if len(packet) <= HEADER_BYTES:
+        return b""
     cut = _OPT_TAIL if packet[11] else _QUESTION_TAIL
     if packet[11] and (packet[-1] or packet[-2] or len(packet) < _SHORTEST_BYTES):
         query = read_query(packet)

@@ -17,7 +17,6 @@ from kdns.answers.answer import (
     error_answer,
     is_rotated,
     limit_of,
-    malformed_answer,
     with_room,
 )
 from kdns.answers.chain import NOT_SERVED, UNHANDLED, Block, Observer, Reply, Request, Serve, for_one_client, then
@@ -156,11 +155,10 @@ class Server:
         `key` is the packet's key in the table, if the caller has made it already.
         """
         if key is None:
-            key = packet_key(packet) if len(packet) > HEADER_BYTES else b""
+            key = packet_key(packet)
         query = read_query(packet)
         if isinstance(query, Malformed):
-            malformed = malformed_answer(packet, query)
-            return self._counted(malformed, packet, partition) if malformed else SILENCE
+            return SILENCE if query.rcode is None else self._error(query.rcode, query, packet, partition)
         route = self._route(query)
         if route is not None:
             block, serve = route
@@ -170,14 +168,17 @@ class Server:
         else:
             request, found, is_of_packet = self._received(query, client, partition, received_s)
             if found is None:
-                refused = error_answer(packet, REFUSED, query.question_end, query.edns)
-                return self._counted(refused, packet, partition)
+                return self._error(REFUSED, query, packet, partition)
             block, serve = found, found.chain.notify if query.flags & OPCODE else found.chain.serve
             epoch = self.table.epoch if is_of_packet else NOT_KEPT
         reply = serve(request)  # the epoch is older: subjects that are touched from here on make the reply stale
         if reply is None or isinstance(reply, Response):
             return self._exchange(request, reply, block, partition, key, epoch)
-        return self._exchange_later(request, reply, block, partition, key, epoch)
+
+        async def later() -> Exchange:
+            return self._exchange(request, await reply, block, partition, key, epoch)
+
+        return later()
 
     def _route(self, query: Query) -> Route | None:
         """Returns the route of a plain question: nothing but a question of class IN, and an OPT without options."""
@@ -226,26 +227,15 @@ class Server:
         """Returns SERVFAIL for a query that raised an exception, and the block in which that happened."""
         query = read_query(packet)
         if isinstance(query, Malformed):
-            return self._servfail(query, packet, partition), None
+            return self._error(SERVFAIL, query, packet, partition), None
         request, block, _ = self._received(query, client, partition, received_s)
         if block is None:
-            return self._servfail(query, packet, partition), None
+            return self._error(SERVFAIL, query, packet, partition), None
         return self._exchange(request, Response(SERVFAIL), block, partition, b"", NOT_KEPT), block
 
     def overloaded(self, packet: bytes, partition: Partition) -> Exchange:
         """Returns SERVFAIL without calling any directive: too many queries are pending."""
-        return self._servfail(read_query(packet), packet, partition)
-
-    async def _exchange_later(
-        self,
-        request: Request,
-        reply: Awaitable[Reply],
-        block: Block,
-        partition: Partition,
-        key: bytes,
-        epoch: int,
-    ) -> Exchange:
-        return self._exchange(request, await reply, block, partition, key, epoch)
+        return self._error(SERVFAIL, read_query(packet), packet, partition)
 
     def _exchange(
         self, request: Request, reply: Reply, block: Block, partition: Partition, key: bytes, epoch: int
@@ -334,13 +324,11 @@ class Server:
         self._turn += 1
         return self._turn
 
-    def _servfail(self, query: Query | Malformed, packet: bytes, partition: Partition) -> Exchange:
-        """Returns SERVFAIL with the question: resolvers drop an answer without it (RFC 5452 §9.1)."""
+    def _error(self, rcode: int, query: Query | Malformed, packet: bytes, partition: Partition) -> Exchange:
+        """Returns an error with the question: resolvers drop an answer without it (RFC 5452 §9.1)."""
         if len(packet) < HEADER_BYTES:
             return SILENCE
-        return self._counted(error_answer(packet, SERVFAIL, query.question_end, query.edns), packet, partition)
-
-    def _counted(self, answer: Answer, packet: bytes, partition: Partition) -> Exchange:
+        answer = error_answer(packet, rcode, query.question_end, query.edns)
         partition.counts.add(answer.kind)
         return Exchange(partition.wire(answer, packet))
 

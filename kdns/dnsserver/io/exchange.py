@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol
 
 from kdns import logs
 from kdns.answers.table import Partition, packet_key
-from kdns.dns.query import HEADER_BYTES
 from kdns.dnsserver.blocks import SILENCE, Client, Exchange, PendingExchange, Server, unawaited
 from kdns.dnsserver.io.request_metrics import Requests
 
@@ -53,7 +52,7 @@ class Answering:
         the packet's key in the table if the caller has made it.
         """
         if key is None:
-            key = packet_key(packet) if len(packet) > HEADER_BYTES else b""
+            key = packet_key(packet)
         answer = self.partition.answers.get(key)
         if answer is not None and (answer.until_s > received_s or answer.renew(received_s)):
             outcome: PendingExchange = Exchange(self.partition.wire(answer, packet))

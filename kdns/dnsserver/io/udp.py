@@ -14,7 +14,6 @@ from operator import call
 from typing import Any, Final
 
 from kdns.answers.table import packet_key
-from kdns.dns.query import HEADER_BYTES
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.io.burst.event_loop import BURST, BurstEventLoop, Miss
 from kdns.dnsserver.io.burst.sampling import Sampling
@@ -100,7 +99,7 @@ class UdpListener:
                 break
             except OSError:
                 continue
-            key = packet_key(packet) if len(packet) > HEADER_BYTES else b""
+            key = packet_key(packet)
             answer = answers(key)
             if answer is None or (answer.until_s <= started_s and not answer.renew(started_s)):
                 missed.append((packet, key, client, started_s))
