@@ -116,7 +116,7 @@ async def test_pages_come_move_and_go() -> None:
 async def test_a_file_and_what_it_imports_are_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake counts once, and an unchanged file is nothing."""
     corefile, imported = tmp_path / "Corefile", tmp_path / "part"
-    corefile.write_text(".:0 {\nbind 127.0.0.1\nreload 2s\nimport part\n}\n")
+    corefile.write_text("a.:0 {\nbind 127.0.0.1\nreload 9s\n}\n.:0 {\nbind 127.0.0.1\nreload 2s\nimport part\n}\n")
     imported.write_text("whoami\n")
     monkeypatch.setattr(Reloader, "_next", _at_once)
     read = partial(read_corefile, str(corefile), BY_NAME, dns_port=0)

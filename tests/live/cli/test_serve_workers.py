@@ -169,6 +169,11 @@ async def test_the_answers_and_counts_are_those_of_one_process(tmp_path: Path) -
             for _ in range(CLIENTS):
                 async with await Tcp.connect(DNS, HOST) as client:
                     assert rcode(await client.ask(packet(NAMES[0]))) == "NOERROR"
+            counted = await server.metric("coredns_dns_requests_total")
+            for restarts, pid in enumerate(server.workers(), 1):
+                os.kill(pid, signal.SIGKILL)
+                await server.until_metric("kdns_dns_worker_restarts_total", lambda count, most=restarts: count == most)  # type: ignore[misc]
+            assert counted == await server.metric("coredns_dns_requests_total") == sent + CLIENTS
 
 
 async def test_every_worker_sees_changes_of_the_cluster(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 from zone_text import record_texts
 
 from kdns.dns.names import Labels, labels_of
-from kdns.dns.types import ANY, CNAME, DS, MX, NS, NSEC3, RRSIG, SOA, TXT, A, rcode_name, type_name
+from kdns.dns.types import ANY, CNAME, DS, MX, NS, NSEC3, RRSIG, SOA, SRV, TXT, A, rcode_name, type_name
 from kdns.dns.zone.difference import difference, is_newer
 from kdns.dns.zone.lookup import Lookup, lookup
 from kdns.dns.zone.zone import Zone, ZoneError, ZoneNode
@@ -111,6 +112,16 @@ def test_a_referral_has_glue_and_no_authority() -> None:
     assert ask(zone(), "to-child", A).is_authoritative
 
 
+def test_the_addresses_of_targets_are_additional_and_those_of_ipv4_first() -> None:
+    records = "srv IN SRV 0 0 1 six\nsrv IN SRV 0 0 2 web\nsix IN AAAA ::1\nsix IN A 192.0.2.6\n"
+    found = ask(zone(ZONE + records), "srv", SRV)
+    assert [f"{short(rrset.owner)} {type_name(rrset.rtype)}" for rrset in found.additional] == [
+        "six A",
+        "six AAAA",
+        "web A",
+    ]
+
+
 def test_the_soa_of_a_negative_answer_lives_as_long_as_its_minimum() -> None:
     assert [rrset.ttl for rrset in ask(zone(), "nothing", A).authority] == [30]
 
@@ -164,9 +175,13 @@ def test_included_files_leave_origin_and_owner_alone() -> None:
     assert owners == ["a", "www.deeper.inner", "a", "h1", "h2", "h3"]
 
 
-def test_a_file_that_includes_itself_ends() -> None:
-    with pytest.raises(ZoneFileError, match="deep"):
-        parse_zone("$INCLUDE db", "example.org.", "db", lambda _, name: (name, "$INCLUDE db"))
+@pytest.mark.parametrize(
+    ("included", "times", "fits"), [("$INCLUDE db", 1, False), ("", 1000, True), ("", 1001, False)]
+)
+def test_included_files_are_limited_in_depth_and_number(included: str, times: int, fits: bool) -> None:
+    text = HEAD + "$INCLUDE db\n" * times
+    with nullcontext() if fits else pytest.raises(ZoneFileError, match="files included 7 deep, or more than 1000"):
+        parse_zone(text, "example.org.", "db", lambda _, name: (name, included))
 
 
 def test_other_names_are_left_out() -> None:

@@ -142,15 +142,30 @@ async def test_an_upstream_that_closes_behind_each_response_gets_one_query_at_a_
         assert {*await asyncio.gather(*(asked(upstream) for _ in range(40)))} == {respond_to(QUERY)}
 
 
+@pytest.mark.parametrize("tidies", [True, False])
 @pytest.mark.parametrize(
-    ("changes", "kept"),
-    [({}, 5), ({"expire_s": 0.0}, 0), ({"max_age_s": 0.0}, 0), ({"max_idle": 0}, 0), ({"max_idle": 2}, 2)],
+    ("changes", "age_s", "idle_s", "kept"),
+    [
+        ({}, 0, 0, 5),
+        ({}, 10_000, 9, 5),
+        ({}, 10_000, 10, 0),
+        ({"expire_s": 20.0}, 19, 19, 5),
+        ({"max_age_s": 60.0}, 59, 0, 5),
+        ({"max_age_s": 60.0}, 60, 0, 0),
+        ({"max_idle": 0}, 0, 0, 0),
+        ({"max_idle": 2}, 0, 0, 2),
+    ],
 )
-async def test_which_connections_are_kept(changes: dict[str, Any], kept: int) -> None:
+async def test_which_connections_are_used_again(
+    changes: dict[str, Any], age_s: float, idle_s: float, kept: int, *, tidies: bool
+) -> None:
     async with fake_server() as server, upstream_of(replace(server.spec, **changes)) as upstream:
         await asyncio.gather(*(asked(upstream) for _ in range(5)))
-        upstream.tidy(asyncio.get_running_loop().time())
-        assert len(upstream.streams.idle) == kept
+        for connection in upstream.streams.idle:
+            connection.opened_s, connection.idle_since_s = connection.opened_s - age_s, connection.idle_since_s - idle_s
+        if tidies:
+            upstream.tidy(asyncio.get_running_loop().time())
+            assert len(upstream.streams.idle) == kept
         await asyncio.gather(*(asked(upstream) for _ in range(5)))
         assert len(server.connections) == 10 - kept
 
