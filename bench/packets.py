@@ -32,7 +32,8 @@ from dns_chain import cluster_server
 from kdns.answers.order import Order
 from kdns.cluster.objects import EndpointSlice, Namespace, Service
 from kdns.cluster.state import State
-from kdns.dnsserver.io.udp import MissQueue, UdpListener
+from kdns.dnsserver.io.stream import Clients
+from kdns.dnsserver.io.udp import UdpListener
 from kdns.plugins.sources.kubernetes.options import Options
 
 SERVICES: Final = 300
@@ -231,13 +232,13 @@ async def run(count: int, table_mib: int) -> None:
     listening = socket.socket(type=socket.SOCK_DGRAM)
     listening.bind(("127.0.0.1", 0))
     requests = Requests()
-    listener = UdpListener(listening, server, requests, MissQueue())
+    listener = UdpListener(listening, server, requests, Clients())
     tally: Counter[str] = Counter()
     began_s, sent, before_mib = time.monotonic(), 0, 0.0
     print("| packets | memory MiB | answers in the table |\n|---|---|---|")
     with socket.socket(type=socket.SOCK_DGRAM) as client:
         client.setblocking(False)
-        client.connect(listener.address)
+        client.connect(listening.getsockname())
         for step in (WARM_UP, 0.25, 0.5, 0.75, 1.0):
             while sent < count * step:
                 await batch(client, [random.choice(MAKERS)() for _ in range(BATCH)], tally)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdns.dnsserver.io.udp import MAX_WAITING
+from kdns.dnsserver.io.stream import MAX_WAITING
 from kdns.fair_queue import FairQueue, FairShares
 
 

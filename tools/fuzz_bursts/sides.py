@@ -31,7 +31,8 @@ from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.io.burst.event_loop import Miss
 from kdns.dnsserver.io.burst.sampling import MOST, Sampling
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.dnsserver.io.udp import MissQueue, UdpListener
+from kdns.dnsserver.io.stream import Clients
+from kdns.dnsserver.io.udp import UdpListener
 from kdns.plugins.sources.kubernetes.options import Options
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.serverblocks.directive import World
@@ -52,10 +53,11 @@ PORTS: Final = (ServicePort(80, "http"), ServicePort(443, "https"))
 class Listener(UdpListener):
     """A listener that remembers its misses."""
 
-    def __init__(self, sock: socket.socket, server: Server, misses: MissQueue, sampling: Sampling) -> None:
+    def __init__(self, sock: socket.socket, server: Server, sampling: Sampling) -> None:
         self.missed: list[Miss] = []
-        self.misses = misses
-        super().__init__(sock, server, Requests(), misses, sampling)
+        clients = Clients()
+        clients.sampling, self.misses = sampling, clients.misses
+        super().__init__(sock, server, Requests(), clients)
 
     def take(self, missed: Sequence[Miss]) -> None:
         """See UdpListener."""
@@ -104,7 +106,7 @@ class Side:
             sock.bind((address, 0))
             plugin = Kubernetes(cluster(), Options(), cast("World", Tables()))
             server = Server("dns://:53", (Block(".", Chain((plugin,))),), generations=Generations(max_bytes))
-            listeners.append(Listener(sock, server, MissQueue(), self._sampling))
+            listeners.append(Listener(sock, server, self._sampling))
         return listeners
 
     def step(self, wait_s: float = 0.0) -> None:
@@ -112,7 +114,7 @@ class Side:
         for _ in range(2):
             self.loop.call_later(wait_s, self.loop.stop) if wait_s else self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
-        while not all(listener.misses.is_idle for listener in self.listeners):
+        while any(listener.misses.is_scheduled or listener.misses.waiting for listener in self.listeners):
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
 
@@ -192,7 +194,7 @@ def _socket(family: int) -> socket.socket:
 def _client(listener: Listener, host: str) -> socket.socket:
     sock = _socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-    sock.connect((host, listener.address[1]))
+    sock.connect((host, listener.socket.getsockname()[1]))
     return sock
 
 

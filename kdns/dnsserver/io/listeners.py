@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -11,15 +10,13 @@ from typing import Any, Final, Protocol
 from kdns.answers.chain import Block
 from kdns.answers.table import Generations
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.interfaces import DnsSockets, Sharing, close_all, dns_sockets, with_closer
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.dnsserver.io.stream import StreamListener, TcpClients
+from kdns.dnsserver.io.stream import Clients, StreamListener
 from kdns.dnsserver.io.tcp import TcpListener
-from kdns.dnsserver.io.udp import MissQueue, UdpListener
+from kdns.dnsserver.io.udp import UdpListener
 from kdns.errors import ListenError
 from kdns.netlink.addresses import InterfaceAddress
-from kdns.runtime.client_memory import ClientMemory
 from kdns.runtime.connections import shared_ports
 from kdns.serverblocks.config import TRANSPORTS, WILDCARD, ListenAddress, label_of
 from kdns.serverblocks.listener_options import ListenerOptions
@@ -39,33 +36,17 @@ class DnsListener(Protocol):
 
 
 @dataclass(slots=True)
-class Bound:
-    """Bound sockets before anything is read, and the certificate as an SSLContext or a QuicConfiguration."""
-
-    sockets: list[DnsSockets]
-    options: ListenerOptions
-    certificate: Any = None
-
-    @property
-    def port(self) -> int:
-        return self.sockets[0].address[1]
-
-
-@dataclass(slots=True)
 class Listening:
-    """One listening address: its server, its listeners and their counters."""
+    """One listening address: bound sockets, and once they are read its server, its listeners and their counters."""
 
-    server: Server
-    requests: list[Requests]
+    options: ListenerOptions
+    certificate: Any
+    """An SSLContext or a QuicConfiguration; None without TLS."""
+    sockets: list[DnsSockets] = field(default_factory=list)
     addresses: list[tuple[str, int]] = field(default_factory=list)
+    server: Server = field(init=False)
+    requests: list[Requests] = field(init=False)
     listeners: list[DnsListener] = field(default_factory=list)
-    sockets: list[socket.socket] = field(default_factory=list)
-
-    def use(self, bound: Bound) -> None:
-        """Applies the options of the blocks to new connections."""
-        self.server.options = bound.options
-        for listener in self.listeners:
-            listener.use(bound.certificate)
 
     async def close(self) -> None:
         await asyncio.gather(*(listener.close() for listener in self.listeners))
@@ -83,10 +64,7 @@ class Listeners:
         self.servers: list[Server] = []
         self.requests: dict[str, list[Requests]] = {}
         self.places: dict[ListenAddress, Listening] = {}
-        memory = ClientMemory()
-        self._clients = TcpClients(memory)
-        self._misses = MissQueue(memory)
-        self.sampling = Sampling()
+        self.clients = Clients()
         self.generations = Generations()
 
     @property
@@ -95,18 +73,18 @@ class Listeners:
 
     def bind(
         self, places: Mapping[ListenAddress, ListenerOptions], interfaces: tuple[InterfaceAddress, ...]
-    ) -> dict[ListenAddress, Bound]:
-        """Returns sockets and TLS contexts for these addresses; new addresses may reuse sockets of others.
+    ) -> dict[ListenAddress, Listening]:
+        """Returns these addresses with certificates, and the new ones with sockets; they may have ports of others.
 
         Raises ListenError for an address that cannot be bound, CorefileError for an unusable certificate; then nothing
         is bound.
         """
-        bound = {place: _certified(place, options) for place, options in places.items()}
+        bound = {place: Listening(options, _certificate(place.scheme, options)) for place, options in places.items()}
         if self._sharing is not Sharing.NONE and any(place.port == 0 for place in places):
             raise ListenError("port 0", "several processes would get a port each: name one")
         leaving = [listening for place, listening in self.places.items() if place not in places]
         new = [place for place in places if place not in self.places]
-        with shared_ports(sock for listening in leaving for sock in listening.sockets):
+        with shared_ports(sock for listening in leaving for pair in listening.sockets for sock in pair.all):
             try:
                 for place in new:
                     is_shared = any(place.port == other.port for other in self.places)
@@ -117,26 +95,25 @@ class Listeners:
                         sockets = [with_closer(pair, interfaces, self._sharing) for pair in sockets]
                     bound[place].sockets = sockets
             except ListenError:
-                self.unbind(bound)
+                for unused in bound.values():
+                    close_all(unused.sockets)
                 raise
         if self._sharing is Sharing.FIRST:
             self._sharing = Sharing.FURTHER  # after a reload another worker may be the first
         return bound
 
-    def unbind(self, bound: Mapping[ListenAddress, Bound]) -> None:
-        for unused in bound.values():
-            close_all(unused.sockets)
-
-    def listen(self, place: ListenAddress, bound: Bound, blocks: tuple[Block, ...]) -> Server:
-        """Uses these blocks at this address from now on; returns its server, the existing one if there is one."""
+    def listen(self, place: ListenAddress, bound: Listening, blocks: tuple[Block, ...]) -> Server:
+        """Uses these blocks, options and certificate at this address from now on; returns its server."""
         listening = self.places.get(place)
         if listening is None:
-            listening = self.places[place] = self._listening(place, bound, blocks)
-        else:
-            listening.server.swap(blocks)
-        listening.use(bound)
+            listening = self.places[place] = bound
+            self._read(place, bound)
+        listening.server.swap(blocks)
+        listening.server.options = bound.options
+        for listener in listening.listeners:
+            listener.use(bound.certificate)
         for requests in listening.requests:
-            requests.zone = _only_zone(blocks)
+            requests.zone = blocks[0].zone if len(blocks) == 1 else ""
         return listening.server
 
     async def leave(self, places: Iterable[ListenAddress]) -> None:
@@ -149,37 +126,30 @@ class Listeners:
         for listening in self.places.values():
             await listening.close()
 
-    def _listening(self, place: ListenAddress, bound: Bound, blocks: tuple[Block, ...]) -> Listening:
-        label = label_of(ListenAddress(place.hosts, bound.port, place.scheme))
+    def _read(self, place: ListenAddress, listening: Listening) -> None:
+        """Begins to read the sockets of a new address. Modules for single schemes are imported here."""
+        listening.addresses = [sockets.address for sockets in listening.sockets]
+        port = listening.addresses[0][1]
+        label = label_of(ListenAddress(place.hosts, port, place.scheme))
         server = next((server for server in self.servers if server.label == label), None)
         if server is None:
-            server = Server(label, blocks, place.hosts[0], self.generations, bound.port)
+            server = Server(label, (), place.hosts[0], self.generations, port)
             self.servers.append(server)
-        else:
-            server.swap(blocks)
-        listening = Listening(server, self.requests.setdefault(label, []))
-        for sockets in bound.sockets:
+        listening.server, listening.requests = server, self.requests.setdefault(label, [])
+        for sockets in listening.sockets:
             requests = Requests()
             listening.requests.append(requests)
-            listening.addresses.append(sockets.address)
-            listening.sockets += sockets.all
-            self._read(place.scheme, sockets, listening, requests, bound)
-        return listening
+            if place.scheme == "quic":
+                from kdns.dnsserver.io.encrypted.quic import QuicEndpoint, QuicListener  # noqa: PLC0415 - only where it is used
 
-    def _read(self, scheme: str, sockets: DnsSockets, listening: Listening, requests: Requests, bound: Bound) -> None:
-        """Begins to read the sockets. Modules for single schemes are imported here."""
-        server, listeners = listening.server, listening.listeners
-        if scheme == "quic":
-            from kdns.dnsserver.io.encrypted.quic import QuicEndpoint, QuicListener  # noqa: PLC0415 - only where it is used
-
-            endpoint = QuicEndpoint(server, requests, self._clients, bound.certificate)
-            listeners += [QuicListener(sock, endpoint) for sock in sockets.udp]
-            return
-        for sock in sockets.udp:
-            listeners.append(UdpListener(sock, server, requests, self._misses, self.sampling))
-        if sockets.tcp:
-            of_scheme = _stream_listener(scheme)
-            listeners.append(of_scheme(sockets.tcp, server, requests, self._clients, bound.certificate))
+                endpoint = QuicEndpoint(server, requests, self.clients, listening.certificate)
+                listening.listeners += [QuicListener(sock, endpoint) for sock in sockets.udp]
+            else:
+                listening.listeners += [UdpListener(sock, server, requests, self.clients) for sock in sockets.udp]
+            if sockets.tcp:
+                of_scheme = _stream_listener(place.scheme)
+                listener = of_scheme(sockets.tcp, server, requests, self.clients, listening.certificate)
+                listening.listeners.append(listener)
 
 
 def _stream_listener(scheme: str) -> type[StreamListener]:
@@ -190,21 +160,14 @@ def _stream_listener(scheme: str) -> type[StreamListener]:
     return HttpsListener
 
 
-def _certified(place: ListenAddress, options: ListenerOptions) -> Bound:
-    """Returns an address with its certificate, if any: https:// behind a proxy has none."""
-    bound, config = Bound([], options), options.tls
-    if config is None or place.scheme == "dns":
-        return bound
-    if place.scheme == "quic":
+def _certificate(scheme: str, options: ListenerOptions) -> Any:
+    """https:// behind a proxy has none."""
+    if options.tls is None or scheme == "dns":
+        return None
+    if scheme == "quic":
         from kdns.dnsserver.io.encrypted.quic import quic_configuration  # noqa: PLC0415 - only where it is used
 
-        bound.certificate = quic_configuration(config, options.idle_s)
-    else:
-        from kdns.dnsserver.io.encrypted.tls import server_context  # noqa: PLC0415 - only where it is used
+        return quic_configuration(options.tls, options.idle_s)
+    from kdns.dnsserver.io.encrypted.tls import server_context  # noqa: PLC0415 - only where it is used
 
-        bound.certificate = server_context(config, ALPN[place.scheme])
-    return bound
-
-
-def _only_zone(blocks: tuple[Block, ...]) -> str:
-    return blocks[0].zone if len(blocks) == 1 else ""
+    return server_context(options.tls, ALPN[scheme])

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from kdns.cluster.io.clusters import Cluster, Clusters
 from kdns.cluster.source import Source
 from kdns.dnsserver.io.interfaces import Sharing, reachable, usable_addresses
-from kdns.dnsserver.io.listeners import Bound, Listeners
+from kdns.dnsserver.io.listeners import Listeners, Listening
 from kdns.dnsserver.io.metrics import Enabled, gauges, probe_metrics, registry
 from kdns.dnsserver.io.request_metrics import listener_metrics, sent_metrics
 from kdns.dnsserver.io.world import BlockWorld, SharedResources
@@ -80,7 +80,7 @@ class DnsServer:
         self._clusters = Clusters(default_source)
         self._listeners = Listeners(sharing)
         self.servers, self.requests = self._listeners.servers, self._listeners.requests
-        self.sampling, self.generations = self._listeners.sampling, self._listeners.generations
+        self.sampling, self.generations = self._listeners.clients.sampling, self._listeners.generations
         self.sites = Sites()
         """Where the HTTP pages are served; another one may replace it before the start."""
         self._probe = HealthProbe()
@@ -236,7 +236,7 @@ class DnsServer:
             world.abandon()
         self._clusters.drop_unused()
 
-    def _listen(self, places: Mapping[ListenAddress, list[Part]], bound: Mapping[ListenAddress, Bound]) -> None:
+    def _listen(self, places: Mapping[ListenAddress, list[Part]], bound: Mapping[ListenAddress, Listening]) -> None:
         self.enabled.clear()
         for place, parts in places.items():
             blocks = tuple(world.block(zone) for world, zone in parts)

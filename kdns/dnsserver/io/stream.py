@@ -1,4 +1,4 @@
-"""The common parts of connections over TCP, TLS, HTTPS and QUIC: limits and turns."""
+"""The common parts of clients and connections: limits and turns."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import asyncio
 import socket
 import ssl
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from math import inf
+from operator import call
 from typing import ClassVar, Final, Protocol
 
 from kdns.dnsserver.blocks import Server
+from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.exchange import Answering
 from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.interfaces import limit_kernel_buffers
@@ -30,6 +33,11 @@ MAX_CONNECTION_PENDING: Final = 100
 """The most pending answers of one connection; at the limit nothing more is read."""
 MAX_QUIC_CONNECTIONS: Final = 256
 """The most connections of a process over QUIC: each takes 80 KiB, one of TLS 30 KiB."""
+MAX_WAITING: Final = 4096
+"""The most waiting queries over UDP; those beyond a client's share are dropped.
+
+Half of it has room for the A and AAAA queries of 1,000 clients behind one address.
+"""
 CLOSE_S: Final = 2.0
 """The time that a stopping server waits for pending answers."""
 
@@ -52,17 +60,20 @@ class StreamClient(Protocol):
     def evict(self) -> None: ...
 
 
-class TcpClients:
-    """The connections of a process: their number, their memory and their turns.
+class Clients:
+    """What the clients of a process share: connections, memory and turns, and the sample of their queries over UDP.
 
-    Answers are made in slices of time, in which clients take turns: UDP waits for one slice at most, and clients with
-    few queries do not wait for clients with many.
+    Answers are made in slices of time, in which clients take turns: UDP waits for one slice of connections at most, and
+    clients with few queries do not wait for clients with many.
     """
 
-    def __init__(self, memory: ClientMemory) -> None:
+    def __init__(self, memory: ClientMemory | None = None) -> None:
         self.connections = Connections(ConnectionKind.DNS)
         self.quic_connections = PartOfConnections(self.connections, MAX_QUIC_CONNECTIONS, "DNS over QUIC")
-        self.memory = memory
+        self.memory = memory or ClientMemory()
+        self.misses = FairScheduler[Callable[[], None]](MAX_WAITING, call)
+        """Queries over UDP that the table does not answer."""
+        self.sampling = Sampling()
         self._turns = FairScheduler[StreamClient](2 * self.connections.maximum, lambda connection: connection.answer())
         """The number of turns has no limit: connections are limited already."""
 
@@ -303,7 +314,7 @@ class StreamListener:
         sock: socket.socket,
         server: Server,
         requests: Requests,
-        clients: TcpClients,
+        clients: Clients,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         limit_kernel_buffers(sock)
@@ -314,10 +325,6 @@ class StreamListener:
 
     def _pool_of(self, connections: Connections) -> Connections:
         return connections
-
-    @property
-    def address(self) -> tuple[str, int]:
-        return self._listener.address
 
     def use(self, tls: ssl.SSLContext | None) -> None:
         """Applies the TLS context to new connections."""

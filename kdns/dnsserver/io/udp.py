@@ -8,69 +8,38 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from operator import call
 from typing import Any, Final
 
 from kdns.answers.table import packet_key
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.dnsserver.io.burst.event_loop import BURST, BurstEventLoop, Miss
-from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.exchange import Answering
-from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.runtime.client_memory import ClientMemory
+from kdns.dnsserver.io.stream import CLOSE_S, Clients
 from kdns.runtime.tasks import SLICE_S
 
 RECEIVE_BYTES: Final = 4096
-MAX_WAITING: Final = 4096
-"""The most waiting queries of all sockets; those beyond a client's share are dropped.
-
-Half of it has room for the A and AAAA queries of 1,000 clients behind one address.
-"""
 MAX_DIRECT: Final = 32
 """Up to this many misses skip the queue when it is empty."""
 SOCKET_BUFFER_BYTES: Final = 4 << 20
-CLOSE_S: Final = 2.0
-"""The time that a closing socket waits for pending queries."""
-
-
-class MissQueue(FairScheduler[Callable[[], None]]):
-    """The waiting misses of all sockets of a process; queries that wait for an upstream count in `memory`."""
-
-    def __init__(self, memory: ClientMemory | None = None) -> None:
-        super().__init__(MAX_WAITING, call)
-        self.memory = memory or ClientMemory()
 
 
 class UdpListener:
     """One UDP socket and the server behind it."""
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        server: Server,
-        requests: Requests,
-        misses: MissQueue,
-        sampling: Sampling | None = None,
-    ) -> None:
+    def __init__(self, sock: socket.socket, server: Server, requests: Requests, clients: Clients) -> None:
         self.socket, self.server, self.requests = sock, server, requests
         self.partition = server.table.partition("udp", 6 if sock.family == socket.AF_INET6 else 4)
-        self._sampling = sampling or Sampling()
-        self._misses = misses
-        self._answering = Answering(server, requests, self.partition, misses.memory)
+        self._sampling, self._misses = clients.sampling, clients.misses
+        self._answering = Answering(server, requests, self.partition, clients.memory)
         self._loop = asyncio.get_running_loop()
         sock.setblocking(False)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
         self._missed: list[Miss] = []
         self.begin()
-
-    @property
-    def address(self) -> tuple[str, int]:
-        host, port = self.socket.getsockname()[:2]
-        return host, port
 
     def begin(self) -> None:
         if isinstance(self._loop, BurstEventLoop):
@@ -90,7 +59,7 @@ class UdpListener:
         receive, send = self.socket.recvfrom, self.socket.sendto
         answers = self.partition.answers.get
         started_s = self._loop.time()
-        hits, look = 0, self._sampling.look
+        hits, look = 0, self._sampling.look if self._sampling.most else None
         missed: list[Miss] = []
         for _ in range(BURST):
             try:
@@ -127,12 +96,14 @@ class UdpListener:
             self._drain()
 
     def take(self, missed: Sequence[Miss]) -> None:
-        begun = self._answer_at_once(missed) if len(missed) <= MAX_DIRECT and self._misses.is_idle else 0
+        misses = self._misses
+        is_direct = len(missed) <= MAX_DIRECT and not (misses.is_scheduled or misses.waiting)
+        begun = self._answer_at_once(missed) if is_direct else 0
         for packet, key, client, received_s in missed[begun:]:
-            if not self._misses.put(client[0], partial(self._answer, packet, key, client, received_s)):
+            if not misses.put(client[0], partial(self._answer, packet, key, client, received_s)):
                 self.requests.shed += 1
         if begun < len(missed):
-            self._misses.run_now()
+            misses.run_now()
 
     def _answer_at_once(self, missed: Sequence[Miss]) -> int:
         """Answers misses for the time of a slice; returns how many."""
@@ -161,8 +132,8 @@ class UdpListener:
                 self.requests.unsent += 1
             if exchange.observers:
                 exchange.sent(self._loop.time())
-        if look := self._sampling.look:
-            look(packet, client[0], wire)
+        if self._sampling.most:
+            self._sampling.look(packet, client[0], wire)
 
     def use(self, certificate: None) -> None:
         """Does nothing: UDP has no connections."""

@@ -20,6 +20,7 @@ from structlog.testing import capture_logs
 
 from kdns.corefile.parse import parse
 from kdns.dnsserver.io.burst.event_loop import BurstEventLoop, BurstSelector, is_compiled
+from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import configure
@@ -170,7 +171,7 @@ def selecting(answers: object, query: bytes) -> Iterator[tuple[BurstSelector, li
         client.settimeout(60)
         selector.register(listener, 1)
         requests = Requests()
-        misses = selector.follow(listener.fileno(), SimpleNamespace(answers=answers), requests)  # type: ignore[arg-type]
+        misses = selector.follow(listener.fileno(), SimpleNamespace(answers=answers), requests, Sampling())  # type: ignore[arg-type]
         client.send(query)
         yield selector, misses, requests, client
 

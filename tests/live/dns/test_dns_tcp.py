@@ -19,7 +19,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import A
 from kdns.dnsserver.io import fair_scheduler, tcp
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.dnsserver.io.stream import TcpClients
+from kdns.dnsserver.io.stream import Clients
 from kdns.dnsserver.io.tcp import TcpListener
 from kdns.runtime.client_memory import MAX_HELD_BYTES, ClientMemory
 from kdns.runtime.connections import ConnectionKind, Connections
@@ -55,7 +55,7 @@ class Rig:
     """A listener on a port of the kernel's choice, and what is behind it."""
 
     plugin: Addresses
-    clients: TcpClients
+    clients: Clients
     requests: Requests
     listener: TcpListener
     port: int
@@ -81,7 +81,7 @@ class Rig:
 
 @asynccontextmanager
 async def listening(limit: int = 1000, max_bytes: int = MAX_HELD_BYTES) -> AsyncIterator[Rig]:
-    plugin, clients, requests = Addresses(), TcpClients(ClientMemory(max_bytes)), Requests()
+    plugin, clients, requests = Addresses(), Clients(ClientMemory(max_bytes)), Requests()
     clients.connections = Connections(ConnectionKind.DNS, limit)
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))

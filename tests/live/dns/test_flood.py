@@ -16,8 +16,10 @@ from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import Response, Reuse
 from kdns.dns.query import AA
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL
-from kdns.dnsserver.io import udp
+from kdns.dnsserver.io import stream
 from kdns.dnsserver.io.request_metrics import Requests
+from kdns.dnsserver.io.stream import Clients
+from kdns.dnsserver.io.udp import UdpListener
 from kdns.runtime import tasks
 from kdns.runtime.client_memory import ClientMemory
 
@@ -48,14 +50,20 @@ def client_at(address: str, port: int) -> socket.socket:
     return sock
 
 
-@pytest.mark.parametrize(("room", "shed"), [(udp.MAX_WAITING, 0), (40, FLOOD - 20)])
-async def test_who_asks_little_is_answered_first(room: int, shed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(udp, "MAX_WAITING", room)
-    slow, requests, loop = Slow(), Requests(), asyncio.get_running_loop()
+def listening(
+    plugin: Plugin, memory: ClientMemory | None = None, requests: Requests | None = None
+) -> tuple[UdpListener, int]:
+    """A listener on a port of the kernel's choice, and the port."""
     sock = socket.socket(type=socket.SOCK_DGRAM)
     sock.bind(("127.0.0.1", 0))
-    listener = udp.UdpListener(sock, server_of(slow), requests, udp.MissQueue())
-    port = listener.address[1]
+    return UdpListener(sock, server_of(plugin), requests or Requests(), Clients(memory)), sock.getsockname()[1]
+
+
+@pytest.mark.parametrize(("room", "shed"), [(stream.MAX_WAITING, 0), (40, FLOOD - 20)])
+async def test_who_asks_little_is_answered_first(room: int, shed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MAX_WAITING", room)
+    slow, requests, loop = Slow(), Requests(), asyncio.get_running_loop()
+    listener, port = listening(slow, requests=requests)
     with client_at("127.0.0.3", port) as flooder, client_at("127.0.0.2", port) as other:
         for number in range(FLOOD):
             flooder.send(packet(f"{number}.test", number=number))
@@ -74,10 +82,8 @@ async def test_who_asks_little_is_answered_first(room: int, shed: int, monkeypat
 
 async def test_what_waits_is_answered_before_the_socket_closes() -> None:
     slow = Slow()
-    sock = socket.socket(type=socket.SOCK_DGRAM)
-    sock.bind(("127.0.0.1", 0))
-    listener = udp.UdpListener(sock, server_of(slow), Requests(), udp.MissQueue())
-    with client_at("127.0.0.3", listener.address[1]) as client:
+    listener, port = listening(slow)
+    with client_at("127.0.0.3", port) as client:
         for number in range(20):
             client.send(packet(f"{number}.test", number=number))
         while not slow.clients:  # noqa: ASYNC110 - a slice is an iteration of the loop
@@ -104,10 +110,8 @@ class Silent(Plugin):
 
 
 async def test_who_asks_for_names_that_do_not_come_leaves_room() -> None:
-    silent, sock, loop = Silent(), socket.socket(type=socket.SOCK_DGRAM), asyncio.get_running_loop()
-    sock.bind(("127.0.0.1", 0))
-    listener = udp.UdpListener(sock, server_of(silent), Requests(), udp.MissQueue(ClientMemory(max_pending=20)))
-    port = listener.address[1]
+    silent, loop = Silent(), asyncio.get_running_loop()
+    listener, port = listening(silent, ClientMemory(max_pending=20))
     with client_at("127.0.0.3", port) as flooder, client_at("127.0.0.2", port) as other:
         for number in range(40):
             flooder.send(packet(f"{number}.test", number=number))

@@ -26,7 +26,7 @@ class Bounds:
 
     def __init__(self, made: Encrypted, server: DnsServer) -> None:
         self.server = server
-        self.memory: ClientMemory = server._listeners._clients.memory  # noqa: SLF001 - what bounds are about
+        self.memory: ClientMemory = server._listeners.clients.memory  # noqa: SLF001 - what bounds are about
         self.target = Target({scheme: port for scheme, _, port in server.listened}, made.ca, 0.0)
         self.connection_bytes = self.held_bytes = 0
 

@@ -84,7 +84,7 @@ def zone_of(folder: Path, *records: str) -> Path:
 
 
 def held_bytes(made: Encrypted) -> int:
-    return made.server._listeners._clients.memory.held_bytes  # noqa: SLF001 - what the metrics are made of
+    return made.server._listeners.clients.memory.held_bytes  # noqa: SLF001 - what the metrics are made of
 
 
 async def test_over_quic_requests_wait_for_a_client_that_does_not_read(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ async def serving(folder: Path, options: str = "") -> AsyncIterator[tuple[Encryp
     async with fake_server(udp=Silent(), tcp=Silent()) as upstream:
         directives = f"forward late.test 127.0.0.1:{upstream.port}\nwhoami"
         async with encrypted(folder, options, directives) as made:
-            yield made, made.server._listeners._clients.memory  # noqa: SLF001 - what evicts connections
+            yield made, made.server._listeners.clients.memory  # noqa: SLF001 - what evicts connections
 
 
 def evict(memory: ClientMemory) -> None:
@@ -105,7 +105,7 @@ async def test_refused_over_quic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """A datagram that begins a connection beyond the maximum costs no state of QUIC."""
     monkeypatch.setattr(quic, "QuicConnection", OnServer)
     async with serving(tmp_path) as (made, _), asyncio.timeout(60):
-        made.server._listeners._clients.quic_connections.maximum = 0  # noqa: SLF001 - as if all were busy
+        made.server._listeners.clients.quic_connections.maximum = 0  # noqa: SLF001 - as if all were busy
         with uncollected(quic.QuicClient, OnServer) as seen:
             connecting = asyncio.create_task(doq_client(made).__aenter__())
             await until(lambda: len(seen) > 0)

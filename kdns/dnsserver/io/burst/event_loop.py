@@ -48,13 +48,13 @@ class BurstSelector(selectors.EpollSelector):
         self._listeners: dict[int, Listener] = {}
         self._keys = self.get_map()
 
-    def follow(self, fd: int, partition: Partition, requests: Requests, sampling: Sampling | None = None) -> list[Miss]:
+    def follow(self, fd: int, partition: Partition, requests: Requests, sampling: Sampling) -> list[Miss]:
         """Answers a socket, which is also registered for reading; returns the list that gets its misses.
 
         The socket is reported as readable when the list is not empty.
         """
         misses: list[Miss] = []
-        self._listeners[fd] = partition, requests, misses, sampling or Sampling()
+        self._listeners[fd] = partition, requests, misses, sampling
         return misses
 
     def follows(self, fd: int) -> bool:

@@ -7,7 +7,6 @@ algorithm R). A sample that begins with what comes next would prefer what comes 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Final, TypeAlias
 
 MOST: Final = 4096
@@ -15,8 +14,6 @@ MOST: Final = 4096
 
 Sampled: TypeAlias = tuple[bytes, str, bytes]
 """A query's packet, its client's address, and the beginning of its response with the code, b"" if none was sent."""
-Look: TypeAlias = Callable[[bytes, str, bytes], None]
-"""Gets the same with the whole response."""
 
 _HEAD_BYTES: Final = 4
 
@@ -33,10 +30,11 @@ class Sampling:
         self.most = self.seen = 0
         self._sample: list[Sampled] = []
 
-    @property
-    def look(self) -> Look | None:
-        """What has to see each answered query, if anybody wants a sample."""
-        return self._look if self.most else None
+    def look(self, packet: bytes, client: str, wire: bytes) -> None:
+        """Counts a query with its response, and draws it or not; called for each query unless `most` is 0."""
+        self.seen += 1
+        if self.seen <= self.most or random.random() * self.seen < self.most:
+            self.keep(packet, client, wire)
 
     def keep(self, packet: bytes, client: str, wire: bytes) -> None:
         """Takes a query that was drawn into the sample."""
@@ -51,8 +49,3 @@ class Sampling:
         seen, sample = self.seen, self._sample
         self.seen, self._sample = 0, []
         return seen, sample
-
-    def _look(self, packet: bytes, client: str, wire: bytes) -> None:
-        self.seen += 1
-        if self.seen <= self.most or random.random() * self.seen < self.most:
-            self.keep(packet, client, wire)

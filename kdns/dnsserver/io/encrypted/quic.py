@@ -31,7 +31,7 @@ from kdns.dnsserver.io.encrypted.tls import no_certificate, refused
 from kdns.dnsserver.io.exchange import Answering, PendingQuery, log_failure
 from kdns.dnsserver.io.fair_scheduler import FairScheduler
 from kdns.dnsserver.io.request_metrics import Requests
-from kdns.dnsserver.io.stream import CLOSE_S, TcpClients
+from kdns.dnsserver.io.stream import CLOSE_S, Clients
 from kdns.dnsserver.io.tcp import framed
 from kdns.net import is_ipv6
 from kdns.runtime.client_memory import Account
@@ -105,13 +105,7 @@ class Datagram(NamedTuple):
 class QuicEndpoint:
     """All connections of one address, on any of its sockets."""
 
-    def __init__(
-        self,
-        server: Server,
-        requests: Requests,
-        clients: TcpClients,
-        configuration: QuicConfiguration,
-    ) -> None:
+    def __init__(self, server: Server, requests: Requests, clients: Clients, configuration: QuicConfiguration) -> None:
         self.server, self.requests, self.clients = server, requests, clients
         self.configuration = configuration
         self.by_id: dict[bytes, QuicClient] = {}

@@ -16,15 +16,9 @@ def sampling(most: int) -> Sampling:
     return made
 
 
-def test_nothing_is_sampled_unless_somebody_wants_it() -> None:
-    assert Sampling().look is None
-    assert Sampling().take() == (0, [])
-
-
 def test_few_are_all_sampled_with_the_beginning_of_their_responses() -> None:
     sample = sampling(3)
     look = sample.look
-    assert look
     for number in range(3):
         look(b"packet", f"10.0.0.{number}", b"\0\1\x84\3 and more")
     look(b"another", "", b"")
@@ -44,7 +38,6 @@ def test_a_place_after_a_pause_is_no_advantage(burst: str) -> None:
     sample, parts, seen = sampling(100), Counter[bytes](), 0
     for number in range(1, 701):
         for name in burst:
-            assert sample.look
             sample.look(name.encode(), "", b"")
         if number % 7 == 0:
             queries, kept = sample.take()
