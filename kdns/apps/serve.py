@@ -147,10 +147,10 @@ def _server(first: Corefile, dns_port: int, workers: int, worker_of: WorkerOf | 
     sharing = worker_of.sharing if worker_of else Sharing.NONE
     server = DnsServer(configs, dns_port=dns_port, sha512=first.sha512, status=status_site, sharing=sharing)
     if worker_of:
-        from kdns.dnsserver.io.workers.process import state_of  # noqa: PLC0415
+        from kdns.dnsserver.io.workers.supervisor import state_page  # noqa: PLC0415
         from kdns.runtime.http.relayed import RelayedSites  # noqa: PLC0415
 
-        server.sites = RelayedSites(worker_of.pages_fd, partial(state_of, server))
+        server.sites = RelayedSites(worker_of.pages_fd, state_page(server))
     return server
 
 

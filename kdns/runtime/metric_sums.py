@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
@@ -55,22 +54,3 @@ class MetricSums(Collector):
             for (sample, labels), value in self._values[name].items():
                 family.add_sample(sample, dict(labels), value)
             yield family
-
-
-def summed(running: Iterable[str], ended: str = "") -> MetricSums:
-    """With what ended processes had counted."""
-    sums = MetricSums()
-    for exposition in running:
-        sums.add(exposition)
-    sums.add(ended, has_ended=True)
-    return sums
-
-
-def with_ended(ended: str, exposition: str) -> str:
-    """One exposition of what all ended processes had counted, with that of one more."""
-    sums = MetricSums()
-    sums.add(ended, has_ended=True)
-    sums.add(exposition, has_ended=True)
-    registry = CollectorRegistry()
-    registry.register(sums)
-    return generate_latest(registry).decode()

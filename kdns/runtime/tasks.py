@@ -21,7 +21,7 @@ RESTART_S: Final = 5.0
 log = logs.get(__name__)
 
 
-def observed(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+def observed(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     """Returns a task that is never awaited: an error that ends it is logged at once."""
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(log_failure)
@@ -70,7 +70,7 @@ async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
             is_over = time_slice()
 
 
-def log_failure(ended: asyncio.Task[None]) -> None:
+def log_failure(ended: asyncio.Task[Any]) -> None:
     """Logs the error of a task that ended; a done callback."""
     if not ended.cancelled() and (error := ended.exception()):
         log.error("task failed", task=ended.get_name(), reason=str(error), exc_info=error)

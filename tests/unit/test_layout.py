@@ -154,7 +154,7 @@ DOORS = {
         "kdns.cluster",
         "kdns.controlplane",
         "kdns.answers.answer",
-        "kdns.dnsserver.io.workers.process",
+        "kdns.dnsserver.io.workers.supervisor",
         "kdns.plugins.changes.cache.store",
         "kdns.proxy.plan",
         "kdns.tally",

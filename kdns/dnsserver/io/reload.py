@@ -90,7 +90,7 @@ class Reloader:
             server.reloads.append(Reload(time.time()))
             if server.clusters != followed and not server.is_synced:
                 self.freezing = observed(self._freeze(), "freeze of listed objects")
-            log.info("corefile reloaded", addresses=len(server.addresses), sha512=corefile.sha512)
+            log.info("corefile reloaded", addresses=len(server.listened), sha512=corefile.sha512)
 
     def _failed(self, error: str) -> None:
         self.server.failed_reloads += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 import aiohttp
@@ -33,22 +33,21 @@ _CREDENTIALS: Final = struct.Struct("=iii")
 class RelayedSites(Sites):
     """Pages over a Unix socket, for processes of the same user; `state` answers requests for STATE."""
 
-    def __init__(self, fd: int, state: Callable[[], str]) -> None:
+    def __init__(self, fd: int, state: Handler) -> None:
         super().__init__()
-        self._own: dict[str, Handler] = {STATE: self._state_page}
-        self._state = state
+        self._own = {STATE: state}
+        self._by_name: dict[str, Mapping[str, Handler]] = {}
         self._server = HttpServer(self._answer, self._connections)
         self._server.listen_on(socket.socket(fileno=fd))
 
     async def bind(self, addresses: Collection[HostPort]) -> dict[HostPort, HttpServer]:
-        for address in addresses:
-            self._pages.setdefault(address, {})
+        del addresses
         return {}
 
     def use(self, pages: Pages, bound: Mapping[HostPort, HttpServer]) -> list[HttpServer]:
-        for address in self._pages.keys() - pages.keys():
-            del self._pages[address]
-        return super().use(pages, bound)
+        del bound
+        self._by_name = {str(address): handlers for address, handlers in pages.items()}
+        return []
 
     async def close(self) -> None:
         await self._server.close()
@@ -58,13 +57,7 @@ class RelayedSites(Sites):
         if _CREDENTIALS.unpack(peer)[1] != os.geteuid():
             raise web.HTTPForbidden
         page = request.headers.get(PAGE)
-        if page is None:
-            return await answer_from(self._own, request)
-        host, _, port = page.rpartition(":")
-        return await answer_from(self._pages.get(HostPort(host, int(port)), {}), request)
-
-    async def _state_page(self, _request: web.BaseRequest) -> web.Response:
-        return web.Response(text=self._state())
+        return await answer_from(self._own if page is None else self._by_name.get(page, {}), request)
 
 
 class RelayedPage(NamedTuple):
@@ -87,18 +80,16 @@ class Relay:
         self.socket.bind("")
         self.socket.listen()
         connector = aiohttp.UnixConnector(self.socket.getsockname().decode(), force_close=True)
-        self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
+        self._session = aiohttp.ClientSession("http://worker", connector=connector, auto_decompress=False)
 
     async def get(
         self, path: str, page: HostPort | None = None, *, timeout_s: float, headers: Mapping[str, str] | None = None
     ) -> RelayedPage | None:
         """None without a response within `timeout_s`; requests wait while a new child starts."""
-        named = {PAGE: f"{page.host}:{page.port}"} if page else {}
+        headers = {**(headers or {}), **({PAGE: str(page)} if page else {})}
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         try:
-            async with self._session.get(
-                f"http://worker{path}", headers={**(headers or {}), **named}, timeout=timeout, allow_redirects=False
-            ) as response:
+            async with self._session.get(path, headers=headers, timeout=timeout, allow_redirects=False) as response:
                 return RelayedPage(response.status, response.headers.copy(), await response.read())
         except (OSError, TimeoutError, aiohttp.ClientError):
             return None

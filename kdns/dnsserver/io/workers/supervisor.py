@@ -7,14 +7,18 @@ that end or hang, passes reloads and the end on to them, and serves their HTTP p
 from __future__ import annotations
 
 import asyncio
+import copy
+import os
 import signal
 import time
 from collections import deque
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -27,18 +31,18 @@ from kdns.dnsserver.io.server import (
     METRICS_PATH,
     READY_PATH,
     RETIRING,
+    DnsServer,
     Reload,
     pages_of,
     reload_every_s,
 )
 from kdns.dnsserver.io.workers.number import number_of_processes
-from kdns.dnsserver.io.workers.process import START_S, Worker
 from kdns.errors import KdnsError
 from kdns.net import HostPort
-from kdns.runtime.http.relayed import OK
+from kdns.runtime.http.relayed import OK, STATE, Relay
 from kdns.runtime.http.server import Handler
 from kdns.runtime.http.sites import HealthProbe, Sites, plain_page, scraped
-from kdns.runtime.metric_sums import summed, with_ended
+from kdns.runtime.metric_sums import MetricSums
 from kdns.runtime.metrics import COUNTER, Counters, Metric, MetricFamilies, Sample
 from kdns.runtime.process import RELOAD_SIGNALS, ending
 from kdns.runtime.tasks import observed
@@ -47,6 +51,13 @@ from kdns.serverblocks.config import ServerConfig
 
 log = logs.get(__name__)
 
+CHECK_S: Final = 1.0
+"""The interval at which a worker is asked for its state."""
+START_CHECK_S: Final = 0.05
+HANG_S: Final = 6.0
+"""A worker that does not answer for this long is killed."""
+START_S: Final = 60.0
+"""As HANG_S, from the start of a process to its first answer."""
 STEADY_S: Final = 10.0
 """A worker that ran at least this long is replaced at once, another one after a pause that doubles."""
 PAUSE_S: Final = 0.1
@@ -64,6 +75,83 @@ class WorkerError(KdnsError):
         super().__init__(f"the first of several processes ended with {ending(status)} before it listened")
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a supervisor needs to know of a worker: `listened` are its addresses as (scheme, host, port)."""
+
+    is_listening: bool
+    is_synced: bool
+    listened: tuple[tuple[str, str, int], ...]
+    sha512: str
+
+
+def state_page(server: DnsServer) -> Handler:
+    def state() -> tuple[int, str]:
+        state = State(server.is_listening, server.is_synced, tuple(server.listened), server.sha512)
+        return OK, msgspec.json.encode(state).decode()
+
+    return plain_page(state)
+
+
+class Worker:
+    """A process, and a relay to its pages that outlives it; `checked` is called after each answer for STATE.
+
+    `state` is its last answer, None until it handles signals. `exposed` is the last exposition of each metrics page,
+    `reload_sent` the hash of the Corefile for which it last got a signal.
+    """
+
+    def __init__(self, argv: Sequence[str], number: int, probe: HealthProbe, checked: Callable[[Worker], None]) -> None:
+        self.relay = Relay()
+        self.number = number
+        self.state: State | None = None
+        self.has_listened = asyncio.Event()
+        self.exposed: dict[HostPort, str] = {}
+        self.reload_sent = ""
+        self._argv, self._probe, self._checked = argv, probe, checked
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def run(self, sharing: Sharing) -> int:
+        """Starts the process and returns its exit status."""
+        fd = self.relay.socket.fileno()
+        self._process = process = await asyncio.create_subprocess_exec(
+            *self._argv,
+            *("--worker", str(os.getpid()), str(fd), sharing.name.lower()),
+            stdin=asyncio.subprocess.DEVNULL,
+            pass_fds=(fd,),
+            process_group=0,  # Ctrl-C is for the supervisor, which passes it on once
+        )
+        watching = observed(self._watch(process), f"watch of worker {self.number}")
+        try:
+            return await process.wait()
+        finally:
+            watching.cancel()
+            self.state, self._process = None, None
+            if process.returncode is None:
+                process.kill()
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the process; before it handles signals it is killed instead."""
+        if self._process:
+            self._process.send_signal(number if self.state else signal.SIGKILL)
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        while True:
+            started_s = time.perf_counter()
+            page = await self.relay.get(STATE, timeout_s=HANG_S if self.state else START_S)
+            if self.state:
+                self._probe.durations.add(time.perf_counter() - started_s)
+            if page is None or page.status != OK:
+                self._probe.failures += 1
+                log.error("worker does not respond: killed", worker=self.number, pid=process.pid)
+                process.kill()
+                return
+            self.state = msgspec.json.decode(page.body, type=State)
+            if self.state.is_listening:
+                self.has_listened.set()
+            self._checked(self)
+            await asyncio.sleep(CHECK_S if self.state.is_synced else START_CHECK_S)
+
+
 class Supervisor:
     """The workers of a configuration, in a DnsServer's place: `start`, then `stop`.
 
@@ -71,6 +159,7 @@ class Supervisor:
     """
 
     clusters = ()
+    lameduck_s = 0.0  # the workers go on answering by themselves
 
     def __init__(
         self,
@@ -82,16 +171,15 @@ class Supervisor:
         status_pages: tuple[str, ...],
     ) -> None:
         self.sha512 = sha512
-        self.failed_reloads = 0
+        self.failed_reloads = self.restarts = 0
         self.reloads: deque[Reload] = deque(maxlen=MAX_RELOADS)
-        self.restarts = 0
         self._configs, self._status_pages = configs, status_pages
-        self._workers = [Worker(argv, number) for number in range(1, number + 1)]
-        self._running: list[asyncio.Task[None]] = []
-        self._sites = Sites()
         self._probe = HealthProbe()
-        self._ended: dict[HostPort, str] = {}
-        """What ended workers had counted, as one exposition for each page."""
+        self._workers = [Worker(argv, place, self._probe, self._pass_reload_on) for place in range(1, number + 1)]
+        self._running: list[asyncio.Task[int]] = []
+        self._sites = Sites()
+        self._ended: dict[HostPort, MetricSums] = {}
+        """What ended workers had counted, by page."""
         self._counters: dict[str, Counters] = {}
         self._has_started = False
         self._stopping = asyncio.Event()
@@ -106,10 +194,6 @@ class Supervisor:
         return list(next((worker.state.listened for worker in self._workers if worker.state), ()))
 
     @property
-    def addresses(self) -> list[tuple[str, int]]:
-        return [(host, port) for _, host, port in self.listened]
-
-    @property
     def site_addresses(self) -> dict[str, tuple[str, int]]:
         return self._sites.addresses
 
@@ -117,11 +201,6 @@ class Supervisor:
     def is_synced(self) -> bool:
         """Whether every worker has listed its clusters in full."""
         return all(worker.state and worker.state.is_synced for worker in self._workers)
-
-    @property
-    def lameduck_s(self) -> float:
-        """0: the workers go on answering by themselves."""
-        return 0.0
 
     @property
     def reload_every_s(self) -> tuple[float, float]:
@@ -135,20 +214,19 @@ class Supervisor:
         pages = pages_of((config.options for config in self._configs), self._handlers)
         self._sites.use(pages, await self._sites.bind(pages))
         first, *others = self._workers
-        starting = asyncio.create_task(first.run(Sharing.FIRST, self._probe, self._pass_reload_on))
+        starting = self._keep_running(first, Sharing.FIRST)
         waiting = asyncio.create_task(first.has_listened.wait())
         try:
             await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             starting.cancel()
-            await asyncio.wait((starting,))
             raise
         finally:
             waiting.cancel()
         if starting.done():
             raise WorkerError(starting.result())
-        for worker, running in ((first, starting), *((other, None) for other in others)):
-            self._running.append(observed(self._keep_running(worker, running), f"worker {worker.number}"))
+        for worker in others:
+            self._keep_running(worker, Sharing.FURTHER)
         with suppress(TimeoutError):
             async with asyncio.timeout(START_S):
                 await asyncio.gather(*(worker.has_listened.wait() for worker in others))
@@ -183,26 +261,30 @@ class Supervisor:
         await self._sites.close()
         await asyncio.gather(*(worker.relay.close() for worker in self._workers))
 
-    async def _keep_running(self, worker: Worker, running: Awaitable[int] | None) -> None:
-        """Replaces a worker's process whenever it ends."""
+    def _keep_running(self, worker: Worker, sharing: Sharing) -> asyncio.Task[int]:
+        running = observed(self._replaced(worker, sharing), f"worker {worker.number}")
+        self._running.append(running)
+        return running
+
+    async def _replaced(self, worker: Worker, sharing: Sharing) -> int:
+        """Replaces a worker's process whenever it ends; returns the exit status of the last one."""
         pause_s = 0.0
         while True:
             started_s = time.monotonic()
-            status = await (running or worker.run(Sharing.FURTHER, self._probe, self._pass_reload_on))
-            running = None
-            if self._stopping.is_set():
-                return
+            status = await worker.run(sharing)
+            if self._stopping.is_set() or not self._workers[0].has_listened.is_set():
+                return status
+            sharing = Sharing.FURTHER
             self.restarts += 1
             for page, text in worker.exposed.items():
-                self._ended[page] = with_ended(self._ended.get(page, ""), text)
-            worker.exposed = {}
+                self._ended.setdefault(page, MetricSums()).add(text, has_ended=True)
+            worker.exposed.clear()
             was_steady = time.monotonic() >= started_s + STEADY_S
             pause_s = 0.0 if was_steady else min(max(2 * pause_s, PAUSE_S), LONGEST_PAUSE_S)
             log.error("worker ended", worker=worker.number, ended_with=ending(status), restarted_in_s=pause_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
-            if self._stopping.is_set():
-                return
+                return status
 
     def _pass_reload_on(self, worker: Worker) -> None:
         """Signals a worker that has another Corefile than it should, once for each."""
@@ -235,14 +317,16 @@ class Supervisor:
 
     async def _metrics(self, page: HostPort, request: web.BaseRequest) -> web.Response:
         asked = (worker.relay.get(METRICS_PATH, page, timeout_s=SCRAPE_S) for worker in self._workers)
-        for worker, response in zip(self._workers, await asyncio.gather(*asked), strict=True):
+        responses = await asyncio.gather(*asked)
+        sums = copy.deepcopy(self._ended.get(page) or MetricSums())
+        for worker, response in zip(self._workers, responses, strict=True):
             if response and response.status == OK:  # not before it has the page
                 worker.exposed[page] = response.body.decode()
-        running = [worker.exposed[page] for worker in self._workers if page in worker.exposed]
-        own = generate_latest(registry(MetricFamilies(self._own_metrics), runtime_metrics=False)).decode()
-        sums = CollectorRegistry()
-        sums.register(summed([*running, own], self._ended.get(page, "")))
-        return scraped(sums, request.headers.get("Accept", ""))
+            sums.add(worker.exposed.get(page, ""))
+        sums.add(generate_latest(registry(MetricFamilies(self._own_metrics), runtime_metrics=False)).decode())
+        exposed = CollectorRegistry()
+        exposed.register(sums)
+        return scraped(exposed, request.headers.get("Accept", ""))
 
     def _own_metrics(self) -> Iterable[Metric]:
         yield from worker_metrics(sum(bool(worker.state) for worker in self._workers), self.restarts)
@@ -253,13 +337,12 @@ class Supervisor:
             yield from probe_metrics(self._probe)
 
     async def _relayed(self, page: HostPort, request: web.BaseRequest) -> web.Response:
+        headers = dict(request.headers)
         for worker in self._workers:
-            if worker.state:
-                response = await worker.relay.get(
-                    request.path_qs, page, timeout_s=PAGE_S, headers=dict(request.headers)
-                )
-                if response:
-                    return response.response()
+            if worker.state and (
+                response := await worker.relay.get(request.path_qs, page, timeout_s=PAGE_S, headers=headers)
+            ):
+                return response.response()
         raise web.HTTPServiceUnavailable
 
 
