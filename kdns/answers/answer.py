@@ -115,7 +115,6 @@ class Answer(msgspec.Struct, eq=False, gc=False):
     generation: int = 0
 
     def wire(self, packet: bytes) -> bytes:
-        """Returns the whole response to `packet`, counted."""
         self.hits = hits = self.hits + 1
         bodies = self.bodies
         return b"".join((packet[:2], self.head, packet[12 : self.question_end], bodies[hits % len(bodies)]))
@@ -434,7 +433,6 @@ def _bodies(
 
 
 def fitting(records: Records, room_bytes: int) -> tuple[Records, int]:
-    """Returns as many of the records, from the first, as fit, and their size."""
     size = 0
     for count, record in enumerate(records):
         if size + len(record) > room_bytes:

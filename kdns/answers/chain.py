@@ -176,22 +176,16 @@ class View(Protocol):
     view_name: str
     is_of_packet: bool
 
-    def accepts(self, request: Request) -> bool:
-        """Returns whether the block answers this query."""
-        ...
+    def accepts(self, request: Request) -> bool: ...
 
 
 @runtime_checkable
 class ParentSide(Protocol):
     """A plugin that serves zones, and so may have the parent's side of a delegation."""
 
-    def zone_of(self, labels: Labels) -> object | None:
-        """Returns the closest zone that contains a name; None if no zone does."""
-        ...
+    def zone_of(self, labels: Labels) -> object | None: ...
 
-    def parent_zone(self, labels: Labels) -> object | None:
-        """Returns the closest zone above a name; None if no zone is."""
-        ...
+    def parent_zone(self, labels: Labels) -> object | None: ...
 
 
 def has_parent_behind(plugin: object, plugins: Sequence[object], labels: Labels) -> bool:
@@ -215,9 +209,7 @@ class Forwarded(NamedTuple):
 class ForwardObserver(Protocol):
     """A plugin that is also called with each query to an upstream."""
 
-    def forwarded(self, request: Request, exchange: Forwarded) -> None:
-        """Called after an upstream was queried for this request."""
-        ...
+    def forwarded(self, request: Request, exchange: Forwarded) -> None: ...
 
 
 _ONE_ANSWER: Final = b"\0\1"
@@ -230,18 +222,15 @@ NOT_SERVED: Final = Response(REFUSED)
 
 
 def unhandled(request: Request) -> Reply:
-    """Ends every chain: SERVFAIL, because no directive answered; REFUSED for transfers and classes other than IN."""
     query = request.query
     return NOT_SERVED if query.qclass != IN or query.qtype in TRANSFERS else UNHANDLED
 
 
 def no_notify(_request: Request) -> Reply:
-    """Ends the chain for NOTIFY: no directive uses notifications."""
     return NO_NOTIFY
 
 
 def unserved(_request: Request) -> Reply:
-    """Ends an empty chain: REFUSED, as in CoreDNS."""
     return NOT_SERVED
 
 
@@ -286,7 +275,6 @@ class Chain:
         return source.in_front_of(serve)
 
     def concerned_by(self, zone: Labels) -> list[Plugin]:
-        """Returns the plugins that see plain questions about names of a zone."""
         found: list[Plugin] = []
         for plugin in filter(is_linked, self.plugins):
             zones = plugin.plain_zones()
@@ -384,7 +372,6 @@ def is_end(reply: Reply) -> bool:
 
 
 def is_unanswered(response: Response) -> bool:
-    """Returns whether no directive and no server block answered."""
     if response.error:
         return response.error == UNHANDLED.error
     return response.rcode in {REFUSED, SERVFAIL} and not (response.plugin or response.wire)

@@ -87,7 +87,6 @@ class Order:
         ]
 
     def ranked(self, rdata: Sequence[Rdata]) -> list[int]:
-        """Returns the places of these addresses, the most preferred first."""
         places = range(len(rdata))
         return sorted(places, key=lambda place: self._rank(rdata[place])) if self.prefer else list(places)
 
@@ -112,7 +111,6 @@ class Order:
         return self.weights.get(folded(owner), {}).get(rdata, 1) if isinstance(rdata, bytes) else 1
 
     def _rank(self, rdata: Rdata) -> int:
-        """Returns the index of the network that contains the address, or the number of networks."""
         if not isinstance(rdata, bytes):
             return len(self.prefer)
         address = ip_address(rdata)
@@ -130,7 +128,6 @@ def _kind_of(rrset: RRset) -> int:
 
 
 def _singles(rrsets: Iterable[RRset]) -> list[RRset]:
-    """Returns each record as a set of its own."""
     return [replace(rrset, rdata=(rdata,)) for rrset in rrsets for rdata in rrset.rdata]
 
 

@@ -25,7 +25,6 @@ _NO_ANSWER: Final = bytes(2)
 
 
 def response_class_of(response: Response) -> ResponseClass:
-    """Returns the class of a response in records, or of an upstream's message."""
     if response.wire:
         return response_class_of_wire(response.wire, response.rcode)
     if response.rcode != NOERROR or response.answer:
@@ -76,7 +75,6 @@ def _of_rcode(rcode: int) -> ResponseClass:
 
 
 def _without_answer(types: set[int]) -> ResponseClass:
-    """Returns the class of NOERROR with an empty answer, by the types of its authority section."""
     if SOA in types:
         return ResponseClass.NODATA
     return ResponseClass.REFERRAL if NS in types else ResponseClass.SUCCESS

@@ -16,7 +16,6 @@ _RDLENGTH_BYTES: Final = 2
 
 
 def is_padded(packet: bytes, question_end: int) -> bool:
-    """Returns whether a query has the option Padding; `question_end` is the end of its question."""
     if len(packet) < question_end + BARE_OPT_BYTES + _OPTION_BYTES:
         return False
     edns = read_query(packet).edns

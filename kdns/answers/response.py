@@ -49,7 +49,6 @@ class Reuse(Value, frozen=True):
     repeat: Repeat | None = None
 
     def and_then(self, other: Reuse) -> Reuse:
-        """Returns the reuse of a response that was made of two."""
         if self is PRIVATE or other is PRIVATE:
             return PRIVATE
         if self is NEVER or other is NEVER or self.repeat or other.repeat:

@@ -93,7 +93,6 @@ class ResponseCounts:
 
 
 def _power_of_two(size_bytes: int) -> int:
-    """Returns the smallest power of two that is not below."""
     return 1 << (size_bytes - 1).bit_length()
 
 
@@ -144,7 +143,6 @@ class Partition:
                 tally.count += uses
 
     def clear(self) -> None:
-        """Drops all answers at once."""
         self.index = AnswerIndex(self)
         self.answers = self.index.answers
         self.indexes = [index for index in self.indexes if index.answers] + [self.index]
@@ -165,7 +163,6 @@ class Generations:
         self._youngest_bytes = 0
 
     def add(self, answer: Answer, index: AnswerIndex) -> None:
-        """Puts an answer into the youngest generation."""
         if self._youngest_bytes * GENERATIONS >= self.max_bytes:
             self._youngest += 1
             self._youngest_bytes = 0
@@ -227,7 +224,6 @@ class AnswerTable:
         return self.partitions[key]
 
     def remember(self, partition: Partition, key: bytes, answer: Answer, reuse: Reuse) -> None:
-        """Keeps an answer until one of its subjects is touched, it expires, or it is evicted."""
         if key in partition.answers:  # two queries were answered at the same time
             self._drop(partition.answers[key])
         answer.key = key
@@ -253,7 +249,6 @@ class AnswerTable:
         self.generations.sweep()
 
     def forget(self, subjects: Iterable[Subject]) -> None:
-        """Drops every answer that depends on one of these subjects."""
         self.epoch += 1
         for subject in subjects:
             if subject == EVERYTHING:
@@ -279,7 +274,6 @@ class AnswerTable:
             partition.clear()
 
     def unlink(self, answer: Answer, index: AnswerIndex) -> None:
-        """Drops an answer that was removed from its generation."""
         partition = index.partition
         partition.count(answer)
         del index.answers[answer.key]

@@ -52,7 +52,6 @@ class Names:
 
     @classmethod
     def at(cls, name: Labels, offset: int) -> Names:
-        """Returns a table with only this name."""
         names = cls()
         names._offsets = {name: offset} if name else {}
         return names
@@ -137,7 +136,6 @@ def _compressed(rdata: Rdata, names: Names, at: int) -> bytes:
 
 
 def encode_section(rrsets: Iterable[RRset], names: Names, at: int, end: int = ENDLESS) -> list[bytes]:
-    """All records of a section, in order, up to the first that reaches beyond `end`."""
     records: list[bytes] = []
     for rrset in rrsets:
         encoded = encode_rrset(rrset, names, at, end)

@@ -85,7 +85,6 @@ def lowered(labels: Labels) -> Labels:
 
 
 def is_below(labels: Labels, zone: Labels) -> bool:
-    """Whether the name is the zone's or lies below it; both folded."""
     return not zone or labels[-len(zone) :] == zone
 
 

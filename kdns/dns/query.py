@@ -101,7 +101,6 @@ class Query(Value, frozen=True):
 
     @property
     def do(self) -> bool:
-        """DNSSEC OK (RFC 3225)."""
         return self.edns is not None and self.edns.do
 
     def changed(
@@ -155,7 +154,6 @@ class Malformed(NamedTuple):
 
 
 def read_query(packet: bytes) -> Query | Malformed:
-    """The query in a packet; Malformed for any other packet."""
     if len(packet) < HEADER_BYTES:
         return Malformed(None)
     flags, questions, answers, authorities, additionals = _HEADER.unpack_from(packet, 2)
@@ -239,7 +237,6 @@ def extended_error(code: int, text: str = "") -> tuple[int, bytes]:
 
 
 def stale_mark(rcode: int, text: str = "") -> tuple[int, bytes]:
-    """The option that says that an answer with this code is out of date."""
     return extended_error(STALE_NXDOMAIN_ANSWER if rcode == NXDOMAIN else STALE_ANSWER, text)
 
 

@@ -165,7 +165,6 @@ def rdata_of(rtype: int, wire: bytes) -> Rdata:
 
 
 def wire_of(rdata: Rdata) -> bytes:
-    """The bytes of a value, names written out; ValueError for a name that cannot be written."""
     match rdata:
         case bytes():
             return rdata

@@ -87,7 +87,6 @@ _known: Final[dict[bytes, tuple[Record, ...]]] = {}
 
 
 def records(packet: bytes) -> tuple[Record, ...]:
-    """All records behind the questions, with OPT; ValueError for a message that is shorter than it says."""
     found = _known.get(packet)
     if found is None:
         found = _scanned(packet)

@@ -174,7 +174,6 @@ class _Reader(dns.zonefile.Reader):
         return self._transaction.records
 
     def read(self) -> None:
-        """Reads everything; ZoneFileError with the place of a mistake."""
         try:
             self._read_lines(self.tok, 0)
         except (dns.exception.DNSException, ValueError, AssertionError) as error:

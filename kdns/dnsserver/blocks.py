@@ -56,7 +56,6 @@ class Exchange(Value, frozen=True):
     more_messages: Iterator[bytes] | None = None
 
     def sent(self, now_s: float) -> None:
-        """Calls the observers; called after the response was sent."""
         if self.request and self.response:
             for observer in self.observers:
                 observer.sent(self.request, self.response, self.wire, now_s - self.request.received_s)
@@ -275,7 +274,6 @@ class Server:
         return Exchange(wire, reply, request, observers, more_messages)
 
     def _more_messages(self, request: Request, reply: Response, block: Block, partition: Partition) -> Iterator[bytes]:
-        """Yields the further messages of a transfer, each made when it is read."""
         for response in reply.more_messages:
             answer = self._answer(request, response, block, partition, once=True)
             wire = self._wire(answer, request, reply, partition)

@@ -46,7 +46,6 @@ def response_to(query: Query, message: bytes) -> bytes:
 
 
 def is_response(message: bytes) -> bool:
-    """Whether a message is a response to a query, with one question or none."""
     return len(message) >= HEADER_BYTES and message[2] & 0xF8 == 0x80 and message[4:6] <= _ONE_QUESTION
 
 

@@ -25,7 +25,7 @@ from http2_frames import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdns.dnsserver.doh.codec import HttpError
+from kdns.dnsserver.doh.exchange import HttpError
 from kdns.dnsserver.doh.http2 import MAX_STREAMS, Http2
 
 TYPE = ("content-type", "application/dns-message")

@@ -31,7 +31,6 @@ class Member:
 
 
 def parse_catalog(name: str, rrsets: Iterable[RRset]) -> dict[str, Member]:
-    """The members by the names of their zones; CatalogError for a broken catalog."""
     origin = labels_of(folded(name))
     members: dict[str, Member] = {}
     apex: set[int] = set()

@@ -35,7 +35,6 @@ class Difference:
 
 
 def is_newer(serial: int, than: int) -> bool:
-    """RFC 1982 §3.2."""
     return 0 < (serial - than) % (1 << 32) < HALF
 
 

@@ -150,7 +150,6 @@ class _Answer:
             labels = target
 
     def _at(self, node: ZoneNode, place: TreePosition, labels: Labels) -> Lookup:
-        """Returns the records of an existing name or of a wildcard that matches it, or NODATA."""
         owner = self._owner(place, labels)
         if self._qtype == ANY:
             rrsets = list(node.rrsets.values())
@@ -232,7 +231,6 @@ class _Answer:
         return Lookup(NOERROR, answer, authority + self._proof(), glue, is_authoritative=bool(answer))
 
     def _targets(self, rrsets: Iterable[RRset]) -> tuple[RRset, ...]:
-        """The addresses in the zone of the targets of these records, each name once."""
         names = dict.fromkeys(
             target
             for rrset in rrsets

@@ -27,6 +27,10 @@ _QUESTIONS_AT: Final = 4
 _ONE: Final = b"\0\1"
 
 
+class HttpError(Exception):
+    """The client uses another version of HTTP; the remaining bytes to send report that."""
+
+
 class HttpRequest(NamedTuple):
     """One request; `stream` identifies it in its connection. `is_cut`: the body is longer than allowed."""
 

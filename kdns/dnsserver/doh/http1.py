@@ -10,17 +10,23 @@ from typing import Final
 import h11
 
 from kdns.dns.query import MAX_MESSAGE_BYTES
-from kdns.dnsserver.doh.codec import HttpCodec, HttpError
-from kdns.dnsserver.doh.exchange import HttpRequest
+from kdns.dnsserver.doh.exchange import HttpError, HttpRequest
 
 HEAD_BYTES: Final = 16 * 1024
 """The longest request line and headers, with a message in a parameter: h11 parses them at once."""
 
 
-class Http1(HttpCodec):
-    """The server's side of a connection."""
+class Http1:
+    """The server's side of a connection: received bytes to requests, and responses to bytes.
+
+    The next request waits until another one is answered while it `is_busy`, and received bytes while it `has_more`.
+    Nothing is cancelled, and flow control blocks nothing.
+    """
+
+    blocked_bytes: Final = 0
 
     def __init__(self) -> None:
+        self.is_over = self.is_busy = self.has_more = False
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._head: h11.Request | None = None
         self._body = bytearray()
@@ -39,6 +45,7 @@ class Http1(HttpCodec):
         return not self.is_busy and (is_begun or bool(self._h11.trailing_data[0]))
 
     def receive(self, data: bytes) -> list[HttpRequest]:
+        """Returns the requests that are complete now; HttpError for invalid bytes."""
         self.has_more = False
         try:
             if data:
@@ -84,6 +91,11 @@ class Http1(HttpCodec):
         data = bytes(self._unsent)
         self._unsent.clear()
         return data
+
+    def take_reset(self) -> list[int]:
+        return []
+
+    def close(self) -> None: ...
 
     def _begin(self, head: h11.Request) -> None:
         self._head = head

@@ -21,8 +21,7 @@ import hpack
 from h2.errors import ErrorCodes
 
 from kdns.dns.query import MAX_MESSAGE_BYTES
-from kdns.dnsserver.doh.codec import HttpCodec, HttpError
-from kdns.dnsserver.doh.exchange import HttpRequest
+from kdns.dnsserver.doh.exchange import HttpError, HttpRequest
 
 MAX_STREAMS: Final = 100
 """Requests of one connection that may be open."""
@@ -121,12 +120,15 @@ class Incoming:
     is_cut: bool = False
 
 
-class Http2(HttpCodec):
-    """The server's side of a connection.
+class Http2:
+    """The server's side of a connection: received bytes to requests, and responses to bytes.
 
-    The client's window opens again when its request is answered: unanswered bodies of a connection have at most
-    65535 + WINDOW_BYTES.
+    Flow control blocks `blocked_bytes` of responses. The client's window opens again when its request is answered:
+    unanswered bodies of a connection have at most 65535 + WINDOW_BYTES.
     """
+
+    is_busy: Final = False
+    has_more: Final = False
 
     def __init__(self) -> None:
         config = h2.config.H2Configuration(
@@ -149,6 +151,8 @@ class Http2(HttpCodec):
         )
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(WINDOW_BYTES)
+        self.is_over = False
+        self.blocked_bytes = 0
         self._has_preface = False
         self._received = b""
         self._block_bytes = 0
@@ -166,6 +170,7 @@ class Http2(HttpCodec):
 
     @property
     def held_bytes(self) -> int:
+        """Bytes of incomplete requests, and of responses that flow control blocks."""
         held_bytes = len(self._received) + self._block_bytes + self._block_frames * FRAME_COST_BYTES
         if self._incoming:
             held_bytes += sum(
@@ -174,6 +179,7 @@ class Http2(HttpCodec):
         return held_bytes + self.blocked_bytes + len(self._blocked) * STREAM_COST_BYTES
 
     def receive(self, data: bytes) -> list[HttpRequest]:
+        """Returns the requests that are complete now; HttpError for invalid bytes."""
         if self._is_closed:
             return []
         requests: list[HttpRequest] = []
@@ -201,6 +207,7 @@ class Http2(HttpCodec):
         self._send(stream, body)
 
     def take_reset(self) -> list[int]:
+        """Returns the streams of requests that the client has cancelled since the last call."""
         reset, self._reset = self._reset, []
         return reset
 
@@ -208,6 +215,7 @@ class Http2(HttpCodec):
         return self._h2.data_to_send()
 
     def close(self) -> None:
+        """Announces that no further request is answered."""
         if not self._is_closed:
             self._h2.close_connection()
             self._end()

@@ -11,8 +11,7 @@ from math import inf
 from typing import Final
 
 from kdns.dnsserver.blocks import Exchange
-from kdns.dnsserver.doh.codec import HttpCodec, HttpError
-from kdns.dnsserver.doh.exchange import MEDIA_TYPE, METHODS, HttpRequest, Refusal, max_age_s, query_of
+from kdns.dnsserver.doh.exchange import MEDIA_TYPE, METHODS, HttpError, HttpRequest, Refusal, max_age_s, query_of
 from kdns.dnsserver.doh.http1 import Http1
 from kdns.dnsserver.doh.http2 import STREAM_COST_BYTES, Http2
 from kdns.dnsserver.io.exchange import PendingQuery
@@ -39,7 +38,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
 
     def __init__(self, listener: StreamListener) -> None:
         super().__init__(listener)
-        self._codec: HttpCodec
+        self._codec: Http1 | Http2
         self._received = b""
         self._waiting = deque[HttpRequest]()
         self._pending: dict[int, PendingQuery] = {}
@@ -49,7 +48,6 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         self._go_on()
 
     def _answer_some(self) -> None:
-        """Parses a piece of the received bytes, and answers complete requests."""
         piece, self._received = self._received[:SLICE_BYTES], self._received[SLICE_BYTES:]
         try:
             requests = self._codec.receive(piece)
@@ -131,7 +129,6 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         query.step()
 
     def _give_up(self, reset: list[int]) -> None:
-        """Cancels requests for which the client does not wait any more."""
         for stream in reset:
             if query := self._pending.pop(stream, None):
                 query.cancel()

@@ -70,7 +70,6 @@ class FrameStream:
         await _repeated(self._write_to_reader, self._warning)
 
     async def _write_to_reader(self) -> None:
-        """Connects, and writes frames until the connection or this task ends."""
         async with asyncio.timeout(CONNECT_S):
             reader, writer = await self._connect()
         await self.serve(reader, writer)
@@ -133,7 +132,6 @@ class FrameStream:
         return b"".join(frames)
 
     async def _finish(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """Writes the remaining frames, and ends the stream with the protocol's handshake."""
         while self._frames:
             writer.write(self._taken())
             await writer.drain()

@@ -93,6 +93,5 @@ def mistakes_in(
 
 
 def _read_all(pattern: str) -> Sequence[tuple[str, str]]:
-    """Returns all files that match, sorted by name."""
     found = sorted(glob.glob(pattern))  # noqa: PTH207 - the pattern is the user's text
     return [(name, bounded_text(name, CHARACTERS_MAX)) for name in found if Path(name).is_file()]

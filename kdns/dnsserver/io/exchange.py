@@ -84,7 +84,6 @@ class Answering:
         return query
 
     def ended(self, query: PendingQuery) -> None:
-        """Frees the place of a query, once."""
         if query in self.waiting:
             self.waiting.discard(query)
             self.pending.give_back(query.client[0], query.packet)
@@ -101,7 +100,6 @@ class Answering:
             query.cancel()
 
     def failed(self, failure: Exception, packet: bytes, client: Client, received_s: float) -> Exchange:
-        """Returns SERVFAIL for a query with an unexpected error, which is logged and counted."""
         exchange, block = self.server.failed(packet, self.partition, client, received_s)
         self.requests.panics += 1
         log_failure(failure, packet, self.server.label, with_stack=block is not None and block.logs_stacks)
@@ -151,7 +149,6 @@ class PendingQuery:
                 future.add_done_callback(self.step)
 
     def cancel(self) -> None:
-        """Closes the coroutine, which runs its `finally`."""
         coroutine, self._coroutine = self._coroutine, None
         if coroutine is not None:
             coroutine.close()

@@ -24,7 +24,6 @@ class FairScheduler(Generic[T]):
 
     @property
     def has_time(self) -> bool:
-        """Whether nothing waits and the last slice is not over."""
         return not self.waiting and asyncio.get_running_loop().time() < self._slice_end_s
 
     def run_soon(self) -> None:

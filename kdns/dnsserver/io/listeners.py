@@ -28,9 +28,7 @@ ALPN: Final[Mapping[str, tuple[str, ...]]] = {"tls": ("dot",), "https": ("h2", "
 class DnsListener(Protocol):
     """A reader of a bound socket."""
 
-    def use(self, certificate: Any) -> None:
-        """Applies changed options and the certificate to new connections."""
-        ...
+    def use(self, certificate: Any) -> None: ...
 
     async def close(self) -> None: ...
 

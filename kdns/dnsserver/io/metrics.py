@@ -124,7 +124,6 @@ def gauges(
 
 
 def probe_metrics(probe: HealthProbe) -> Iterator[Metric]:
-    """Yields how long the process's questions to its own /health took, and how often none was answered."""
     name, text = "coredns_health_request_duration_seconds", "Time of a request to the process's own /health."
     yield Metric(name, text, (), lambda: [((), probe.durations)], HISTOGRAM)
     name, text = "coredns_health_request_failures", "Requests to the process's own /health that failed."
@@ -140,7 +139,6 @@ def _rest(clusters: tuple[Cluster, ...], what: str) -> Iterable[Distribution]:
 
 
 def _merged(rows: Iterable[Distribution]) -> Iterable[Distribution]:
-    """Returns the sum of the histograms that have the same label values."""
     totals: dict[tuple[str, ...], Histogram] = {}
     for labels, histogram in rows:
         totals.setdefault(labels, Histogram(histogram.bounds)).merge(histogram)

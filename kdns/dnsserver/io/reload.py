@@ -54,7 +54,6 @@ class Reloader:
                 self.freezing.cancel()
 
     async def _next(self) -> bool:
-        """Waits until the next check; returns whether a reload was requested."""
         interval_s, jitter_s = self.server.reload_every_s
         wait_s = interval_s + random.uniform(-jitter_s, jitter_s) if interval_s and self.polls else None
         try:
@@ -97,7 +96,6 @@ class Reloader:
         self.server.reloads.append(Reload(time.time(), error[:REASON_MAX]))
 
     async def _freeze(self) -> None:
-        """Exempts the objects of clusters from garbage collection when they have been listed."""
         while not self.server.is_synced:  # noqa: ASYNC110 - kinds are listed one by one, in several places
             await asyncio.sleep(LOOK_S)
         exempt_from_gc()

@@ -122,12 +122,10 @@ class DnsServer:
 
     @property
     def is_synced(self) -> bool:
-        """Whether every cluster has been listed in full."""
         return self._clusters.is_synced
 
     @property
     def lameduck_s(self) -> float:
-        """The time for which a stopping server continues to answer, in seconds."""
         return max((page.lameduck_s for page in self._health_pages), default=0.0)
 
     def counters(self, name: str, text: str, labels: tuple[str, ...]) -> Counters:
@@ -267,7 +265,6 @@ class DnsServer:
             self._gathering = None
 
     def metrics(self, *, runtime: bool = False) -> Registry:
-        """Returns all metrics of the process, with those of the interpreter if `runtime`."""
         metrics = MetricFamilies(
             lambda: sent_metrics(self.servers),
             lambda: listener_metrics(self.requests),
@@ -293,7 +290,6 @@ class DnsServer:
         return [page for page in pages if isinstance(page, HealthPage)]
 
     def _start_probe(self) -> None:
-        """Queries the process's own /health at its current address."""
         probed = next((page.address for page in self._health_pages), None)
         bound = probed and self.sites.address(probed)
         self._probe_page((reachable(*bound), HEALTH_PATH) if bound else None)

@@ -53,9 +53,7 @@ class StreamClient(Protocol):
     @property
     def address(self) -> str: ...
 
-    def answer(self) -> object:
-        """Answers some of the received queries; called in the connection's turn."""
-        ...
+    def answer(self) -> object: ...
 
     def evict(self) -> None: ...
 
@@ -85,7 +83,6 @@ class Clients:
             self.wait(connection)
 
     def wait(self, connection: StreamClient) -> None:
-        """Lets a connection answer in its turn in one of the next slices."""
         if not self._turns.put(connection.address, connection):
             connection.evict()
         self._turns.run_soon()
@@ -275,7 +272,6 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
             self._account.pause()
 
     def _note_held(self) -> None:
-        """Records the connection's memory, and the time at which its state changed."""
         self._account.hold(self._received_bytes + unread_bytes(self._transport) + unsent_bytes(self._transport))
         if self._answering.waiting or self._is_waiting:
             state = _ANSWERING
@@ -327,7 +323,6 @@ class StreamListener:
         return connections
 
     def use(self, tls: ssl.SSLContext | None) -> None:
-        """Applies the TLS context to new connections."""
         self._listener.tls = tls
 
     async def close(self) -> None:

@@ -41,7 +41,6 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         self._go_on()
 
     def _answer_some(self) -> None:
-        """Sends a message of a zone transfer, or answers some queries while their answers can be sent."""
         if self._transfers:
             self._transfer()
             return
@@ -63,7 +62,6 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
 
     @property
     def _is_answerable(self) -> bool:
-        """Whether a transfer continues, or a message is complete, and its answer may be sent."""
         if self._transfers:
             return not self._is_unread
         received = self._buffer

@@ -55,7 +55,6 @@ class UdpListener:
             self._loop.bursts.leave(self.socket.fileno())
 
     def _drain(self) -> None:
-        """Answers the received packets, up to a burst."""
         receive, send = self.socket.recvfrom, self.socket.sendto
         answers = self.partition.answers.get
         started_s = self._loop.time()
@@ -106,7 +105,6 @@ class UdpListener:
             misses.run_now()
 
     def _answer_at_once(self, missed: Sequence[Miss]) -> int:
-        """Answers misses for the time of a slice; returns how many."""
         end_s = self._loop.time() + SLICE_S
         for number, miss in enumerate(missed, 1):
             self._answer(*miss)

@@ -113,7 +113,6 @@ class BlockWorld:
         self.chain = Chain(self.config.build(self))
 
     async def prepare_all(self) -> None:
-        """Waits until the directives can answer; raises InputError."""
         try:
             await asyncio.gather(*(work() for work in self.preparations))
         except InputError as error:

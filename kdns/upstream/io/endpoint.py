@@ -27,7 +27,6 @@ class Endpoint:
                 raise InputError(f"{spec.source_address} and {spec.address.host} are not of one family")
 
     def udp(self) -> socket.socket:
-        """Returns a connected socket at a random port of the kernel's choice; OSError if there is no route."""
         sock = self._bound(socket.SOCK_DGRAM)
         try:
             sock.connect(self._address)

@@ -32,9 +32,7 @@ its system calls."""
 class Holder(Protocol):
     """The socket or connection of an exchange."""
 
-    def drop(self, pending: Pending) -> None:
-        """Forgets a query whose client no longer waits."""
-        ...
+    def drop(self, pending: Pending) -> None: ...
 
 
 class Pending(msgspec.Struct, eq=False):

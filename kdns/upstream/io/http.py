@@ -43,7 +43,6 @@ class Incoming:
                 self.media_type = value.decode("latin-1").partition(";")[0].strip().lower()
 
     def add(self, data: bytes) -> None:
-        """Appends to the body; UpstreamError if it is longer than any message."""
         self.body += data
         if len(self.body) > MAX_MESSAGE_BYTES:
             raise UpstreamError(f"a response of more than {MAX_MESSAGE_BYTES} bytes")
@@ -61,7 +60,6 @@ class Incoming:
 
 
 def framing_of(protocol: str | None, spec: UpstreamSpec) -> Http1 | Http2:
-    """Returns the framing of a connection where ALPN has chosen this protocol (RFC 7301)."""
     return Http2(spec) if protocol == "h2" else Http1(spec)
 
 

@@ -43,7 +43,6 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 
 async def datagram(address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> bytes:
-    """Returns the response to a message over UDP, from a port of its own; UpstreamError if there is none in time."""
     loop = asyncio.get_running_loop()
     local = (source, 0) if source else None
     async with _datagrams[address]:
@@ -65,7 +64,6 @@ async def datagram(address: HostPort, packet: bytes, timeout_s: float, source: s
 
 
 async def messages(address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> AsyncGenerator[bytes, None]:
-    """Yields the messages that answer one over TCP; UpstreamError where none comes in time."""
     async with _transfers[address], aclosing(_messages(address, packet, timeout_s, source)) as received:
         async for message in received:
             yield message

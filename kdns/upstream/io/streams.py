@@ -146,7 +146,6 @@ class Streams:
         return connection
 
     def _unused(self) -> UpstreamConnection | None:
-        """Returns the connection that became idle last, or a new one; None if all descriptors are in use."""
         now_s = self.exchanges.loop.time()
         while self.idle:
             connection = self.idle.pop()

@@ -84,7 +84,6 @@ class UdpSockets:
             udp_socket.fail(UpstreamError("the upstream is no longer used"))
 
     def remove(self, udp_socket: UdpSocket) -> None:
-        """Closes a socket that has no queries any more, if it is open."""
         self.retire(udp_socket)
         if udp_socket in self._retired:
             self._retired.discard(udp_socket)
@@ -182,7 +181,6 @@ class UdpSocket:
                 self._pool.remove(self)
 
     def retire(self) -> None:
-        """Sends nothing more; closes after the last response."""
         if not self._is_retired:
             self._is_retired = True
             self._pool.retire(self)
@@ -201,7 +199,6 @@ class UdpSocket:
             pending.set_result(message)
 
     def _reject(self, message: bytes, pending: Pending | None) -> None:
-        """Counts a message that does not answer a query as it was sent."""
         ignored = self._pool.counts.ignored
         is_answer = pending is not None and is_response(message) and repeats_question(message, pending.question)
         if pending is not None and is_answer and not self._pool.keeps_case:

@@ -37,7 +37,6 @@ class Sampling:
             self.keep(packet, client, wire)
 
     def keep(self, packet: bytes, client: str, wire: bytes) -> None:
-        """Takes a query that was drawn into the sample."""
         sampled = packet, client, wire[:_HEAD_BYTES]
         if len(self._sample) < self.most:
             self._sample.append(sampled)

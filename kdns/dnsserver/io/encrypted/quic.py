@@ -434,7 +434,6 @@ class QuicClient:
             self._reset(stream, DoqError.INTERNAL_ERROR)
 
     def _give_up(self, stream: int) -> None:
-        """Cancels the query: the client does not need the answer."""
         self._streams.pop(stream, None)
         if self._transfers.pop(stream, None) or self._waiting.pop(stream, None):
             self._reset(stream, DoqError.REQUEST_CANCELLED)
@@ -452,7 +451,6 @@ class QuicClient:
         by_code[code.value] = by_code.get(code.value, 0) + 1
 
     def _note_held(self) -> None:
-        """Records the memory of the connection; ends one that has sent too much, also out of order, or too slowly."""
         quic = self._quic
         streams = (*quic._crypto_streams.values(), *quic._streams.values())  # noqa: SLF001 - nothing public tells of what is not in order yet
         received_bytes = gaps = 0
@@ -476,7 +474,6 @@ class QuicClient:
         self._ids.add(connection_id)
 
     def _transmit(self) -> None:
-        """Sends the pending datagrams, and sets QUIC's timer."""
         for data, client in self._quic.datagrams_to_send(now=self._loop.time()):
             self.listener.send(data, client)
         if self._timer:

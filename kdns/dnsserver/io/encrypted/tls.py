@@ -48,7 +48,6 @@ def server_context(config: TlsConfig, alpn: Sequence[str]) -> ssl.SSLContext:
 
 
 def no_certificate(config: TlsConfig, error: Exception) -> InputError:
-    """Returns the error at the directive for an unusable certificate or key."""
     reason = pem_reason(error, CERTIFICATE_AND_KEY)
     return refused(config, f"no certificate and key in {config.cert} and {config.key}", reason)
 

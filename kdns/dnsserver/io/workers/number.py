@@ -14,7 +14,6 @@ log = logs.get(__name__)
 
 
 def number_of_processes(configs: Iterable[ServerConfig], default: int) -> int:
-    """Returns the number of processes of a configuration: its largest, at most one for each processor."""
     configured = max((config.options.processes or default for config in configs), default=default)
     most = processors() if sys.platform == "linux" else 1
     if most < configured < inf:

@@ -111,7 +111,6 @@ class Worker:
         self._process: asyncio.subprocess.Process | None = None
 
     async def run(self, sharing: Sharing) -> int:
-        """Starts the process and returns its exit status."""
         fd = self.relay.socket.fileno()
         self._process = process = await asyncio.create_subprocess_exec(
             *self._argv,
@@ -190,7 +189,6 @@ class Supervisor:
 
     @property
     def listened(self) -> list[tuple[str, str, int]]:
-        """The listening addresses with their schemes, which all workers have."""
         return list(next((worker.state.listened for worker in self._workers if worker.state), ()))
 
     @property
@@ -199,7 +197,6 @@ class Supervisor:
 
     @property
     def is_synced(self) -> bool:
-        """Whether every worker has listed its clusters in full."""
         return all(worker.state and worker.state.is_synced for worker in self._workers)
 
     @property

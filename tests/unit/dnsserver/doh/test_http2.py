@@ -31,7 +31,7 @@ from http2_frames import (
 )
 
 from kdns.dns.query import MAX_MESSAGE_BYTES
-from kdns.dnsserver.doh.codec import HttpError
+from kdns.dnsserver.doh.exchange import HttpError
 from kdns.dnsserver.doh.http2 import MAX_STREAMS, STREAM_COST_BYTES, WINDOW_BYTES, Http2
 
 TYPE = ("content-type", "application/dns-message")

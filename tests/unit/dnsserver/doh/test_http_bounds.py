@@ -20,7 +20,7 @@ from http2_frames import (
     headers,
 )
 
-from kdns.dnsserver.doh.codec import HttpError
+from kdns.dnsserver.doh.exchange import HttpError
 from kdns.dnsserver.doh.http1 import HEAD_BYTES, Http1
 from kdns.dnsserver.doh.http2 import (
     FRAME_COST_BYTES,

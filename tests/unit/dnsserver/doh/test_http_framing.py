@@ -6,8 +6,7 @@ from http import HTTPStatus
 
 import pytest
 
-from kdns.dnsserver.doh.codec import HttpError
-from kdns.dnsserver.doh.exchange import Refusal, query_of
+from kdns.dnsserver.doh.exchange import HttpError, Refusal, query_of
 from kdns.dnsserver.doh.http1 import Http1, origin_form
 
 QUERY = b"\0\0\1\0\0\1\0\0\0\0\0\0\1a\0\0\1\0\1"
