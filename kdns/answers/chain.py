@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from kdns.answers.answer import MAX_UDP_BYTES
 from kdns.answers.decode import from_wire
-from kdns.answers.order import AS_IS, Order
-from kdns.answers.response import NEVER, NO_METADATA, PRIVATE, Encoded, Response, counted_down
+from kdns.answers.order import Order
+from kdns.answers.response import NEVER, NO_METADATA, PRIVATE, Response, counted_down
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import TC, Query
 from kdns.dns.types import CNAME, IN, NOERROR, NOTIMP, REFUSED, SERVFAIL, TRANSFERS
@@ -212,8 +212,6 @@ class ForwardObserver(Protocol):
     def forwarded(self, request: Request, exchange: Forwarded) -> None: ...
 
 
-_ONE_ANSWER: Final = b"\0\1"
-
 UNHANDLED: Final = Response(SERVFAIL, error="no directive has the answer")
 UNANSWERED: Final = Response(SERVFAIL)
 """A directive has the zone but not the name, and no SOA for NXDOMAIN: SERVFAIL without an error, as in CoreDNS."""
@@ -242,7 +240,7 @@ class Chain:
     `view_name` is its name, "" for none.
     """
 
-    __slots__ = ("_orderer", "is_cacheable", "notify", "observers", "parents", "plugins", "serve", "view", "view_name")
+    __slots__ = ("is_cacheable", "notify", "observers", "orderer", "parents", "plugins", "serve", "view", "view_name")
 
     def __init__(self, plugins: Iterable[Plugin] = ()) -> None:
         self.plugins = tuple(plugins)
@@ -251,13 +249,9 @@ class Chain:
         self.parents = tuple(plugin for plugin in self.plugins if isinstance(plugin, ParentSide))
         self.view = next((plugin for plugin in self.plugins if isinstance(plugin, View)), None)
         self.view_name = self.view.view_name if self.view else ""
-        self._orderer = next((plugin for plugin in self.plugins if isinstance(plugin, Orderer)), None)
+        self.orderer = next((plugin for plugin in self.plugins if isinstance(plugin, Orderer)), None)
         self.serve = _linked(self.plugins, unhandled if self.plugins else unserved)
         self.notify = _linked([plugin for plugin in self.plugins if getattr(plugin, "takes_notify", False)], no_notify)
-
-    @property
-    def order(self) -> Order:
-        return self._orderer.order if self._orderer else AS_IS
 
     def for_zone(self, zone: Labels, server: str) -> Serve:
         """Returns the chain of plain questions about names of a zone, except those in one of its `zones_below`.
@@ -270,7 +264,7 @@ class Chain:
             source = plugin.source(zone, source, server)
             serve = plugin.linked(zone, serve)
         # preferred networks put addresses in order that others point at, which takes them apart
-        if source is None or not self.is_cacheable or self.order.prefer:
+        if source is None or not self.is_cacheable or (self.orderer and self.orderer.order.prefer):
             return serve
         return source.in_front_of(serve)
 
@@ -288,17 +282,6 @@ class Chain:
             for below in plugin.plain_zones() or ():
                 if is_below(below, zone):
                     yield below
-
-    def ordered(self, reply: Reply) -> Reply:
-        """Returns the reply with its addresses in the order of the block; messages of a zone transfer keep theirs."""
-        if reply is None or self._orderer is None or reply.more_messages:
-            return reply
-        body = reply.body
-        if body is not None:  # of a body, only the answer section changes
-            has_turns = len(body.answer) > 1 if isinstance(body, Encoded) else body.wire[6:8] > _ONE_ANSWER
-        else:
-            has_turns = bool(reply.answer or reply.additional)
-        return evolve(reply, order=self._orderer.order) if has_turns else reply
 
 
 @dataclass(frozen=True, slots=True, eq=False)

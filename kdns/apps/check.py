@@ -24,7 +24,7 @@ from kdns.controlplane.manifests.manifest import Mistake as ManifestMistake
 from kdns.controlplane.manifests.mistakes import manifest_mistakes
 from kdns.controlplane.manifests.warnings import manifest_warnings
 from kdns.controlplane.schema.check import mistyped_fields
-from kdns.dnsserver.io.corefile import mistakes_in
+from kdns.dnsserver.io.corefile import corefile_of
 from kdns.errors import CorefileError, DoubtfulError, ManifestError
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.proxy.settings.io.files import ONLY_FIRST, read_first_settings, read_settings
@@ -174,14 +174,14 @@ class _Check:
 
     async def corefile(self, path: str, text: str, *, is_here: bool) -> None:
         """With `is_here` also the files that it names."""
-        servers, others, found = mistakes_in(_with_pillar(text), path, BY_NAME, dns_port=self._dns_port)
+        corefile = corefile_of(_with_pillar(text), path, BY_NAME, dns_port=self._dns_port)
         self.read[COREFILE] += 1
-        self._sort(found)
-        self.warnings += block_warnings(servers, self._dns_port)
-        if is_here and (servers or others):
+        self._sort(corefile.findings())
+        self.warnings += block_warnings(corefile.servers, self._dns_port)
+        if is_here and (corefile.servers or corefile.others):
             from kdns.apps.check_files import mistakes_in_files  # noqa: PLC0415 - the server's modules take half a second
 
-            self._sort(await mistakes_in_files(servers, others))
+            self._sort(await mistakes_in_files(corefile.servers, corefile.others))
 
     def _sort(self, found: Iterable[CorefileError]) -> None:
         for mistake in found:
@@ -248,14 +248,16 @@ class _Check:
             if not isinstance(value, str):
                 continue
             if key == COREFILE_KEY:
-                corefile = _with_pillar(value)
-                servers, _, found = mistakes_in(
-                    corefile, manifest.path, BY_NAME, dns_port=self._dns_port, read=_elsewhere
+                corefile = corefile_of(
+                    _with_pillar(value), manifest.path, BY_NAME, dns_port=self._dns_port, read_imports=_elsewhere
                 )
+                found = corefile.findings()
                 self.read[COREFILE] += 1
                 doubtful = [mistake for mistake in found if isinstance(mistake, DoubtfulError)]
                 self.mistakes += _within(manifest, text, key, [error for error in found if error not in doubtful])
-                self.warnings += _within(manifest, text, key, [*doubtful, *block_warnings(servers, self._dns_port)])
+                self.warnings += _within(
+                    manifest, text, key, [*doubtful, *block_warnings(corefile.servers, self._dns_port)]
+                )
             elif KIND in value and any(_is_settings(document.value) for document in parse(key, value).documents):
                 self.read[KIND] += 1
                 _, mistakes, remarks = read_first_settings(manifest.path, value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kdns.answers.answer import (
@@ -19,7 +20,18 @@ from kdns.answers.answer import (
     limit_of,
     with_room,
 )
-from kdns.answers.chain import NOT_SERVED, UNHANDLED, Block, Observer, Reply, Request, Serve, for_one_client, then
+from kdns.answers.chain import (
+    NOT_SERVED,
+    UNHANDLED,
+    Block,
+    Observer,
+    Orderer,
+    Reply,
+    Request,
+    Serve,
+    for_one_client,
+    then,
+)
 from kdns.answers.response import NEVER, NO_METADATA, PRIVATE, Encoded, Message, Response
 from kdns.answers.table import AnswerTable, Generations, Partition, packet_key
 from kdns.dns.names import Labels, is_below, labels_of
@@ -38,6 +50,8 @@ NOT_PLAIN: Final = frozenset((DS, HINFO))
 """DS may be the question of another block, HINFO of `loop`."""
 MAX_TURNS_KEPT: Final = 10_000
 """Names whose next order of addresses is remembered if the answer is not kept."""
+
+_ONE_ANSWER: Final = b"\0\1"
 
 Client: TypeAlias = tuple[str, int]
 
@@ -204,7 +218,7 @@ class Server:
             return UNHANDLED
         chain = block.chain
         reply = chain.serve(evolve(request, zone=block.zone, view=chain.view_name, depth=request.depth + 1))
-        reply = then(reply, chain.ordered)
+        reply = then(reply, partial(_ordered, chain.orderer))
         if not is_of_packet:
             return then(reply, for_one_client)
         return reply if chain.is_cacheable else then(reply, _for_once)
@@ -241,7 +255,7 @@ class Server:
     ) -> Exchange:
         """Returns the bytes of a reply, which is kept in the table if every plugin and the reply allow it."""
         chain = block.chain
-        reply = chain.ordered(reply)
+        reply = _ordered(chain.orderer, reply)
         if reply is None:
             return Exchange(b"", None, request)
         query = request.query
@@ -311,16 +325,13 @@ class Server:
     def _next_turn(self, query: Query, *, once: bool) -> int:
         """Returns the index of the first order of addresses; if answers are not kept, each name has its own counter."""
         if not once:
-            return self.next_turn()
+            self._turn += 1
+            return self._turn
         key = (query.labels, query.qtype)
         if len(self._turns) >= MAX_TURNS_KEPT:
             self._turns.clear()
         self._turns[key] = turn = self._turns.get(key, 0) + 1
         return turn
-
-    def next_turn(self) -> int:
-        self._turn += 1
-        return self._turn
 
     def _error(self, rcode: int, query: Query | Malformed, packet: bytes, partition: Partition) -> Exchange:
         """Returns an error with the question: resolvers drop an answer without it (RFC 5452 §9.1)."""
@@ -352,6 +363,18 @@ def routes_of(by_zone: Sequence[tuple[Labels, Block]], server: str) -> dict[Labe
         for zone in {own, *block.chain.zones_below(own)}:
             routes[zone] = Route(block, block.chain.for_zone(zone, server))
     return routes
+
+
+def _ordered(orderer: Orderer | None, reply: Reply) -> Reply:
+    """Returns the reply with its addresses in the order of the block; messages of a zone transfer keep theirs."""
+    if reply is None or orderer is None or reply.more_messages:
+        return reply
+    body = reply.body
+    if body is not None:  # of a body, only the answer section changes
+        has_turns = len(body.answer) > 1 if isinstance(body, Encoded) else body.wire[6:8] > _ONE_ANSWER
+    else:
+        has_turns = bool(reply.answer or reply.additional)
+    return evolve(reply, order=orderer.order) if has_turns else reply
 
 
 def _for_once(reply: Reply) -> Reply:

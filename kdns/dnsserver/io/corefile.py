@@ -23,19 +23,25 @@ CHARACTERS_MAX: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Corefile:
-    """A parsed Corefile: its servers, or its mistakes, and the SHA512 of its text and its imports.
+    """A parsed Corefile: its servers, those with mistakes, and every mistake; only the first one of the grammar.
 
-    The hash is "" for a file that could not be read.
+    `sha512` is the hash of its text and its imports, "" for a file that could not be read.
     """
 
     sha512: str
     servers: tuple[ServerConfig, ...] = ()
+    others: tuple[ServerConfig, ...] = ()
     errors: tuple[CorefileError, ...] = ()
 
     def checked(self) -> tuple[ServerConfig, ...]:
+        """Raises the first mistake."""
         if self.errors:
             raise self.errors[0]
         return self.servers
+
+    def findings(self) -> list[CorefileError]:
+        """Returns the mistakes and the warnings."""
+        return [*self.errors, *(warning for server in (*self.servers, *self.others) for warning in server.warnings())]
 
 
 def read_corefile(
@@ -57,12 +63,14 @@ def read_corefile(
     return corefile_of(text, path, table, dns_port=dns_port)
 
 
-def corefile_of(text: str, path: str, table: Mapping[str, Row], *, dns_port: int) -> Corefile:
+def corefile_of(
+    text: str, path: str, table: Mapping[str, Row], *, dns_port: int, read_imports: Reader | None = None
+) -> Corefile:
     """Returns the Corefile of this text; `path` is its name in errors, and imports are relative to its folder."""
     digest = hashlib.sha512(text.encode())
 
     def read(pattern: str) -> Sequence[tuple[str, str]]:
-        files = _read_all(pattern)
+        files = (read_imports or _read_all)(pattern)
         for name, content in files:
             digest.update(f"\0{name}\0{content}".encode())
         return files
@@ -70,26 +78,10 @@ def corefile_of(text: str, path: str, table: Mapping[str, Row], *, dns_port: int
     mistakes: list[CorefileError] = []
     try:
         blocks = parse(text, path, environ=os.environ, read=read, mistakes=mistakes)
-        servers, _, errors = server_configs(blocks, table, dns_port=dns_port, mistakes=mistakes)
-    except CorefileError as error:
-        return Corefile(digest.hexdigest(), errors=(error,))
-    return Corefile(digest.hexdigest(), () if errors else servers, tuple(errors))
-
-
-def mistakes_in(
-    text: str, path: str, table: Mapping[str, Row], *, dns_port: int, read: Reader | None = None
-) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
-    """Returns the result of `server_configs`, and every mistake in a Corefile and its imports.
-
-    `read` is for imports. Only the first mistake of the grammar is reported.
-    """
-    mistakes: list[CorefileError] = []
-    try:
-        blocks = parse(text, path, environ=os.environ, read=read or _read_all, mistakes=mistakes)
         servers, others, errors = server_configs(blocks, table, dns_port=dns_port, mistakes=mistakes)
     except CorefileError as error:
-        return (), (), [error]
-    return servers, others, errors + [warning for server in (*servers, *others) for warning in server.warnings()]
+        return Corefile(digest.hexdigest(), errors=(error,))
+    return Corefile(digest.hexdigest(), servers, others, tuple(errors))
 
 
 def _read_all(pattern: str) -> Sequence[tuple[str, str]]:

@@ -63,22 +63,17 @@ def framing_of(protocol: str | None, spec: UpstreamSpec) -> Http1 | Http2:
     return Http2(spec) if protocol == "h2" else Http1(spec)
 
 
-class Requests:
-    """The requests of a connection: all their parts but the query's message are the same."""
+def authority_of(spec: UpstreamSpec) -> str:
+    host, port = spec.tls.server_name.rstrip(".") or spec.address.host, spec.address.port
+    return bracketed(host) if port == HTTPS_PORT else join_host_port(host, port)
 
-    def __init__(self, spec: UpstreamSpec) -> None:
-        host = spec.tls.server_name.rstrip(".") or spec.address.host
-        port = spec.address.port
-        self.authority = bracketed(host) if port == HTTPS_PORT else join_host_port(host, port)
-        self.method = spec.doh_method
-        self._headers = [("accept", MEDIA_TYPE), ("user-agent", f"kdns/{__version__}")]
 
-    def parts(self, message: bytes) -> tuple[str, list[tuple[str, str]], bytes]:
-        """Path, headers and body; GET has the message in the path (RFC 8484 §4.1.1)."""
-        if self.method == "GET":
-            return f"{PATH}?dns={urlsafe_b64encode(message).rstrip(b'=').decode()}", self._headers, b""
-        length = ("content-length", str(len(message)))
-        return PATH, [*self._headers, ("content-type", MEDIA_TYPE), length], message
+def request_of(method: str, message: bytes) -> tuple[str, list[tuple[str, str]], bytes]:
+    """Path, headers and body; GET has the message in the path (RFC 8484 §4.1.1)."""
+    headers = [("accept", MEDIA_TYPE), ("user-agent", f"kdns/{__version__}")]
+    if method == "GET":
+        return f"{PATH}?dns={urlsafe_b64encode(message).rstrip(b'=').decode()}", headers, b""
+    return PATH, [*headers, ("content-type", MEDIA_TYPE), ("content-length", str(len(message)))], message
 
 
 class Http1:
@@ -86,16 +81,15 @@ class Http1:
 
     def __init__(self, spec: UpstreamSpec) -> None:
         self.max_pending = 1
-        self._requests = Requests(spec)
+        self._method, self._authority = spec.doh_method, authority_of(spec)
         self._http = h11.Connection(h11.CLIENT)
         self._incoming = Incoming()
         self._number = 0
 
     def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
         del taken
-        target, headers, content = self._requests.parts(ID + body)
-        headers = [("host", self._requests.authority), *headers]
-        request = h11.Request(method=self._requests.method, target=target, headers=headers)
+        target, headers, content = request_of(self._method, ID + body)
+        request = h11.Request(method=self._method, target=target, headers=[("host", self._authority), *headers])
         events = (request, *([h11.Data(data=content)] if content else []), h11.EndOfMessage())
         self._number += 1
         self._incoming = Incoming()
@@ -129,7 +123,7 @@ class Http2:
 
     def __init__(self, spec: UpstreamSpec) -> None:
         self.max_pending = PIPELINED
-        self._requests = Requests(spec)
+        self._method, self._authority = spec.doh_method, authority_of(spec)
         self._http = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding=None))
         self._http.local_settings = h2.settings.Settings(initial_values={h2.settings.SettingCodes.ENABLE_PUSH: 0})
         self._streams: dict[int, Incoming] = {}
@@ -138,11 +132,11 @@ class Http2:
     def query(self, body: bytes, taken: Container[Key]) -> tuple[Key, bytes]:
         del taken
         http = self._http
-        path, headers, content = self._requests.parts(ID + body)
+        path, headers, content = request_of(self._method, ID + body)
         pseudo = [
-            (":method", self._requests.method),
+            (":method", self._method),
             (":scheme", "https"),
-            (":authority", self._requests.authority),
+            (":authority", self._authority),
             (":path", path),
         ]
         try:

@@ -14,7 +14,7 @@ from yaml_file import yaml_file
 
 from kdns.corefile.imports import no_files
 from kdns.corefile.parse import parse
-from kdns.dnsserver.io.corefile import mistakes_in
+from kdns.dnsserver.io.corefile import corefile_of
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.changes import loadbalance
@@ -200,7 +200,7 @@ IMPORTS = [
 
 @pytest.mark.parametrize(("text", "expected"), IMPORTS)
 def test_wrong_imports_hide_no_mistakes(text: str, expected: list[tuple[int, str]]) -> None:
-    *_, errors = mistakes_in(text, "F", BY_NAME, dns_port=53, read=no_files)
+    errors = corefile_of(text, "F", BY_NAME, dns_port=53, read_imports=no_files).errors
     assert [(error.line, error.token) for error in errors] == expected
 
 
