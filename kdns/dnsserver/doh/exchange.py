@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode
+from dataclasses import dataclass
 from http import HTTPStatus
 from struct import unpack_from
 from typing import Final, NamedTuple
@@ -31,8 +32,12 @@ class HttpError(Exception):
     """The client uses another version of HTTP; the remaining bytes to send report that."""
 
 
-class HttpRequest(NamedTuple):
-    """One request; `stream` identifies it in its connection. `is_cut`: the body is longer than allowed."""
+@dataclass(slots=True)
+class HttpRequest:
+    """One request, also while it is received; `stream` identifies it in its connection.
+
+    `is_cut`: the body is longer than allowed, and is dropped.
+    """
 
     stream: int
     method: str

@@ -28,20 +28,20 @@ class Http1:
     def __init__(self) -> None:
         self.is_over = self.is_busy = self.has_more = False
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
-        self._head: h11.Request | None = None
-        self._body = bytearray()
-        self._is_cut = False
+        self._request: HttpRequest | None = None
+        """The one that is received or answered."""
         self._drops_body = False
         """The request is answered before its end: a client that still sends would not read the response."""
         self._unsent = bytearray()
 
     @property
     def held_bytes(self) -> int:
-        return len(self._body) + len(self._h11.trailing_data[0])
+        body_bytes = len(self._request.body) if self._request and not self.is_busy else 0
+        return body_bytes + len(self._h11.trailing_data[0])
 
     @property
     def is_incomplete(self) -> bool:
-        is_begun = self._head is not None or self._drops_body
+        is_begun = self._request is not None or self._drops_body
         return not self.is_busy and (is_begun or bool(self._h11.trailing_data[0]))
 
     def receive(self, data: bytes) -> list[HttpRequest]:
@@ -56,15 +56,16 @@ class Http1:
                     self._begin(event)
                 elif self._drops_body and isinstance(event, h11.Data):
                     continue
-                elif isinstance(event, h11.Data):
-                    self._add(bytes(event.data))
-                elif isinstance(event, h11.EndOfMessage) and not self._drops_body:
-                    return [self._request()]
+                elif isinstance(event, h11.Data) and self._request:
+                    self._request.body += bytes(event.data)
+                    self._request.is_cut = len(self._request.body) > MAX_MESSAGE_BYTES
+                elif isinstance(event, h11.EndOfMessage) and self._request:
+                    return self._complete(self._request)
                 else:
                     self.is_over |= isinstance(event, h11.ConnectionClosed | h11.EndOfMessage)
                     return []
-                if self._is_cut:
-                    return [self._request()]
+                if self._request and self._request.is_cut:
+                    return self._complete(self._request)
         except h11.RemoteProtocolError as error:
             self._refuse(HTTPStatus(error.error_status_hint))
             # Its traceback has a frame of h11 that refers to it: the connection would wait for garbage collection.
@@ -72,8 +73,9 @@ class Http1:
 
     def respond(self, stream: int, status: HTTPStatus, headers: Iterable[tuple[str, str]], body: bytes) -> None:
         del stream
+        is_cut, self._request = self._request is not None and self._request.is_cut, None
         head = [("date", formatdate(usegmt=True)), ("content-length", str(len(body))), *headers]
-        if self._is_cut:
+        if is_cut:
             head.append(("connection", "close"))
         self._send(h11.Response(status_code=status, headers=head, reason=status.phrase))
         self._send(h11.Data(data=body))
@@ -82,7 +84,7 @@ class Http1:
         if self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE:
             self._h11.start_next_cycle()
             self.has_more = bool(self._h11.trailing_data[0])
-        elif self._is_cut and self._h11.their_state is h11.SEND_BODY:
+        elif is_cut and self._h11.their_state is h11.SEND_BODY:
             self._drops_body = self.has_more = True
         else:
             self.is_over = True
@@ -98,32 +100,24 @@ class Http1:
     def close(self) -> None: ...
 
     def _begin(self, head: h11.Request) -> None:
-        self._head = head
-        fields = dict(head.headers)
+        fields = dict(reversed(head.headers))
         if b"transfer-encoding" in fields and (b"content-length" in fields or head.http_version < b"1.1"):
             raise h11.RemoteProtocolError("two lengths of one body (RFC 9112 section 6.1)", error_status_hint=400)
-        self._is_cut = int(fields.get(b"content-length", b"0")) > MAX_MESSAGE_BYTES
-        if self._h11.they_are_waiting_for_100_continue and not self._is_cut:
-            self._send(h11.InformationalResponse(status_code=100, headers=[]))
-
-    def _add(self, data: bytes) -> None:
-        self._body += data
-        self._is_cut = len(self._body) > MAX_MESSAGE_BYTES
-
-    def _request(self) -> HttpRequest:
-        head, body = self._head, bytes(self._body)
-        assert head  # noqa: S101 - a body comes behind a head
-        self._head, self.is_busy = None, True
-        self._body.clear()
-        content_type = next((value for name, value in head.headers if name == b"content-type"), b"")
-        return HttpRequest(
+        self._request = HttpRequest(
             0,
             head.method.decode("latin-1"),
             origin_form(head.target.decode("latin-1")),
-            content_type.decode("latin-1"),
-            b"" if self._is_cut else body,
-            self._is_cut,
+            fields.get(b"content-type", b"").decode("latin-1"),
+            is_cut=int(fields.get(b"content-length", b"0")) > MAX_MESSAGE_BYTES,
         )
+        if self._h11.they_are_waiting_for_100_continue and not self._request.is_cut:
+            self._send(h11.InformationalResponse(status_code=100, headers=[]))
+
+    def _complete(self, request: HttpRequest) -> list[HttpRequest]:
+        self.is_busy = True
+        if request.is_cut:
+            request.body = b""
+        return [request]
 
     def _refuse(self, status: HTTPStatus) -> None:
         if self._h11.our_state in {h11.IDLE, h11.SEND_RESPONSE}:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 
@@ -109,17 +108,6 @@ class _Decoder(hpack.Decoder):
         return fields
 
 
-@dataclass(slots=True)
-class Incoming:
-    """A request that is being received. `is_cut`: its body is longer than allowed, and is dropped."""
-
-    method: str
-    target: str
-    content_type: str
-    body: bytearray = field(default_factory=bytearray)
-    is_cut: bool = False
-
-
 class Http2:
     """The server's side of a connection: received bytes to requests, and responses to bytes.
 
@@ -157,7 +145,7 @@ class Http2:
         self._received = b""
         self._block_bytes = 0
         self._block_frames = 0
-        self._incoming: dict[int, Incoming] = {}
+        self._incoming: dict[int, HttpRequest] = {}
         self._unread: dict[int, int] = {}
         """Bytes by which the window of a stream opens when its request is answered."""
         self._blocked: dict[int, bytes] = {}
@@ -263,15 +251,15 @@ class Http2:
         match event:
             case h2.events.RequestReceived(stream_id=stream, headers=headers):
                 fields = {bytes(name): bytes(value).decode("latin-1") for name, value in headers or ()}
-                self._incoming[stream] = Incoming(
-                    fields.get(b":method", ""), fields.get(b":path", ""), fields.get(b"content-type", "")
+                self._incoming[stream] = HttpRequest(
+                    stream, fields.get(b":method", ""), fields.get(b":path", ""), fields.get(b"content-type", "")
                 )
             case h2.events.DataReceived(stream_id=stream, data=data, flow_controlled_length=size_bytes):
                 self._add(stream, data, size_bytes, requests)
             case h2.events.StreamEnded(stream_id=stream):
                 request = self._incoming.pop(stream)
                 if not request.is_cut:
-                    requests.append(_complete(stream, request))
+                    requests.append(request)
             case h2.events.StreamReset(stream_id=stream):
                 self._incoming.pop(stream, None)
                 self._open_window(stream)
@@ -293,8 +281,8 @@ class Http2:
             request.body += data
             if len(request.body) > MAX_MESSAGE_BYTES:
                 request.is_cut = True
-                request.body.clear()
-                requests.append(_complete(stream, request))
+                request.body = b""
+                requests.append(request)
         if request.is_cut:
             self._open_window(stream)
 
@@ -325,9 +313,3 @@ class Http2:
         self._block_bytes = self._block_frames = self.blocked_bytes = 0
         for streams in (self._incoming, self._unread, self._blocked):
             streams.clear()
-
-
-def _complete(stream: int, request: Incoming) -> HttpRequest:
-    return HttpRequest(
-        stream, request.method, request.target, request.content_type, bytes(request.body), request.is_cut
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ QUESTION = b"\1a\4test\0\0\1\0\1"
 
 
 def post(**fields: object) -> HttpRequest:
-    return HttpRequest(1, "POST", "/dns-query", MEDIA_TYPE, QUERY)._replace(**fields)  # type: ignore[arg-type]
+    return replace(HttpRequest(1, "POST", "/dns-query", MEDIA_TYPE, QUERY), **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
