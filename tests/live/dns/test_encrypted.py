@@ -8,7 +8,8 @@ import shutil
 import socket
 import ssl
 import struct
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -17,16 +18,14 @@ from pathlib import Path
 import h2.connection
 import h2.events
 import pytest
-from aioquic.asyncio.client import connect
-from aioquic.quic.configuration import QuicConfiguration
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
     PrivateFormat,
     load_pem_private_key,
 )
-from dns_client import packet, rcode
-from encrypted_server import DoqClient, Encrypted, doq_client, encrypted
+from dns_client import framed, packet, rcode
+from encrypted_server import Encrypted, doq_client, encrypted
 from fake_api import until
 from fake_upstream import fake_server
 
@@ -88,7 +87,6 @@ async def test_curl(tmp_path: Path, version: str) -> None:
         url = f"https://localhost:{made.port('https')}/dns-query"
 
         async def status(*options: str, path: str = "") -> str:
-            told = "\n%{http_code} %{content_type}"
             base = (
                 "curl",
                 "-s",
@@ -100,7 +98,7 @@ async def test_curl(tmp_path: Path, version: str) -> None:
                 "-o",
                 str(tmp_path / "answer"),
             )
-            return (await output(*base, "-w", told, *options, url + path)).strip()
+            return (await output(*base, "-w", "\n%{http_code} %{content_type}", *options, url + path)).strip()
 
         typed = ("-H", f"content-type: {MEDIA_TYPE}")
         assert await status(*typed, "--data-binary", f"@{query}") == f"200 {MEDIA_TYPE}"
@@ -125,86 +123,94 @@ def client_context(made: Encrypted, *alpn: str) -> ssl.SSLContext:
     return context
 
 
+@asynccontextmanager
+async def stream(made: Encrypted, alpn: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection of TLS; what is waited for in it comes within a minute."""
+    port = made.port("tls" if alpn == "dot" else "https")
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(made, alpn))
+    async with asyncio.timeout(60):
+        yield reader, writer
+    writer.close()
+
+
+async def ends(reader: asyncio.StreamReader) -> None:
+    """Waits until the server closes the connection."""
+    with suppress(ConnectionResetError):
+        while await reader.read(65536):
+            pass
+
+
+def h2_client(queries: int = 0) -> tuple[h2.connection.H2Connection, bytes]:
+    """A client of HTTP/2, and its first bytes: the preface and so many requests."""
+    client = h2.connection.H2Connection()
+    client.initiate_connection()
+    for _ in range(queries):
+        h2_ask(client)
+    return client, client.data_to_send()
+
+
+def h2_ask(client: h2.connection.H2Connection) -> None:
+    number = client.get_next_available_stream_id()
+    fields = [(":method", "POST"), (":path", "/dns-query"), (":scheme", "https"), (":authority", "x")]
+    client.send_headers(number, [*fields, ("content-type", MEDIA_TYPE)])
+    client.send_data(number, QUERY, end_stream=True)
+
+
 async def test_requests_are_answered_beside_each_other_over_http2(tmp_path: Path) -> None:
     """More answers than the client has room for wait until it has read some."""
-    async with encrypted(tmp_path) as made:
-        reader, writer = await asyncio.open_connection("127.0.0.1", made.port("https"), ssl=client_context(made, "h2"))
-        client = h2.connection.H2Connection()
-        client.initiate_connection()
-        writer.write(client.data_to_send())
-        count, answered = 300, 0
-        asked = 0
-        async with asyncio.timeout(60):
-            while answered < count:
-                while asked < count and client.open_outbound_streams < 50:
-                    stream = client.get_next_available_stream_id()
-                    fields = [(":method", "POST"), (":path", "/dns-query"), (":scheme", "https"), (":authority", "x")]
-                    client.send_headers(stream, [*fields, ("content-type", MEDIA_TYPE)])
-                    client.send_data(stream, QUERY, end_stream=True)
-                    asked += 1
-                writer.write(client.data_to_send())
-                for event in client.receive_data(await reader.read(65536)):
-                    if isinstance(event, h2.events.DataReceived):
-                        client.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
-                    answered += isinstance(event, h2.events.StreamEnded)
-        writer.close()
+    client, greeting = h2_client()
+    count, asked, answered = 300, 0, 0
+    async with encrypted(tmp_path) as made, stream(made, "h2") as (reader, writer):
+        writer.write(greeting)
+        while answered < count:
+            while asked < count and client.open_outbound_streams < 50:
+                h2_ask(client)
+                asked += 1
+            writer.write(client.data_to_send())
+            for event in client.receive_data(await reader.read(65536)):
+                if isinstance(event, h2.events.DataReceived):
+                    client.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
+                answered += isinstance(event, h2.events.StreamEnded)
         assert made.seen("https_responses") == {200: count}
-
-
-def h2_queries(client: h2.connection.H2Connection, count: int) -> bytes:
-    """As many requests."""
-    for _ in range(count):
-        stream = client.get_next_available_stream_id()
-        fields = [(":method", "POST"), (":path", "/dns-query"), (":scheme", "https"), (":authority", "x")]
-        client.send_headers(stream, [*fields, ("content-type", MEDIA_TYPE)])
-        client.send_data(stream, QUERY, end_stream=True)
-    return client.data_to_send()
 
 
 async def test_the_last_answers_over_http2_come_before_the_goodbye(tmp_path: Path) -> None:
     """Of a connection whose `maxtcpqueries` are asked, although the answers wait for an upstream."""
     options = "timeouts {\nmaxtcpqueries 2\n}"
-    async with fake_server() as upstream, encrypted(tmp_path, options, f"forward . {upstream.spec.address}") as made:
-        reader, writer = await asyncio.open_connection("127.0.0.1", made.port("https"), ssl=client_context(made, "h2"))
-        client = h2.connection.H2Connection()
-        client.initiate_connection()
-        writer.write(h2_queries(client, 2))
-        async with asyncio.timeout(60):
-            events = client.receive_data(await reader.read(-1))
-        writer.close()
+    async with (
+        fake_server() as upstream,
+        encrypted(tmp_path, options, f"forward . {upstream.spec.address}") as made,
+        stream(made, "h2") as (reader, writer),
+    ):
+        client, sent = h2_client(2)
+        writer.write(sent)
+        events = client.receive_data(await reader.read(-1))
         assert {event.stream_id for event in events if isinstance(event, h2.events.StreamEnded)} == {1, 3}
         assert isinstance(events[-1], h2.events.ConnectionTerminated)
         assert (events[-1].error_code, events[-1].last_stream_id) == (0, 3)
 
 
 async def test_a_server_that_stops_says_goodbye_over_http2(tmp_path: Path) -> None:
+    client, sent = h2_client(1)
     async with encrypted(tmp_path) as made:
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port("https"), ssl=client_context(made, "h2"))
-        client = h2.connection.H2Connection()
-        client.initiate_connection()
-        writer.write(h2_queries(client, 1))
-        async with asyncio.timeout(60):
-            while not any(
-                isinstance(each, h2.events.StreamEnded) for each in client.receive_data(await reader.read(1))
-            ):
-                pass
-    async with asyncio.timeout(60):
-        events = client.receive_data(await reader.read(-1))
+        writer.write(sent)
+        while not any(isinstance(each, h2.events.StreamEnded) for each in client.receive_data(await reader.read(1))):
+            pass
+    (goodbye,) = client.receive_data(await reader.read(-1))
     writer.close()
-    (goodbye,) = events
     assert isinstance(goodbye, h2.events.ConnectionTerminated)
     assert (goodbye.error_code, goodbye.last_stream_id) == (0, 1)
 
 
-def responses_by_record(made: Encrypted, port: int, count: int) -> list[int]:
+def responses_by_record(made: Encrypted, count: int) -> list[int]:
     """How many responses of HTTP/2 end in each record of TLS, where all are asked for at once."""
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
+        socket.create_connection(("127.0.0.1", made.port("https")), timeout=60) as plain,
         client_context(made, "h2").wrap_socket(plain, server_hostname="localhost") as sock,
     ):
-        client = h2.connection.H2Connection()
-        client.initiate_connection()
-        sock.sendall(h2_queries(client, count))
+        client, sent = h2_client(count)
+        sock.sendall(sent)
         ended: list[int] = []
         while sum(ended) < count:  # each call of recv() returns one record at most
             events = client.receive_data(sock.recv(65536))
@@ -217,9 +223,7 @@ async def test_who_leaves_before_the_answers_is_not_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, alpn: str
 ) -> None:
     count = 50
-    client = h2.connection.H2Connection()
-    client.initiate_connection()
-    sent = h2_queries(client, count) if alpn == "h2" else (len(QUERY).to_bytes(2, "big") + QUERY) * count
+    sent = h2_client(count)[1] if alpn == "h2" else framed(QUERY) * count
     async with encrypted(tmp_path) as made:
         port = made.port("https" if alpn == "h2" else "tls")
         with socket.create_connection(("127.0.0.1", port), timeout=60) as plain:
@@ -238,7 +242,7 @@ async def test_who_leaves_before_the_answers_is_not_logged(
 async def test_each_response_over_http2_is_a_record_of_tls(tmp_path: Path) -> None:
     """dnsperf loses the body of every second response that comes in one read."""
     async with encrypted(tmp_path) as made:
-        ended = await asyncio.to_thread(responses_by_record, made, made.port("https"), 20)
+        ended = await asyncio.to_thread(responses_by_record, made, 20)
         assert max(ended) == 1
 
 
@@ -257,17 +261,9 @@ async def test_who_is_slow_loses_its_connection(
 ) -> None:
     slow = replace(DEFAULTS, idle_s=0.2, read_s=0.2, write_s=0.2)
     monkeypatch.setattr("kdns.serverblocks.listener_options.DEFAULTS", slow)
-    async with encrypted(tmp_path) as made:
-        port = made.port("tls" if alpn == "dot" else "https")
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(made, alpn))
+    async with encrypted(tmp_path) as made, stream(made, alpn) as (reader, writer):
         writer.write(sent)
-        async with asyncio.timeout(60):
-            try:
-                while await reader.read(4096):
-                    pass
-            except ConnectionResetError:
-                pass
-        writer.close()
+        await ends(reader)
 
 
 @pytest.mark.parametrize(
@@ -281,30 +277,20 @@ async def test_who_is_slow_loses_its_connection(
 )
 async def test_what_is_no_http_ends_the_connection(tmp_path: Path, alpn: str, sent: bytes) -> None:
     async with encrypted(tmp_path) as made:
-        reader, writer = await asyncio.open_connection("127.0.0.1", made.port("https"), ssl=client_context(made, alpn))
-        writer.write(sent)
-        async with asyncio.timeout(60):
-            try:
-                while await reader.read(65536):
-                    pass
-            except ConnectionResetError:
-                pass
-        writer.close()
+        async with stream(made, alpn) as (reader, writer):
+            writer.write(sent)
+            await ends(reader)
         assert made.seen("https_responses") == {}
 
 
 async def test_a_connection_too_many_takes_the_place_of_an_idle_one(tmp_path: Path) -> None:
-    async with encrypted(tmp_path, "https {\n max_connections 2\n}") as made:
-        tls, port = client_context(made, "h2"), made.port("https")
-        opened = [await asyncio.open_connection("127.0.0.1", port, ssl=tls) for _ in range(3)]
-        async with asyncio.timeout(60):
-            try:
-                while await opened[0][0].read(4096):
-                    pass
-            except ConnectionResetError:
-                pass
-        for _, writer in opened:
-            writer.close()
+    async with (
+        encrypted(tmp_path, "https {\n max_connections 2\n}") as made,
+        stream(made, "h2") as (reader, _),
+        stream(made, "h2"),
+        stream(made, "h2"),
+    ):
+        await ends(reader)
 
 
 async def test_certificates_are_checked_when_the_server_starts(tmp_path: Path) -> None:
@@ -313,29 +299,21 @@ async def test_certificates_are_checked_when_the_server_starts(tmp_path: Path) -
     key = load_pem_private_key(made.key.read_bytes(), None)
     locked = tmp_path / "locked.pem"
     locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
+    whole, locked_away = (
+        made.corefile(),
+        r"no certificate and key in .* and .*locked.pem: expected .* without a password",
+    )
     for text, message in (
+        (whole.replace(str(made.key), "none.pem"), "no certificate and key in .* and none.pem: No such file"),
+        (whole.replace(str(made.key), str(locked)), locked_away),
+        (whole.replace("tls://.:0 https://.:0 ", "").replace(str(made.key), str(locked)), locked_away),
+        (whole.replace(f"{made.key}\n", f"{made.key} none.pem\n"), "no certificates in none.pem: No such file"),
         (
-            made.corefile().replace(str(made.key), "none.pem"),
-            "no certificate and key in .* and none.pem: No such file",
-        ),
-        (
-            made.corefile().replace(str(made.key), str(locked)),
-            "no certificate and key in .* and .*locked.pem: expected a certificate .* without a password",
-        ),
-        (
-            made.corefile().replace("tls://.:0 https://.:0 ", "").replace(str(made.key), str(locked)),
-            "no certificate and key in .* and .*locked.pem: expected a certificate .* without a password",
-        ),
-        (
-            made.corefile().replace(f"{made.key}\n", f"{made.key} none.pem\n"),
-            "no certificates in none.pem: No such file",
-        ),
-        (
-            made.corefile().replace(f"{made.key}\n", f"{made.key} {made.key}\n"),
+            whole.replace(f"{made.key}\n", f"{made.key} {made.key}\n"),
             r"no certificates in .*: expected certificates \(PEM\)",
         ),
         (
-            made.corefile().replace(f"{made.key}\n", f"{made.key} {made.cert} {{\nclient_auth require\n}}\n"),
+            whole.replace(f"{made.key}\n", f"{made.key} {made.cert} {{\nclient_auth require\n}}\n"),
             "client_auth with certificates: clients have no certificates over QUIC",
         ),
     ):
@@ -361,12 +339,7 @@ def test_one_connection_counts_in_two_places_or_in_none() -> None:
 @pytest.mark.parametrize("message", [packet("a.test", number=7), b"\0\0nonsense"])
 async def test_what_is_no_doq_ends_the_connection(tmp_path: Path, message: bytes) -> None:
     async with encrypted(tmp_path) as made:
-        configuration = QuicConfiguration(alpn_protocols=["doq"], cafile=str(made.ca), server_name="localhost")
-        async with (
-            asyncio.timeout(60),
-            connect("127.0.0.1", made.port("quic"), configuration=configuration, create_protocol=DoqClient) as client,
-        ):
-            assert isinstance(client, DoqClient)
+        async with asyncio.timeout(60), doq_client(made) as client:
             client.ask(0, QUERY)
             await until(lambda: 0 in client.ended)
             assert rcode(client.received[0][2:]) == "NOERROR"
@@ -381,13 +354,7 @@ async def test_a_client_proves_its_address_where_many_handshakes_are_under_way(
 ) -> None:
     monkeypatch.setattr(quic, "MAX_UNVERIFIED", 0)
     async with encrypted(tmp_path) as made:
-        configuration = QuicConfiguration(alpn_protocols=["doq"], cafile=str(made.ca), server_name="localhost")
-        port = made.port("quic")
-        async with (
-            asyncio.timeout(60),
-            connect("127.0.0.1", port, configuration=configuration, create_protocol=DoqClient) as client,
-        ):
-            assert isinstance(client, DoqClient)
+        async with asyncio.timeout(60), doq_client(made) as client:
             client.ask(0, QUERY)
             await until(lambda: 0 in client.ended)
             assert client.retried()
@@ -396,13 +363,7 @@ async def test_a_client_proves_its_address_where_many_handshakes_are_under_way(
 
 async def test_a_connection_that_begins_too_many_queries_is_ended(tmp_path: Path) -> None:
     async with encrypted(tmp_path, "quic {\n max_streams 10\n}") as made:
-        configuration = QuicConfiguration(alpn_protocols=["doq"], cafile=str(made.ca), server_name="localhost")
-        port = made.port("quic")
-        async with (
-            asyncio.timeout(60),
-            connect("127.0.0.1", port, configuration=configuration, create_protocol=DoqClient) as client,
-        ):
-            assert isinstance(client, DoqClient)
+        async with asyncio.timeout(60), doq_client(made) as client:
             for stream in range(0, 4 * 11, 4):
                 client.begin(stream)
             await client.wait_closed()
@@ -419,33 +380,21 @@ async def test_a_connection_has_query_after_query_with_one_stream_at_a_time(tmp_
 
 async def test_a_query_that_arrives_too_slowly_ends_its_connection(tmp_path: Path) -> None:
     """Also one whose other streams are in use, so that it is never idle."""
-    async with encrypted(tmp_path, "timeouts {\n read 1s\n}") as made:
-        configuration = QuicConfiguration(alpn_protocols=["doq"], cafile=str(made.ca), server_name="localhost")
-        port = made.port("quic")
-        async with (
-            asyncio.timeout(60),
-            connect("127.0.0.1", port, configuration=configuration, create_protocol=DoqClient) as client,
-        ):
-            assert isinstance(client, DoqClient)
-            client.begin(0)
-            closed = asyncio.create_task(client.wait_closed())
-            for stream in count(4, 4):
-                client.ask(stream, QUERY)
-                await until(lambda: closed.done() or stream in client.ended)  # noqa: B023 - awaited at once
-                if closed.done():
-                    break
+    options = "timeouts {\n read 1s\n}"
+    async with encrypted(tmp_path, options) as made, asyncio.timeout(60), doq_client(made) as client:
+        client.begin(0)
+        closed = asyncio.create_task(client.wait_closed())
+        for stream in count(4, 4):
+            client.ask(stream, QUERY)
+            await until(lambda: closed.done() or stream in client.ended)  # noqa: B023 - awaited at once
+            if closed.done():
+                break
 
 
 @pytest.mark.parametrize(("pieces", "is_ended"), [(quic.MAX_GAPS // 2, False), (2 * quic.MAX_GAPS, True)])
 async def test_a_connection_with_too_many_gaps_is_ended(tmp_path: Path, pieces: int, is_ended: bool) -> None:
     async with encrypted(tmp_path) as made:
-        configuration = QuicConfiguration(alpn_protocols=["doq"], cafile=str(made.ca), server_name="localhost")
-        port = made.port("quic")
-        async with (
-            asyncio.timeout(60),
-            connect("127.0.0.1", port, configuration=configuration, create_protocol=DoqClient) as client,
-        ):
-            assert isinstance(client, DoqClient)
+        async with asyncio.timeout(60), doq_client(made) as client:
             client.scatter(0, pieces)
             if is_ended:
                 await client.wait_closed()
@@ -474,10 +423,7 @@ def test_timeouts_are_those_of_the_blocks(
 @pytest.mark.parametrize(("option", "sent"), [("read", b"\0\x20incomplete"), ("idle", b"")])
 async def test_timeouts_of_a_block_end_connections(tmp_path: Path, option: str, sent: bytes) -> None:
     others = "".join(f" {other} 5m\n" for other in ("read", "write", "idle") if other != option)
-    async with encrypted(tmp_path, f"timeouts {{\n {option} 1s\n{others}}}") as made:
-        reader, writer = await asyncio.open_connection("127.0.0.1", made.port("tls"), ssl=client_context(made, "dot"))
+    options = f"timeouts {{\n {option} 1s\n{others}}}"
+    async with encrypted(tmp_path, options) as made, stream(made, "dot") as (reader, writer):
         writer.write(sent)
-        async with asyncio.timeout(60):
-            with suppress(ConnectionResetError):
-                assert await reader.read() == b""
-        writer.close()
+        await ends(reader)
