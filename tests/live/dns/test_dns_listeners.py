@@ -171,17 +171,6 @@ async def test_a_message_may_arrive_in_any_pieces(server: DnsServer, size: int) 
         assert len(answers(await stream.receive())) == MANY
 
 
-async def test_a_length_longer_than_the_message_waits_and_the_idle_connection_is_closed(
-    api: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limits = replace(DEFAULTS, idle_s=0.1, read_s=0.1, write_s=0.1)
-    monkeypatch.setattr("kdns.serverblocks.listener_options.DEFAULTS", limits)
-    async with serving(api.url, monkeypatch) as server, await Tcp.connect(port_of(server)) as stream:
-        await stream.send(b"\xff\xff" + packet(NAME))
-        async with asyncio.timeout(SOONER_S):
-            assert await stream.is_closed()
-
-
 async def test_an_idle_connection_is_closed_and_a_used_one_is_not(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,20 +196,6 @@ async def test_a_message_that_is_no_query_ends_the_connection(server: DnsServer)
             await stream.send(framed(packet(NAME)) + framed(junk))
             assert answers(await stream.receive()) == ["10.96.0.2"]
             assert await stream.is_closed()
-
-
-async def test_a_connection_closes_after_its_share_of_queries(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = replace(DEFAULTS, max_queries=3, idle_s=600.0, read_s=600.0, write_s=600.0)
-    monkeypatch.setattr("kdns.serverblocks.listener_options.DEFAULTS", limits)
-    async with serving(api.url, monkeypatch) as server, await Tcp.connect(port_of(server)) as stream:
-        for _ in range(3):
-            assert answers(await stream.ask(packet(NAME))) == ["10.96.0.2"]
-        assert await stream.is_closed()
-
-
-async def test_health_and_readiness(server: DnsServer) -> None:
-    assert await page(server, "/health") == (200, "OK")
-    assert await page(server, "/ready") == (200, "OK")
 
 
 WITH_LABELS = {

@@ -1,19 +1,17 @@
-"""Answers that wait for an upstream, or for a client to read those before: over each transport of streams."""
+"""Answers that wait for a client to read those before: over each transport of streams."""
 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dns_client import Tcp, framed, packet, rcode
+from dns_client import Tcp, framed, packet
 from encrypted_server import PATIENT, Encrypted, doq_client, encrypted
 from fake_api import until
-from fake_upstream import fake_server
 
 from kdns.corefile.parse import parse
 from kdns.dnsserver.blocks import Server
@@ -22,18 +20,8 @@ from kdns.dnsserver.io.encrypted import quic
 from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import configure
 
-LAST = 3
-"""Questions of a connection, the last of which ends it."""
-
-
-async def over_stream(port: int, tls: ssl.SSLContext | None, questions: bytes) -> list[bytes]:
-    """What comes until the server closes the connection."""
-    name = "localhost" if tls else None
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=name)
-    writer.write(questions)
-    received = await reader.read(-1)
-    writer.close()
-    return messages_of(received)
+LARGE = "txt 60 IN TXT" + "".join(f' "{letter * 250}"' for letter in "abcdefgh" * 24)
+"""A record of 48 kB."""
 
 
 def messages_of(received: bytes) -> list[bytes]:
@@ -43,37 +31,6 @@ def messages_of(received: bytes) -> list[bytes]:
         messages.append(received[2:end])
         received = received[end:]
     return messages
-
-
-async def over_quic(made: Encrypted) -> list[bytes]:
-    async with doq_client(made) as client:
-        for number in range(LAST + 1):
-            client.ask(4 * number, packet(f"{number}.test", number=0))
-        await client.wait_closed()
-        return [client.received[4 * number][2:] for number in range(LAST + 1) if 4 * number in client.received]
-
-
-@pytest.mark.parametrize("scheme", ["dns", "tls", "quic"])
-async def test_the_last_questions_of_a_connection_are_answered(tmp_path: Path, scheme: str) -> None:
-    """`maxtcpqueries` ends a connection behind its last answer, although that waits for an upstream."""
-    options = f"timeouts {{\nmaxtcpqueries {LAST}\n}}"
-    async with asyncio.timeout(60), fake_server() as upstream:
-        to = f"{upstream.spec.address}"
-        async with encrypted(tmp_path, options, f"forward . {to}") as made:
-            questions = b"".join(framed(packet(f"{n}.test", number=n)) for n in range(LAST + 1))
-            if scheme == "quic":
-                responses = await over_quic(made)
-            elif scheme == "tls":
-                tls = ssl.create_default_context(cafile=str(made.ca))
-                responses = await over_stream(made.port("tls"), tls, questions)
-            else:
-                plain = DnsServer(configure(parse(f".:0 {{\nbind 127.0.0.1\n{options}\nforward . {to}\n}}")))
-                await plain.start()
-                responses = await over_stream(plain.listened[0][2], None, questions)
-                await plain.stop()
-    assert [rcode(response) for response in responses] == ["NOERROR"] * LAST
-    if scheme != "quic":
-        assert sorted(response[1] for response in responses) == [*range(LAST)]
 
 
 def zone_of(folder: Path, *records: str) -> Path:
@@ -89,8 +46,7 @@ def held_bytes(made: Encrypted) -> int:
 
 async def test_over_quic_requests_wait_for_a_client_that_does_not_read(tmp_path: Path) -> None:
     """A client that asks for much and reads nothing has one answer more than 64 KiB here, not one for each request."""
-    texts = "".join(f' "{letter * 250}"' for letter in "abcdefgh" * 24)
-    path = zone_of(tmp_path, f"txt 60 IN TXT{texts}")
+    path = zone_of(tmp_path, LARGE)
     async with asyncio.timeout(60), encrypted(tmp_path, PATIENT, f"file {path} big") as made:
         async with doq_client(made, max_data=1000) as unread:
             unread.read_no_more()
@@ -107,8 +63,7 @@ async def test_over_quic_requests_wait_for_a_client_that_does_not_read(tmp_path:
 
 
 async def test_over_quic_requests_that_have_waited_are_answered(tmp_path: Path) -> None:
-    texts = "".join(f' "{letter * 250}"' for letter in "abcdefgh" * 24)
-    path = zone_of(tmp_path, f"txt 60 IN TXT{texts}")
+    path = zone_of(tmp_path, LARGE)
     async with (
         asyncio.timeout(60),
         encrypted(tmp_path, PATIENT, f"file {path} big") as made,

@@ -145,6 +145,23 @@ TRANSPORTS: Final[dict[str, Callable[[int, Encrypted, Sequence[bytes]], Awaitabl
     "https/2": over_http2,
     "quic": over_quic,
 }
+
+
+async def messages_over(
+    transport: str, folder: Path, options: str, directives: str, questions: Sequence[bytes]
+) -> Messages:
+    """What a server with these directives sends; UPSTREAM is one that answers everything."""
+    async with asyncio.timeout(60), fake_server() as upstream:
+        directives = directives.replace("UPSTREAM", str(upstream.spec.address))
+        plain = DnsServer(configure(parse(f".:0 {{\nbind 127.0.0.1\n{options}\n{directives}\n}}")))
+        async with encrypted(folder, options, directives) as made:
+            await plain.start()
+            try:
+                return await TRANSPORTS[transport](plain.listened[0][2], made, questions)
+            finally:
+                await plain.stop()
+
+
 ANSWERED: Final = ["NOERROR"] * QUESTIONS
 FAILED: Final = ["SERVFAIL"] * QUESTIONS
 ZONE: Final = "@ 60 IN SOA ns hostmaster 1 3600 600 86400 60\n@ IN NS ns\n"
@@ -185,15 +202,7 @@ async def test_what_clients_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         monkeypatch.setattr(Forwarder, "ask", fail_later)
     names = [f"{number}.test" if qtype == "A" else "." for number in range(QUESTIONS)]
     questions = [packet(name, qtype=qtype, number=0) for name in names]
-    async with asyncio.timeout(60), fake_server() as upstream:
-        directives = directives.replace("UPSTREAM", str(upstream.spec.address)).replace("ZONE", str(zone))
-        plain = DnsServer(configure(parse(f".:0 {{\nbind 127.0.0.1\n{options}\n{directives}\n}}")))
-        async with encrypted(tmp_path, options, directives) as made:
-            await plain.start()
-            try:
-                messages = await TRANSPORTS[transport](plain.listened[0][2], made, questions)
-            finally:
-                await plain.stop()
+    messages = await messages_over(transport, tmp_path, options, directives.replace("ZONE", str(zone)), questions)
     got = [rcode(message) if len(message) >= HEADER_BYTES else message.decode() for message in messages]
     assert got == others.get(transport, expected)
 
@@ -218,15 +227,7 @@ async def test_padded_queries_get_padded_responses_if_encrypted(tmp_path: Path, 
     """RFC 7830 §4 and RFC 8467 §4.1; the second question is answered from the table."""
     directives, options, is_padded = PADDED[case]
     questions = [with_options(packet("a.test", number=0, payload_bytes=1232), *options)] * QUESTIONS
-    async with asyncio.timeout(60), fake_server() as upstream:
-        directives = directives.replace("UPSTREAM", str(upstream.spec.address))
-        plain = DnsServer(configure(parse(f".:0 {{\nbind 127.0.0.1\n{directives}\n}}")))
-        async with encrypted(tmp_path, "", directives) as made:
-            await plain.start()
-            try:
-                messages = await TRANSPORTS[transport](plain.listened[0][2], made, questions)
-            finally:
-                await plain.stop()
+    messages = await messages_over(transport, tmp_path, "", directives, questions)
     assert len(messages) == QUESTIONS
     for message in messages:
         codes = [option.otype for option in dns.message.from_wire(message).options]
@@ -246,14 +247,7 @@ async def test_a_response_is_padded_before_it_is_signed(tmp_path: Path, transpor
     question.id = 0
     question.use_tsig(keyring)
     directives = f"tsig {{\nsecret key.test. {SECRET}\nrequire all\n}}\nwhoami"
-    async with asyncio.timeout(60):
-        plain = DnsServer(configure(parse(f".:0 {{\nbind 127.0.0.1\n{directives}\n}}")))
-        async with encrypted(tmp_path, "", directives) as made:
-            await plain.start()
-            try:
-                (wire,) = await TRANSPORTS[transport](plain.listened[0][2], made, [question.to_wire()])
-            finally:
-                await plain.stop()
+    (wire,) = await messages_over(transport, tmp_path, "", directives, [question.to_wire()])
     message = dns.message.from_wire(wire, keyring=keyring, request_mac=question.mac)  # verifies the signature
     assert message.tsig is not None
     signed_at = records(wire)[-1].owner_at
