@@ -215,21 +215,12 @@ class ForwardObserver(Protocol):
 UNHANDLED: Final = Response(SERVFAIL, error="no directive has the answer")
 UNANSWERED: Final = Response(SERVFAIL)
 """A directive has the zone but not the name, and no SOA for NXDOMAIN: SERVFAIL without an error, as in CoreDNS."""
-NO_NOTIFY: Final = Response(NOTIMP)
 NOT_SERVED: Final = Response(REFUSED)
 
 
 def unhandled(request: Request) -> Reply:
     query = request.query
     return NOT_SERVED if query.qclass != IN or query.qtype in TRANSFERS else UNHANDLED
-
-
-def no_notify(_request: Request) -> Reply:
-    return NO_NOTIFY
-
-
-def unserved(_request: Request) -> Reply:
-    return NOT_SERVED
 
 
 class Chain:
@@ -240,7 +231,9 @@ class Chain:
     `view_name` is its name, "" for none.
     """
 
-    __slots__ = ("is_cacheable", "notify", "observers", "orderer", "parents", "plugins", "serve", "view", "view_name")
+    __slots__ = (
+        "end", "is_cacheable", "notify", "observers", "orderer", "parents", "plugins", "serve", "view", "view_name",
+    )  # fmt: skip
 
     def __init__(self, plugins: Iterable[Plugin] = ()) -> None:
         self.plugins = tuple(plugins)
@@ -250,15 +243,17 @@ class Chain:
         self.view = next((plugin for plugin in self.plugins if isinstance(plugin, View)), None)
         self.view_name = self.view.view_name if self.view else ""
         self.orderer = next((plugin for plugin in self.plugins if isinstance(plugin, Orderer)), None)
-        self.serve = _linked(self.plugins, unhandled if self.plugins else unserved)
-        self.notify = _linked([plugin for plugin in self.plugins if getattr(plugin, "takes_notify", False)], no_notify)
+        self.end: Serve = unhandled if self.plugins else lambda _request: NOT_SERVED  # REFUSED, as in CoreDNS
+        self.serve = _linked(self.plugins, self.end)
+        notified = [plugin for plugin in self.plugins if getattr(plugin, "takes_notify", False)]
+        self.notify = _linked(notified, lambda _request: Response(NOTIMP))
 
     def for_zone(self, zone: Labels, server: str) -> Serve:
         """Returns the chain of plain questions about names of a zone, except those in one of its `zones_below`.
 
         It has only plugins that these concern. If they all let a source pass, what the source finds does not enter it.
         """
-        serve: Serve = unhandled if self.plugins else unserved
+        serve = self.end
         source: Source | None = None
         for plugin in reversed(self.concerned_by(zone)):
             source = plugin.source(zone, source, server)

@@ -8,27 +8,18 @@ import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kdns import logs
 from kdns.answers.table import Partition, packet_key
 from kdns.dnsserver.blocks import SILENCE, Client, Exchange, PendingExchange, Server, unawaited
 from kdns.dnsserver.io.request_metrics import Requests
+from kdns.runtime.client_memory import Account, ClientMemory
 
 log = logs.get(__name__)
 
 LOGGED_BYTES: Final = 512
 """The bytes of a packet that are logged after an unexpected error."""
-
-
-class Pending(Protocol):
-    """The pending queries of a client, by count and bytes; see client_memory."""
-
-    def take(self, address: str, packet: bytes) -> bool:
-        """Counts a query that waits; returns False if its client has its share."""
-        ...
-
-    def give_back(self, address: str, packet: bytes) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +32,7 @@ class Answering:
     server: Server
     requests: Requests
     partition: Partition
-    pending: Pending
+    pending: ClientMemory | Account
     waiting: set[PendingQuery] = field(default_factory=set)
     _drained: asyncio.Future[None] | None = None
 

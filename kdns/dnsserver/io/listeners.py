@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from kdns.answers.chain import Block
 from kdns.answers.table import Generations
@@ -21,16 +21,11 @@ from kdns.runtime.connections import shared_ports
 from kdns.serverblocks.config import TRANSPORTS, WILDCARD, ListenAddress, label_of
 from kdns.serverblocks.listener_options import ListenerOptions
 
+if TYPE_CHECKING:
+    from kdns.dnsserver.io.encrypted.quic import QuicListener
+
 ALPN: Final[Mapping[str, tuple[str, ...]]] = {"tls": ("dot",), "https": ("h2", "http/1.1")}
 """The ALPN protocols of each scheme over TLS (RFC 7858, RFC 9113)."""
-
-
-class DnsListener(Protocol):
-    """A reader of a bound socket."""
-
-    def use(self, certificate: Any) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -44,7 +39,7 @@ class Listening:
     addresses: list[tuple[str, int]] = field(default_factory=list)
     server: Server = field(init=False)
     requests: list[Requests] = field(init=False)
-    listeners: list[DnsListener] = field(default_factory=list)
+    listeners: list[UdpListener | StreamListener | QuicListener] = field(default_factory=list)
 
     async def close(self) -> None:
         await asyncio.gather(*(listener.close() for listener in self.listeners))

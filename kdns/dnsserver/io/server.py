@@ -26,7 +26,7 @@ from kdns.runtime.metrics import COUNTER, Counters, Metric, MetricFamilies, Regi
 from kdns.runtime.tasks import restarted
 from kdns.serverblocks.block_options import BlockOptions, HealthPage, MetricsPage, Page, ReadyPage, StatusPage
 from kdns.serverblocks.config import ListenAddress, ServerConfig, clashes, listen_addresses
-from kdns.serverblocks.listener_options import ListenerOptions, listener_options
+from kdns.serverblocks.listener_options import listener_options
 from kdns.upstream.io.metrics import gauges as upstream_gauges
 
 Part: TypeAlias = tuple[BlockWorld, str]
@@ -169,7 +169,10 @@ class DnsServer:
                 self._start_probe()
             await self._clusters.wait()
             new_sites = await self.sites.bind(pages)
-            bound = self._listeners.bind(_options(places), self._shared.interfaces)
+            options = {
+                place: listener_options(world.options.listener for world, _ in parts) for place, parts in places.items()
+            }
+            bound = self._listeners.bind(options, self._shared.interfaces)
         except BaseException:
             await self.sites.unbind(new_sites)
             self._abandon(worlds)
@@ -331,7 +334,3 @@ def readiness(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> 
         return (503, "\n".join(waiting)) if waiting else (200, "OK")
 
     return ready
-
-
-def _options(places: Mapping[ListenAddress, list[Part]]) -> dict[ListenAddress, ListenerOptions]:
-    return {place: listener_options(world.options.listener for world, _ in parts) for place, parts in places.items()}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import partial
 from math import inf
-from typing import Any, Final, NamedTuple
+from operator import call
+from typing import Any, Final
 
 from aioquic.buffer import Buffer  # type: ignore[attr-defined] # it is what its name says
 from aioquic.quic import events
@@ -94,14 +95,6 @@ def quic_configuration(config: TlsConfig, idle_s: float) -> QuicConfiguration:
     return configuration
 
 
-class Datagram(NamedTuple):
-    """A received datagram and its listener."""
-
-    listener: QuicListener
-    data: bytes
-    client: Any
-
-
 class QuicEndpoint:
     """All connections of one address, on any of its sockets."""
 
@@ -113,7 +106,7 @@ class QuicEndpoint:
         self.unverified: set[QuicClient] = set()
         self.pending = 0
         self.tokens = QuicRetryTokenHandler()
-        self.turns = FairScheduler[Datagram](MAX_WAITING, lambda datagram: datagram.listener.take(datagram))
+        self.turns = FairScheduler[Callable[[], None]](MAX_WAITING, call)
 
 
 class QuicListener:
@@ -155,12 +148,11 @@ class QuicListener:
                 break
             except OSError:
                 continue
-            if not turns.put(client[0], Datagram(self, data, client)):
+            if not turns.put(client[0], partial(self._take, data, client)):
                 self.endpoint.requests.shed += 1
         turns.run_now()
 
-    def take(self, datagram: Datagram) -> None:
-        data, client = datagram.data, datagram.client
+    def _take(self, data: bytes, client: Any) -> None:
         try:
             header = pull_quic_header(Buffer(data=data), host_cid_length=CONNECTION_ID_BYTES)
         except ValueError:
