@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 from decoded_message import decode
@@ -11,7 +12,8 @@ from records_table import OWN, SERIAL, Case, Row, cases, folded
 
 from kdns.dns.message import query
 from kdns.dns.names import labels_of
-from kdns.dns.types import ANY, A
+from kdns.dns.rrset import RRset
+from kdns.dns.types import AAAA, ANY, A
 from kdns.dnsserver.blocks import Server
 from kdns.plugins.sources.kubernetes.service import ServiceNames
 from kdns.plugins.sources.kubernetes.zone import Status, Zones
@@ -36,6 +38,13 @@ def response(server: Server, packet: bytes) -> bytes:
     return got
 
 
+def are_ordered(additional: Iterable[RRset]) -> bool:
+    """Whether the addresses of one target are A before AAAA."""
+    found = [(rrset.owner, rrset.rtype) for rrset in additional if rrset.rtype in {A, AAAA}]
+    owners = list(dict.fromkeys(owner for owner, _ in found))
+    return found == sorted(found, key=lambda pair: (owners.index(pair[0]), pair[1]))
+
+
 @by_case
 def test_the_core(case: Case) -> None:
     zones = Zones(case.state(), case.options)
@@ -50,6 +59,7 @@ def test_the_core(case: Case) -> None:
         authority = [zones.soa(got.zone)] if got.status is not Status.SUCCESS else []
         sections = tuple(folded(part) for part in (got.answer, authority, got.additional))
         assert (got.status, sections) == (STATUSES[row.status], row.sections), row
+        assert are_ordered(got.additional), row
 
 
 @pytest.mark.parametrize("payload_bytes", [4096, 1232, 0], ids=["large", "usual", "plain"])
@@ -61,6 +71,7 @@ def test_the_bytes(case: Case, payload_bytes: int) -> None:
         packet = query(row.name, row.qtype, payload_bytes=payload_bytes)
         first, second = response(server, packet), response(server, packet)
         assert row.difference(decode(first)) == ""
+        assert are_ordered(decode(first).additional), row
         assert first == second, row
         assert len(first) <= max(payload_bytes, 512)
 
