@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from decoded_message import decode
+from dns_client import Tcp, Udp, framed
 from fake_api import Cluster, FakeApi, RefusedError, until
 from records_table import OWN, Case, Json, cases
 
@@ -22,16 +22,6 @@ PLURALS = {
     "Namespace": "namespaces",
     "ServiceImport": "serviceimports",
 }
-DEADLINE_S = 60.0
-
-
-class Datagrams(asyncio.DatagramProtocol):
-    def __init__(self) -> None:
-        self.arrived: asyncio.Queue[bytes] = asyncio.Queue()
-
-    def datagram_received(self, data: bytes, addr: object) -> None:
-        del addr
-        self.arrived.put_nowait(data)
 
 
 @asynccontextmanager
@@ -75,34 +65,23 @@ async def test_a_live_server(case: Case) -> None:
 
 
 async def over_udp(case: Case, address: tuple[str, int]) -> None:
-    loop = asyncio.get_running_loop()
-    transport, protocol = await loop.create_datagram_endpoint(Datagrams, remote_addr=address)
-    try:
+    with Udp(address[1], address[0]) as udp:
         for row in (*case.rows, *case.rows):
             packet = query(row.name, row.qtype, payload_bytes=1232)
-            transport.sendto(packet)
-            response = await asyncio.wait_for(protocol.arrived.get(), DEADLINE_S)
+            response = await udp.ask(packet)
             assert response[:2] == packet[:2]
             assert row.difference(decode(response)) == ""
-    finally:
-        transport.close()
 
 
 async def over_tcp(case: Case, address: tuple[str, int]) -> None:
     """All questions at once; the answers are told apart by their ids."""
-    packets = [query(row.name, row.qtype) for row in case.rows]
-    packets = [number.to_bytes(2, "big") + packet[2:] for number, packet in enumerate(packets)]
-    reader, writer = await asyncio.open_connection(*address)
-    try:
-        writer.write(b"".join(len(packet).to_bytes(2, "big") + packet for packet in packets))
+    packets = [query(row.name, row.qtype, message_id=number) for number, row in enumerate(case.rows)]
+    async with await Tcp.connect(address[1], address[0]) as stream:
+        await stream.send(b"".join(map(framed, packets)))
         for _ in packets:
-            length = int.from_bytes(await asyncio.wait_for(reader.readexactly(2), DEADLINE_S), "big")
-            response = await asyncio.wait_for(reader.readexactly(length), DEADLINE_S)
+            response = await stream.receive()
             row = case.rows[int.from_bytes(response[:2], "big")]
             assert row.difference(decode(response)) == ""
-    finally:
-        writer.close()
-        await writer.wait_closed()
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.title) for case in cases() if case.is_synced])
@@ -112,12 +91,9 @@ async def test_objects_that_come_and_go_while_it_is_asked(case: Case) -> None:
     empty = Case(case.title, case.stanza, (), is_synced=True, rows=())
     async with served(empty) as (server, api):
         (followed,) = server.clusters
-        loop = asyncio.get_running_loop()
-        transport, protocol = await loop.create_datagram_endpoint(Datagrams, remote_addr=server.addresses[0])
-        for row in case.rows:
-            transport.sendto(query(row.name, row.qtype))
-            await asyncio.wait_for(protocol.arrived.get(), DEADLINE_S)
-        transport.close()
+        with Udp(server.addresses[0][1], OWN) as udp:
+            for row in case.rows:
+                await udp.ask(query(row.name, row.qtype))
         for obj in objects:
             api.cluster.put(PLURALS[obj["kind"]], {key: value for key, value in obj.items() if key != "kind"})
         wanted = case.state()
