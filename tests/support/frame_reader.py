@@ -7,7 +7,7 @@ from asyncio import StreamReader, StreamWriter
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from kdns.dnsserver.frame_streams.codec import ACCEPT, FINISH, READY, START, STOP, control_frame, control_kind
+from kdns.dnsserver.io.frame_streams import ACCEPT, FINISH, READY, START, STOP, control_frame, control_kind
 
 Fields: TypeAlias = dict[int, int | bytes]
 

@@ -21,7 +21,7 @@ from kdns.cluster.io.clusters import Cluster, Clusters, Listener
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
 from kdns.dnsserver.blocks import Server
-from kdns.dnsserver.frame_streams.io import FrameListener, FrameStream
+from kdns.dnsserver.io.frame_streams import FrameListener, FrameStream
 from kdns.dnsserver.io.interfaces import bound_addresses, own_addresses
 from kdns.errors import CorefileError, InputError, KubeconfigError
 from kdns.netlink.addresses import InterfaceAddress

@@ -21,9 +21,8 @@ from structlog.testing import capture_logs
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import A
-from kdns.dnsserver.frame_streams import io as frame_stream
-from kdns.dnsserver.frame_streams.codec import ACCEPT, control_frame
-from kdns.dnsserver.frame_streams.io import FrameListener, FrameStream
+from kdns.dnsserver.io import frame_streams as frame_stream
+from kdns.dnsserver.io.frame_streams import ACCEPT, FrameListener, FrameStream, control_frame
 from kdns.dnsserver.io.server import DnsServer
 from kdns.net import HostPort
 from kdns.plugins.directives import configure

@@ -10,7 +10,7 @@ from kdns.answers.chain import Forwarded, Request
 from kdns.answers.response import Response
 from kdns.dns.message import query
 from kdns.dns.types import A
-from kdns.dnsserver.frame_streams import codec as frames
+from kdns.dnsserver.io import frame_streams as frames
 from kdns.net import packed
 from kdns.plugins.observers.dnstap import plugin
 from kdns.plugins.observers.dnstap.message import Tap, payload, varint

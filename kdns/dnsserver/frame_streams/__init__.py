@@ -1,1 +1,0 @@
-"""dnstap's frames on a connection (Frame Streams, fstrm's protocol)."""
