@@ -19,7 +19,7 @@ from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.apimachinery.quantities import canonical
 from kdns.controlplane.schema.custom.types import pruned as custom_pruned
 from kdns.controlplane.schema.schema import object_of
-from kdns.controlplane.schema.types import META, SCALARS, Field, TypeName, fields, resolved
+from kdns.controlplane.schema.types import META, SCALARS, Field, TypeName, resolved
 
 _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
 BASE64: Final = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
@@ -48,7 +48,7 @@ def mistakes(kind: Kind, tree: Any) -> Iterator[Mistake]:
     `tree` is the object, or its `Pairs`. null matches any type, and nothing is checked below an unknown field. The
     values of a custom kind are validated against its schema instead, apart from its metadata.
     """
-    for mistake in _walk(object_of(kind), tree, ""):
+    for mistake in _mistakes(object_of(kind), tree):
         if mistake.why in _STRICT or not kind.schema or mistake.path.startswith("metadata"):
             yield mistake
 
@@ -65,41 +65,7 @@ def mistyped_fields(kind: Kind, obj: Json) -> list[Mistake]:
 
 
 def mistyped_delete_options(options: Json) -> list[Mistake]:
-    return [each for each in _walk(Field("", f"{META}.DeleteOptions"), options, "") if each.why not in _STRICT]
-
-
-def _walk(place: Field, value: Any, path: str) -> Iterator[Mistake]:
-    if value is None:
-        return
-    if place.list_of:
-        if not isinstance(value, list) or isinstance(value, Pairs):
-            yield Mistake(path, expected("a list", value))
-            return
-        for index, item in enumerate(value):
-            yield from _walk(place.element, item, f"{path}[{index}]")
-    elif not place.map_of and place.type in SCALARS:
-        what, matches = VALUES[place.type_name]
-        if not matches(value):
-            yield Mistake(path, expected(what, value, is_shown=place.type not in _CONCEALED))
-    elif isinstance(value, dict | Pairs):
-        yield from _walk_members(place, value.items() if isinstance(value, dict) else value, path)
-    else:
-        yield Mistake(path, expected("an object", value))
-
-
-def _walk_members(place: Field, members: Iterable[tuple[str, Any]], path: str) -> Iterator[Mistake]:
-    seen: set[str] = set()
-    for name, value in members:
-        dotted = f"{path}.{name}" if path else name
-        child = place.child(name)
-        if child is None:
-            if not resolved(place.type).is_open:
-                yield Mistake(dotted, UNKNOWN)
-            continue
-        if name in seen:
-            yield Mistake(dotted, DUPLICATE)
-        seen.add(name)
-        yield from _walk(child, value, f"{path}[{name}]" if place.map_of else dotted)
+    return [each for each in _mistakes(Field("", f"{META}.DeleteOptions"), options) if each.why not in _STRICT]
 
 
 def prune(kind: Kind, obj: Json) -> Json:
@@ -108,37 +74,74 @@ def prune(kind: Kind, obj: Json) -> Json:
     It has no unknown fields, no nulls, and none of the empty lists and maps, false, 0 and "" that omitempty drops.
     """
     if kind.schema:
-        metadata = (
-            _pruned(Field("", f"{META}.ObjectMeta"), obj["metadata"]) if isinstance(obj.get("metadata"), dict) else {}
-        )
+        metadata = _walk(Field("", f"{META}.ObjectMeta"), obj.get("metadata"), "", [])
+        metadata = metadata if isinstance(metadata, dict) else {}
         custom: Json = custom_pruned(kind.schema, {**obj, "metadata": metadata}, is_resource=True)
         return custom
-    return _pruned(object_of(kind), obj)  # type: ignore[no-any-return]  # of a dict, a dict is returned
+    return _walk(object_of(kind), obj, "", [])  # type: ignore[no-any-return]  # of a dict, a dict is returned
 
 
-def _pruned(place: Field, value: Any) -> Any:
-    if place.list_of and isinstance(value, list):
-        return [_pruned_element(place.element, item) for item in value]
-    if place.map_of and isinstance(value, dict):
-        return {key: _pruned_element(place.element, part) for key, part in value.items()}
-    if place.type == "strings" and isinstance(value, list):
+def _mistakes(place: Field, tree: Any) -> list[Mistake]:
+    found: list[Mistake] = []
+    _walk(place, tree, "", found)
+    return found
+
+
+def _walk(place: Field, value: Any, path: str, found: list[Mistake]) -> Any:
+    """Returns the value in its stored form, and adds its mistakes; a mistyped value stays as it is."""
+    if value is None:
+        return None
+    if place.list_of and isinstance(value, list) and not isinstance(value, Pairs):
+        return [_walk_element(place.element, item, f"{path}[{index}]", found) for index, item in enumerate(value)]
+    if place.list_of:
+        found.append(Mistake(path, expected("a list", value)))
+    elif not place.map_of and place.type in SCALARS:
+        return _scalar(place, value, path, found)
+    elif isinstance(value, dict | Pairs):
+        return _walk_members(place, value.items() if isinstance(value, dict) else value, path, found)
+    else:
+        found.append(Mistake(path, expected("an object", value)))
+    return value
+
+
+def _scalar(place: Field, value: Any, path: str, found: list[Mistake]) -> Any:
+    what, matches = VALUES[place.type_name]
+    if not matches(value):
+        found.append(Mistake(path, expected(what, value, is_shown=place.type not in _CONCEALED)))
+        return value
+    if place.type == "strings":
         return [item or "" for item in value]
-    if not isinstance(value, dict) or place.type in SCALARS:
-        write = WRITTEN.get(place.type_name)
-        return write(value) if write and value is not None else value
-    known = fields(place.type)
-    return {
-        name: _pruned(known[name], part)
-        for name, part in value.items()
-        if name in known and (part or _is_serialized(known[name], part))
-    }
+    write = WRITTEN.get(place.type_name)
+    return write(value) if write else value
 
 
-def _pruned_element(place: Field, element: Any) -> Any:
-    """Returns an element of a list or map. null becomes Go's zero value, such as an empty object."""
+def _walk_members(place: Field, members: Iterable[tuple[str, Any]], path: str, found: list[Mistake]) -> Json:
+    result: Json = {}
+    seen: set[str] = set()
+    for name, value in members:
+        dotted = f"{path}.{name}" if path else name
+        child = place.child(name)
+        if child is None:
+            if not resolved(place.type).is_open:
+                found.append(Mistake(dotted, UNKNOWN))
+            continue
+        if name in seen:
+            found.append(Mistake(dotted, DUPLICATE))
+        seen.add(name)
+        if place.map_of:
+            result[name] = _walk_element(child, value, f"{path}[{name}]", found)
+        else:
+            stored = _walk(child, value, dotted, found)
+            if value or _is_serialized(child, value):
+                result[name] = stored
+    return result
+
+
+def _walk_element(place: Field, element: Any, path: str, found: list[Mistake]) -> Any:
+    """Walks an element of a list or map. null becomes Go's zero value, such as an empty object."""
     if element is None:
         return copy(_ELEMENT_ZEROS.get(place.type_name, "")) if place.type in SCALARS else {}
-    return _pruned(place, element)
+    return _walk(place, element, path, found)
 
 
 def _is_serialized(field: Field, value: Any) -> bool:

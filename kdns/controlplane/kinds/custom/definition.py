@@ -6,7 +6,7 @@ Differs: conversion webhooks are refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from kdns.controlplane.apimachinery import formats
 from kdns.controlplane.apimachinery.conditions import is_true, set_condition
@@ -19,18 +19,8 @@ from kdns.controlplane.schema.custom.rules import violations
 
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 """The finalizer of a definition, which is held until its objects are gone."""
-APPROVED: Final = "api-approved.kubernetes.io"
-"""The annotation that groups of Kubernetes need."""
 
 _COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
-_COLUMN_FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
-_SELECTABLE_MAX: Final = 8
-_SELECTABLE_TYPES: Final = frozenset({"boolean", "integer", "string"})
-
-
-def is_protected(group: str) -> bool:
-    """Returns whether a group is one of Kubernetes, whose definitions need an approval."""
-    return any(group == name or group.endswith(f".{name}") for name in ("k8s.io", "kubernetes.io"))
 
 
 def default_definition(definition: Json) -> Json:
@@ -71,17 +61,11 @@ def _spec(definition: Json, spec: Json) -> Iterator[Cause]:
         yield from invalid_values("spec.group", group, problems)
     elif "." not in group:
         yield invalid_value("spec.group", group, "should be a domain with at least one dot")
-    annotations = definition["metadata"].get("annotations") or {}
-    if is_protected(group) and not annotations.get(APPROVED):
-        why = f'protected groups must have approval annotation "{APPROVED}"'
-        yield required(f"metadata.annotations[{APPROVED}]", why)
     scope = spec.get("scope") or ""
     if not scope:
         yield required("spec.scope")
     elif scope not in {"Cluster", "Namespaced"}:
         yield unsupported("spec.scope", scope, ("Cluster", "Namespaced"))
-    if spec.get("preserveUnknownFields"):
-        yield invalid_value("spec.preserveUnknownFields", value=True, detail="must be false")
     strategy = (spec.get("conversion") or {}).get("strategy") or ""
     if strategy != "None":
         yield unsupported("spec.conversion.strategy", strategy, ("None",))
@@ -113,89 +97,36 @@ def _versions(spec: Json) -> Iterator[Cause]:
     if len(set(names)) != len(names):
         yield invalid_value("spec.versions", names, "must contain unique version names")
     schemas = [((each.get("schema") or {}).get("openAPIV3Schema")) for each in versions]
-    is_one = all(each == schemas[0] for each in schemas)
     for index, (version, schema) in enumerate(zip(versions, schemas, strict=True)):
         path = f"spec.versions[{index}]"
         yield from invalid_values(f"{path}.name", names[index], formats.dns_label_1035(names[index]))
-        if version.get("deprecationWarning") and not version.get("deprecated"):
-            why = "can only be set for deprecated versions"
-            yield invalid_value(f"{path}.deprecationWarning", version["deprecationWarning"], why)
         if not schema:
             yield required(f"{path}.schema.openAPIV3Schema", "schemas are required")
-        elif not is_one or index == 0:
-            yield from violations(
-                schema, "spec.validation.openAPIV3Schema" if is_one else f"{path}.schema.openAPIV3Schema"
-            )
+        elif schema not in schemas[:index]:
+            yield from violations(schema, f"{path}.schema.openAPIV3Schema")
         for number, column in enumerate(version.get("additionalPrinterColumns") or ()):
             yield from _column(column, f"{path}.additionalPrinterColumns[{number}]")
         if (scale := (version.get("subresources") or {}).get("scale")) is not None:
             yield from _scale(scale, f"{path}.subresources.scale")
-        yield from _selectable(version.get("selectableFields") or [], schema or {}, f"{path}.selectableFields")
+        for number, field in enumerate(version.get("selectableFields") or ()):
+            if not jsonpath.field_names(where := field.get("jsonPath") or ""):
+                at = f"{path}.selectableFields[{number}].jsonPath"
+                yield invalid_value(at, where, "is an invalid path: must be a simple json path")
 
 
 def _column(column: Json, path: str) -> Iterator[Cause]:
-    if not column.get("name"):
-        yield required(f"{path}.name")
-    kind, form, where = column.get("type") or "", column.get("format") or "", column.get("jsonPath") or ""
-    if not kind:
-        yield required(f"{path}.type", f"must be one of {','.join(_COLUMN_TYPES)}")
-    elif kind not in _COLUMN_TYPES:
+    kind, where = column.get("type") or "", column.get("jsonPath") or ""
+    if kind not in _COLUMN_TYPES:
         yield invalid_value(f"{path}.type", kind, f"must be one of {','.join(_COLUMN_TYPES)}")
-    if form and form not in _COLUMN_FORMATS:
-        yield invalid_value(f"{path}.format", form, f"must be one of {','.join(_COLUMN_FORMATS)}")
-    if not where:
-        yield required(f"{path}.jsonPath")
-    elif not where.startswith("."):
+    if not where.startswith("."):
         yield invalid_value(f"{path}.jsonPath", where, "must be a simple json path starting with .")
 
 
 def _scale(scale: Json, path: str) -> Iterator[Cause]:
-    for field, parents in (
-        ("specReplicasPath", (".spec.",)),
-        ("statusReplicasPath", (".status.",)),
-        ("labelSelectorPath", (".spec.", ".status.")),
-    ):
+    for field in ("specReplicasPath", "statusReplicasPath", "labelSelectorPath"):
         text = scale.get(field) or ""
-        if not text and field == "labelSelectorPath":
-            continue
-        if not text:
-            yield required(f"{path}.{field}")
-        elif not jsonpath.field_names(text):
+        if (text or field != "labelSelectorPath") and not jsonpath.field_names(text):
             yield invalid_value(f"{path}.{field}", text, "should be a simple json path")
-        elif not text.startswith(parents):
-            why = " or ".join(parent.rstrip(".") for parent in parents)
-            yield invalid_value(f"{path}.{field}", text, f"should be a json path under {why}")
-
-
-def _selectable(rows: list[Json], schema: Json, path: str) -> Iterator[Cause]:
-    if len(rows) > _SELECTABLE_MAX:
-        yield Cause(path, f"Too many: {len(rows)}", f"must have at most {_SELECTABLE_MAX} items")
-    seen = set[str]()
-    for index, row in enumerate(rows):
-        where, at = row.get("jsonPath") or "", f"{path}[{index}].jsonPath"
-        if not where:
-            yield required(at)
-        elif not (names := jsonpath.field_names(where)):
-            yield invalid_value(at, where, "is an invalid path: must be a simple json path")
-        elif names[0] == "metadata":
-            yield invalid_value(at, where, "must not point to fields in metadata")
-        elif (kind := _type_at(schema, names)) not in _SELECTABLE_TYPES:
-            why = (
-                "must point to a field of type string, boolean or integer"
-                if kind
-                else "must name a field of the schema"
-            )
-            yield invalid_value(at, where, why)
-        elif where in seen:
-            yield Cause(at, f'Duplicate value: "{where}"', "")
-        seen.add(where)
-
-
-def _type_at(schema: Json, names: list[str]) -> str:
-    found: Any = schema
-    for each in names:
-        found = (found.get("properties") or {}).get(each) or {}
-    return str(found.get("type") or "")
 
 
 def _changes(old: Json, spec: Json) -> Iterator[Cause]:
@@ -240,9 +171,6 @@ def status_of(definition: Json, others: Iterable[Kind], before: Json) -> Json:
             ),
         ),
     ]
-    if is_protected(spec["group"]):
-        url = (definition["metadata"].get("annotations") or {}).get(APPROVED, "")
-        rows.append(_approval(url))
     conditions = before.get("conditions") or []
     for row in rows:
         conditions = set_condition(conditions, _condition(*row), _now(definition))
@@ -260,13 +188,6 @@ def with_termination(definition: Json, now: str) -> Json:
     status = definition.get("status") or {}
     row = _condition("Terminating", True, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
     return {**definition, "status": {**status, "conditions": set_condition(status.get("conditions") or (), row, now)}}
-
-
-def _approval(url: str) -> tuple[str, bool, str, str]:
-    name = "KubernetesAPIApprovalPolicyConformant"
-    if url.startswith("unapproved"):
-        return name, False, "UnapprovedAnnotation", f"not approved: {url}"
-    return name, True, "ApprovedAnnotation", f"approved in {url}"
 
 
 def _condition(kind: str, holds: bool, reason: str, message: str) -> Json:

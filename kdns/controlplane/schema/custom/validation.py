@@ -365,10 +365,7 @@ def _object(schema: Schema, is_alternative: bool) -> Iterable[Check]:
 _DURATION = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h|d|w))+|0")
 _LABEL = r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
 _HOSTNAME = re.compile(rf"({_LABEL}\.)*{_LABEL}\.?")
-_MAC = re.compile(r"[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){7}")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
-_EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
-_COLOR = re.compile(r"#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
 
 
 def _parses(parse: Callable[[str], object]) -> Callable[[str], bool]:
@@ -408,12 +405,9 @@ _FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {
     "date-time": _is_time,
     "datetime": _is_time,
     "duration": _fits(_DURATION),
-    "email": _fits(_EMAIL),
-    "hexcolor": _fits(_COLOR),
     "hostname": _fits(_HOSTNAME),
     "ipv4": _parses(IPv4Address),
     "ipv6": _parses(IPv6Address),
-    "mac": _fits(_MAC),
     "uri": lambda text: _parses(urlsplit)(text) and bool(urlsplit(text).scheme or text.startswith("/")),
     "uuid": _fits(_UUID),
 }

@@ -352,17 +352,6 @@ def test_rules_in_cel_are_named_in_a_warning() -> None:
     assert list(warnings_of(definition())) == ["v1: x-kubernetes-validations are not evaluated: those of the object"]
 
 
-def test_protected_groups_say_who_approved() -> None:
-    api = new_api()
-    obj = definition(group="test.k8s.io")
-    obj["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
-    api.create(Request(DEFINITION), obj)
-    assert conditions(api, "widgets.test.k8s.io")["KubernetesAPIApprovalPolicyConformant"] == (
-        "False",
-        "UnapprovedAnnotation",
-    )
-
-
 def test_kinds_of_two_servers_are_their_own(api: Registry) -> None:
     other = new_api()
     assert other.kinds.by_type("example.com/v1", "Widget") is None
