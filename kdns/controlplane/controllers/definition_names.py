@@ -22,7 +22,6 @@ class DefinitionNames(Reconciler):
         self._refused: dict[str, Json] = {}
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Indexes the definitions with names in conflict, which a change of another one of their group may end."""
         _, (_, name), obj, _ = change
         self._refused.pop(name, None)
         if obj and not is_true(obj, "NamesAccepted"):
@@ -31,7 +30,6 @@ class DefinitionNames(Reconciler):
         return [(other,) for other in self._refused if other != name and other.partition(".")[2] == group]
 
     def reconcile(self, request: Request) -> Result:
-        """Returns the update of a definition whose names were not accepted."""
         (name,) = request.name
         definition = self._refused.get(name)
         return Result((Action("update", DEFINITION, definition),)) if definition else Result()

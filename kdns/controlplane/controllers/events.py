@@ -48,7 +48,6 @@ def new_event(event: Event, component: str, now_s: float) -> Json:
 
 
 def repeated(stored: Json, now_s: float) -> Json:
-    """Returns the Event with its count incremented."""
     return {**stored, "count": (stored.get("count") or 1) + 1, "lastTimestamp": timestamp(now_s)}
 
 
@@ -63,7 +62,6 @@ class EventRecorder:
         return self._keys.get(_aggregate_key(event, component))
 
     def remember(self, event: Event, component: str, key: Key) -> None:
-        """Sets the Event of this notice."""
         self._keys[_aggregate_key(event, component)] = key
 
 
@@ -85,7 +83,6 @@ class EventExpiry(Reconciler):
         self._events: dict[Key, Json] = {}
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Stores the Event; its time is set by the next reconcile."""
         _, key, obj, _ = change
         self._due.pop(key, None)
         self._written.pop(key, None)

@@ -37,7 +37,6 @@ def ingress_of(service: Json) -> list[Json]:
 
 
 def addresses_of(service: Json) -> list[Address]:
-    """Returns the IP addresses of the ingress points."""
     return [ip for entry in ingress_of(service) if (ip := parse_address(entry.get("ip") or ""))]
 
 
@@ -56,7 +55,6 @@ class LoadBalancers(Reconciler):
         self._events: dict[Key, list[Event]] = {}
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Indexes the Service's addresses; the Service, and those that wait for an address when one becomes free."""
         _, key, obj, _ = change
         old = self._services.pop(key, None)
         if obj is not None:
@@ -82,7 +80,6 @@ class LoadBalancers(Reconciler):
         return [*concerned, *self._waiting] if had - has else concerned
 
     def reconcile(self, request: Request) -> Result:
-        """Returns one write: the finalizer, then the address; the address first when it is released."""
         namespace, name = request.name
         key = (namespace, name)
         service = self._services.get(key)
@@ -214,7 +211,6 @@ def _failure(service: Json, why: str) -> Event:
 
 
 def _events(old: Json, new: Json) -> Iterator[Event]:
-    """Yields the Events of the cloud-provider controller about a change of the Service."""
     if wants_address(old) != wants_address(new) and not is_terminating(new):
         yield Event(SERVICE, new, "Normal", "Type", f"{spec_of(old).get('type')} -> {spec_of(new).get('type')}")
     elif wants_address(new) and spec_of(old).get("loadBalancerIP") != spec_of(new).get("loadBalancerIP"):

@@ -53,7 +53,6 @@ class Action:
     options: Json | None = None
 
     def creates(self, kind: Kind) -> bool:
-        """Returns whether the write is a creation of an object of this kind."""
         return self.verb == "create" and self.kind is kind
 
 

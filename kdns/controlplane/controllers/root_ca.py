@@ -28,7 +28,6 @@ class RootCa(Reconciler):
         self._published: dict[str, Json] = {}
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Indexes the active namespaces and their ConfigMaps."""
         kind, key, obj, _ = change
         if kind is NAMESPACE:
             is_active = obj is not None and not is_terminating(obj)
@@ -42,7 +41,6 @@ class RootCa(Reconciler):
         return ((key[0],),)
 
     def reconcile(self, request: Request) -> Result:
-        """Creates the ConfigMap if it is missing, or restores its data; other fields are kept."""
         (namespace,) = request.name
         if namespace not in self._active:
             return Result()

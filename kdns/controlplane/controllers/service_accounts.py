@@ -23,7 +23,6 @@ class ServiceAccounts(Reconciler):
         self._complete: set[str] = set()
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Indexes the active namespaces and those that have the account."""
         kind, key, obj, _ = change
         namespace = key[1] if kind == NAMESPACE else key[0]
         if kind == NAMESPACE:
@@ -34,7 +33,6 @@ class ServiceAccounts(Reconciler):
         return ((namespace,),)
 
     def reconcile(self, request: Request) -> Result:
-        """Creates the account if it is missing."""
         (namespace,) = request.name
         if namespace not in self._active or namespace in self._complete:
             return Result()

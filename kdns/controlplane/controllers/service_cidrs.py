@@ -55,7 +55,6 @@ class ServiceCidrs(Reconciler):
         self._addresses: dict[str, tuple[int, int]] = {}
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Returns a ServiceCIDR and all terminating ones; for an IPAddress the terminating ones."""
         kind, key, obj, _ = change
         name = key[1]
         if kind == IP_ADDRESS:
@@ -95,7 +94,6 @@ class ServiceCidrs(Reconciler):
         return Result()
 
     def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
-        """Returns KubernetesServiceCIDRError."""
         del action, error
         obj = self._cidrs.get(request.name[0])
         if obj is None:
@@ -158,7 +156,6 @@ class DefaultServiceCidr(Reconciler):
         return ((DEFAULT,),)
 
     def reconcile(self, _request: Request) -> Result:
-        """Creates it, adds a second family, or records the inconsistency once."""
         default = default_service_cidr(self._config)
         if self._stored is None:
             return Result((Action("create", SERVICE_CIDR, default),))
@@ -176,7 +173,6 @@ class DefaultServiceCidr(Reconciler):
         return Result(events=(event,))
 
     def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
-        """Returns KubernetesDefaultServiceCIDRError."""
         del request, action
         if self._stored is None:
             about = default_service_cidr(self._config)

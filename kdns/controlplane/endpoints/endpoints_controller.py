@@ -62,7 +62,6 @@ class EndpointsController(Reconciler):
         self._next_s: dict[Key, float] = {}
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Indexes the object; the Services that it affects."""
         kind, key, obj, revision = change
         if kind == SERVICE:
             self._deleted_at.pop(key, None)

@@ -58,11 +58,9 @@ class EndpointSliceController(Reconciler):
         self._endpoints = PodViews(index, spec_of, lambda service: DesiredEndpoints(service, index.nodes))
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Indexes the object; the Services that it affects."""
         return self._endpoints.touch(self._index.observe(change))
 
     def reconcile(self, request: Request) -> Result:
-        """Writes the slices. Events name skipped Pods."""
         key = request.key
         service = self._index.services.get(key)
         mine = [each for each in self._index.slices_of(key) if managed_by(each) == CONTROLLER]

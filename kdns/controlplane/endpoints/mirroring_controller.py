@@ -42,11 +42,9 @@ class MirroringController(Reconciler):
         self._index = index
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Indexes the object; the Endpoints that it affects."""
         return {service for service, _ in self._index.observe(change)}
 
     def reconcile(self, request: Request) -> Result:
-        """Writes the slices; Events name the addresses that are not mirrored."""
         key = request.key
         mine = [each for each in self._index.slices_of(key) if managed_by(each) == CONTROLLER]
         endpoints = self._index.endpoints.get(key)
@@ -161,7 +159,6 @@ def repacked(subsets: Iterable[Json]) -> Iterator[tuple[list[Json], list[tuple[J
 
 
 def unmirrored(mirrored: MirroredEndpoints) -> Iterable[tuple[str, str]]:
-    """Yields reason and message of the Events about addresses that are not mirrored."""
     if mirrored.invalid:
         message = f"Skipped {mirrored.invalid} invalid IP addresses when mirroring to EndpointSlices"
         yield "InvalidIPAddress", message

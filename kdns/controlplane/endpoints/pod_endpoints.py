@@ -27,7 +27,6 @@ def has_selector(service: Json) -> bool:
 
 
 def publishes_not_ready(service: Json) -> bool:
-    """Returns spec.publishNotReadyAddresses."""
     return bool(spec_of(service).get("publishNotReadyAddresses"))
 
 
@@ -37,7 +36,6 @@ def has_endpoint(pod: Json, *, terminating: bool) -> bool:
 
 
 def addresses_in(pod: Json, family: str) -> list[str]:
-    """Returns the Pod's addresses of one family in canonical form."""
     parsed = map(parse_address, pod_ips(pod))
     return [_text(address) for address in parsed if address and family_of(address) == family]
 

@@ -205,7 +205,6 @@ class PodViews(Generic[V]):
         return cached.view, cached.times.take(service)
 
     def drop(self, key: Key) -> None:
-        """Removes a Service."""
         self._views.pop(key, None)
         self._changed_pods.pop(key, None)
 

@@ -21,7 +21,6 @@ _INCLUDED: FieldSet = {}
 
 
 def union(one: FieldSet, other: FieldSet) -> FieldSet:
-    """Returns the paths of either set."""
     if not one or not other:
         return one or other
     result = dict(one)
@@ -56,7 +55,6 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
-    """Returns the paths of both sets."""
     result: FieldSet = {}
     for element, below in one.items():
         theirs = other.get(element)
@@ -116,7 +114,6 @@ def _element_text(element: str) -> str:
 
 
 def is_path(below: FieldSet) -> bool:
-    """Whether the element above is itself a path of the set."""
     return not below or SELF in below
 
 
@@ -135,7 +132,6 @@ def _put(result: FieldSet, element: str, below: FieldSet, *, is_path: bool) -> N
 
 
 def is_field_set(value: Any) -> bool:
-    """Returns whether a value that a client sent is a valid tree."""
     return isinstance(value, dict) and all(
         below == {} if element == SELF else _is_element(element) and is_field_set(below)
         for element, below in value.items()

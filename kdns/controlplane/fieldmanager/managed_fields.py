@@ -35,7 +35,6 @@ class Writer:
     time: str = ""
 
     def entry(self, kind: Kind, operation: str, fields: FieldSet) -> Json:
-        """Returns the writer's entry in managedFields."""
         entry: Json = {"manager": self.name, "operation": operation, "apiVersion": kind.api_version, "time": self.time}
         entry |= {"fieldsType": "FieldsV1", "fieldsV1": sorted_elements(fields)}
         return entry | {"subresource": self.subresource} if self.subresource else entry
@@ -121,5 +120,4 @@ def sorted_entries(entries: Entries) -> Entries:
 
 
 def same_but_for_times(one: Entries, other: Entries) -> bool:
-    """Returns whether two lists of entries are equal apart from their times."""
     return [{**entry, "time": ""} for entry in one] == [{**entry, "time": ""} for entry in other]

@@ -126,7 +126,6 @@ class Deletion:
         return ""
 
     def _resume(self, version: StoredObject) -> None:
-        """Queues the work that follows after an object started terminating."""
         metadata = version.obj["metadata"]
         finalizers, uid = metadata.get("finalizers") or (), metadata["uid"]
         if version.kind is NAMESPACE:
@@ -208,7 +207,6 @@ class Deletion:
                 self._disown(latest, uid)
 
     def released(self, obj: Json) -> None:
-        """Queues the end of foreground deletions that waited for an object in this state."""
         namespace = obj["metadata"].get("namespace", "")
         for reference in references(obj):
             if blocks(reference):

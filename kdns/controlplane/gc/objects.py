@@ -69,12 +69,10 @@ class Objects:
         return stored_object_of(kind, key, whole, self.store.revision + 1)
 
     def on_read(self, kind: Kind, obj: Json) -> Json:
-        """Returns the object with the fields that older versions of kdns did not store."""
         hooks = self.kinds[kind].hooks
         return hooks.on_read(obj, self._families) if hooks and hooks.on_read else obj
 
     def put(self, draft: StoredObject, replaces: StoredObject | None) -> StoredObject:
-        """Stores a draft under the next revision."""
         version = self.store.commit(draft, replaces)
         self._follow(version, replaces, version)
         return version

@@ -55,7 +55,6 @@ class Owners:
         return metadata
 
     def track(self, old: StoredObject | None, new: StoredObject | None) -> None:
-        """Updates for one commit."""
         if old:
             for reference in old.metadata.get("ownerReferences") or ():
                 self._lose(reference.get("uid", ""), (old.kind, old.key))

@@ -33,7 +33,6 @@ class User:
 
     @property
     def info(self) -> Json:
-        """The UserInfo of authentication.k8s.io/v1."""
         fields: Json = {"username": self.name, "uid": self.uid, "groups": [*self.groups]}
         fields["extra"] = {key: [*values] for key, values in self.extra.items()}
         return {name: value for name, value in fields.items() if value}

@@ -215,7 +215,6 @@ def _type_schema(described: Type, identities: list[Json]) -> Json:
 
 
 def _common() -> Json:
-    """Returns the properties that every object has."""
     types = {"apiVersion": "string", "kind": "string", "metadata": _OBJECT_META}
     return {name: _property(Field(name, each), common_description(name)) for name, each in types.items()}
 

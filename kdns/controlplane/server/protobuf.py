@@ -94,7 +94,6 @@ def message_fields(type_name: TypeName) -> MessageFields:
 
 
 def _message(numbers: MessageFields, body: bytes, depth: int) -> Json:
-    """Returns the JSON of a message. Fields that the schema does not know are skipped."""
     if depth > _DEPTH_MAX:
         raise ProtobufError("messages are nested too deeply")
     obj = Json()

@@ -122,7 +122,6 @@ class Registry:
         return self.shown(request).copy()
 
     def list(self, request: Request, options: ListOptions = _ALL) -> ListResult:
-        """Returns one page of the objects of a kind."""
         return listing.page(self.store, request.kind, self._filter(request, options), options)
 
     def watch(self, request: Request, options: ListOptions = _ALL) -> Subscription:
@@ -388,7 +387,6 @@ _FIELDS = {"status": "status", "finalize": "spec"}
 
 
 def _confined(kind: Kind, strategy: Strategy, old: Json, new: Json, subresource: str) -> Json:
-    """Returns the new object with all that the (sub)resource may not change from the old one."""
     if field := _FIELDS.get(subresource):
         metadata = {name: value for name, value in new["metadata"].items() if name != "generateName"}
         if "generateName" in old["metadata"]:
@@ -410,6 +408,5 @@ def _may_go(kind: Kind, obj: Json) -> bool:
 
 
 def _common(kind: Kind, old: Json, new: Json) -> list[Cause]:
-    """Checks the rules of updates that all kinds share."""
     marks = validate_meta(new, formats.path_segment, namespaced=kind.namespaced, any_finalizer=True)
     return marks + validate_meta_update(old, new)

@@ -116,7 +116,6 @@ def _not_acceptable(accepted: str) -> StatusError:
 
 
 def wants_aggregated_discovery(accept: str) -> bool:
-    """Returns whether the client prefers apidiscovery.k8s.io/v2 to the separate documents."""
     for each in media_ranges(accept):
         if each.media_type != JSON:
             continue
@@ -198,7 +197,6 @@ class Renderer:
         return conversion.read(obj) if conversion else obj
 
     def one(self, version: StoredObject, now_s: float) -> bytes:
-        """Returns a single object of the kind."""
         return encoded(self._formed(version.obj, now_s)) if self.shape.form else version.encoded
 
     def many(self, found: ListResult, now_s: float) -> bytes:
@@ -244,7 +242,6 @@ class Renderer:
         return event_line(event_type, shown)
 
     def _formed(self, obj: Json, now_s: float) -> Json:
-        """Returns an object of the kind in the form of the representation."""
         match self.shape.form:
             case "Table":
                 return self._table([obj], now_s, {"resourceVersion": obj["metadata"].get("resourceVersion", "")})
@@ -298,7 +295,6 @@ def _list(kind: str, api_version: str, metadata: Json, items: bytes) -> bytes:
 
 
 def deleted(kind: Kind, metadata: Json) -> Json:
-    """Returns the Status that answers a DELETE which does not return the object."""
     details = {"name": metadata["name"], "group": kind.group, "kind": kind.plural, "uid": metadata["uid"]}
     shown = {name: value for name, value in details.items() if value}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": shown}

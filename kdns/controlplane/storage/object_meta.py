@@ -35,7 +35,6 @@ def key_of(obj: Json) -> Key:
 
 
 def copied(obj: Json) -> Json:
-    """Returns a deep copy of a JSON object."""
     copy: Json = msgspec.json.decode(msgspec.json.encode(obj))
     return copy
 

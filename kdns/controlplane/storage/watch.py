@@ -148,7 +148,6 @@ class Commit:
 
     @cached_property
     def lost(self) -> WatchEvent:
-        """The event for a watcher whose selectors no longer match the object."""
         if self.old is None:
             raise ValueError("a created object was never seen before")
         return WatchEvent("DELETED", self.old.at(self.revision))

@@ -121,7 +121,6 @@ class ControllerManager:
             asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
-        """Works for one time slice."""
         self._scheduled = False
         if self._closed:
             return
@@ -172,7 +171,6 @@ class ControllerManager:
         return True
 
     def _drain(self) -> None:
-        """Passes on all events."""
         while self._has_events:
             self._has_events = False
             for kind, subscription in self._subscriptions.items():

@@ -40,7 +40,6 @@ class KubernetesServiceKeeper:
             subscription.wake = self._wake
 
     def _wake(self) -> None:
-        """Checks when the current write is done."""
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._check)

@@ -138,7 +138,6 @@ def _forbidden(why: str) -> StatusError:
 
 @lru_cache(maxsize=64)
 def _is_local(header: str) -> bool:
-    """Returns whether a Host header is this machine's."""
     return is_loopback(_host(header))
 
 

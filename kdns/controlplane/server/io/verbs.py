@@ -95,13 +95,11 @@ class Verbs:
             self.unsent_bytes -= len(body)
 
     async def get(self, call: ResourceRequest) -> web.StreamResponse:
-        """Handles GET of one object."""
         listing.check_present(self.registry.store, call.text("resourceVersion"))
         _ = call.renderer  # 406 comes first
         return self._object(call, self.registry.shown(call.target))
 
     async def list_(self, call: ResourceRequest) -> web.StreamResponse:
-        """Handles GET of a collection."""
         _ = call.renderer  # 406 comes first
         return self._page(call, self._listed(call))
 
@@ -114,7 +112,6 @@ class Verbs:
         return response_to(call.request, renderer.many(listed, self.registry.now_s()), shape=renderer.shape)
 
     async def create(self, call: ResourceRequest) -> web.StreamResponse:
-        """Handles POST on a collection."""
         request, (obj, warnings) = call.write, await _checked(call)
         return self._object(call, self.registry.create(request, obj), warnings, 201)
 
@@ -165,7 +162,6 @@ class Verbs:
         return self.registry.store.get(request.kind, request.key) is not None
 
     async def delete(self, call: ResourceRequest) -> web.StreamResponse:
-        """Handles DELETE of one object."""
         options = await self._delete_options(call)
         request, strategy = call.deletion(options), self.registry.kinds[call.target.kind].delete
         last = self.registry.delete(request, options)
@@ -176,7 +172,6 @@ class Verbs:
         return response_to(call.request, body, shape=call.renderer.shape, warnings=warnings)
 
     async def delete_collection(self, call: ResourceRequest) -> web.StreamResponse:
-        """Handles DELETE of a collection."""
         options = await self._delete_options(call)
         request = call.deletion(options)
         listed = self._listed(call)

@@ -60,7 +60,6 @@ class Kubelet(Reconciler):
         """The Pods of deleted Nodes."""
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Indexes addresses in use. Returns the Pod if there is something to do, or a Node and its Pods."""
         kind, key, obj, _ = change
         if kind == NODE:
             return self._observe_node(key, obj)
@@ -88,7 +87,6 @@ class Kubelet(Reconciler):
         return (("", name), *pods)
 
     def reconcile(self, request: Request) -> Result:
-        """Reports a Node, or runs, ends or loses a Pod. A Node that is not Ready or has no address does nothing."""
         (namespace, name), now_s = request
         if not namespace:
             return self._report(name, timestamp(now_s))
@@ -147,7 +145,6 @@ def _updated(pod: Json) -> Result:
 
 
 def _lost(pod: Json, now: str) -> Result:
-    """Sets Ready to False for a Pod whose Node is not Ready."""
     if is_finished(pod) or is_terminating(pod) or not is_ready(pod):
         return Result()
     event = Event(POD, pod, "Warning", _LOST, "Node is not ready")

@@ -84,12 +84,10 @@ def reported_conditions(given: Iterable[Json], now: str) -> list[Json]:
 
 
 def lacks_node_status(node: Json) -> bool:
-    """Returns whether the status lacks an internal address or a condition."""
     rows = (node.get("status") or {}).get("conditions") or ()
     return not ({row.get("type") for row in rows} >= _HEALTHY.keys() and internal_ips(node))
 
 
 def internal_ips(node: Json) -> list[str]:
-    """Returns the addresses of type InternalIP."""
     rows = (node.get("status") or {}).get("addresses") or ()
     return [row["address"] for row in rows if row.get("type") == "InternalIP" and row.get("address")]

@@ -49,7 +49,6 @@ class Scheduler(Reconciler):
         self._pending: dict[Key, Json] = {}
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """Counts Pods by Node; a pending Pod, or all pending Pods for a Node."""
         kind, key, obj, _ = change
         if kind == NODE:
             self._nodes.pop(key[1], None)
@@ -117,7 +116,6 @@ def daemon_tolerations(spec: Json) -> list[Json]:
 
 
 def fits_node(spec: Json, node: Json) -> bool:
-    """Returns whether the Node matches the Pod's node selector and required node affinity."""
     labels = node["metadata"].get("labels") or {}
     if not (spec.get("nodeSelector") or {}).items() <= labels.items():
         return False
@@ -128,7 +126,6 @@ def fits_node(spec: Json, node: Json) -> bool:
 
 
 def untolerated(tolerations: list[Json], node: Json) -> set[str]:
-    """Returns the effects of the Node's taints that are not tolerated."""
     taints = (node.get("spec") or {}).get("taints") or ()
     return {taint.get("effect") or "" for taint in taints if not tolerates(tolerations, taint)}
 

@@ -47,7 +47,6 @@ class WorkloadController(Reconciler):
         return self._index.observe(kind, key, obj)
 
     def reconcile(self, request: Request) -> Result:
-        """Adopts and releases first, and then takes a step. A terminating workload takes none."""
         owner = self._index.all.get(request.key)
         if owner is None or is_terminating(owner) or not self.acts_on(owner):
             return Result()
@@ -57,7 +56,6 @@ class WorkloadController(Reconciler):
         return self.step(owner, {part: objects for part, (objects, _) in claimed.items()}, request.now_s)
 
     def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
-        """Returns FailedCreate for an object that the workload would own."""
         owner = self._index.all.get(request.key)
         if owner is None or not any(map(action.creates, self._parts)):
             return None
@@ -68,7 +66,6 @@ class WorkloadController(Reconciler):
         return True
 
     def adopts(self, owner: Json, obj: Json) -> bool:
-        """Returns whether an object that the selector matches may be the workload's."""
         del owner, obj
         return True
 
@@ -165,7 +162,6 @@ class PodController(WorkloadController):
         """Returns the desired Pods and the status."""
 
     def created(self, view: View, slot: Slot) -> list[Action]:
-        """Returns the creation of the Pod of a slot, and of what it needs."""
         del slot
         return [Action("create", POD, new_pod(self.kind, view.owner, view.template))]
 

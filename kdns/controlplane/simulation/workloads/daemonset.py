@@ -30,7 +30,6 @@ class DaemonSets(PodController):
         self._nodes: dict[str, Json] = {}
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """A Node whose labels or taints change affects all sets."""
         kind, key, obj, _ = change
         if kind != NODE:
             return super().observe(change)

@@ -51,7 +51,6 @@ class Deployments(WorkloadController):
         super().__init__("deployment-controller", DEPLOYMENT, REPLICA_SET)
 
     def step(self, owner: Json, owned: Mapping[Kind, list[Json]], now_s: float) -> Result:
-        """Updates the status and the revision, then creates, scales or removes ReplicaSets."""
         rollout = rollout_of(owner, owned[REPLICA_SET])
         actions, events = _scaled(rollout)
         status = deployment_status(rollout, now_s, is_moving=bool(events))
@@ -335,7 +334,6 @@ def is_complete(deployment: Json, status: Json) -> bool:
 
 
 def _has_moved(old: Json, new: Json) -> bool:
-    """Returns whether the counts of two statuses show progress."""
     outdated = [count(status, "replicas") - count(status, "updatedReplicas") for status in (old, new)]
     grown = ("updatedReplicas", "readyReplicas", "availableReplicas")
     return outdated[1] < outdated[0] or any(count(new, name) > count(old, name) for name in grown)

@@ -55,7 +55,6 @@ def desired_replicas(obj: Json) -> int:
 
 
 def nonzero(**counts: int) -> Json:
-    """Returns the fields of a status whose value 0 is omitted."""
     return {name: number for name, number in counts.items() if number}
 
 

@@ -39,7 +39,6 @@ class StatefulSets(PodController):
         self._claims = Dependents()
 
     def observe(self, change: Change) -> Iterable[Name]:
-        """PersistentVolumeClaims are only indexed."""
         if change.kind == CLAIM:
             self._claims.apply(change.key, change.obj)
             return ()
@@ -71,7 +70,6 @@ class StatefulSets(PodController):
         )
 
     def created(self, view: View, slot: Slot) -> list[Action]:
-        """Returns the creations of the PersistentVolumeClaims that the Pod lacks, and of the Pod."""
         (update, current), ordinal = _revisions(view), int(slot)
         claims = _claims(view.owner, ordinal)
         pod = _new_pod(view.owner, current if ordinal < _partition(view) else update, ordinal, claims)
