@@ -20,8 +20,7 @@ from kdns.controlplane.simulation.workloads.job import Jobs
 from kdns.controlplane.simulation.workloads.replicaset import ReplicaSets
 from kdns.controlplane.simulation.workloads.statefulset import StatefulSets
 from kdns.controlplane.storage.object_meta import timestamp
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Subscription
+from kdns.controlplane.storage.store import Store, Subscription
 
 START_S = 1_700_000_000.0
 STEPS_MAX = 5000

@@ -20,8 +20,7 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.service.service_cidr import default_service_cidr, is_managed, names_of, service_of
 from kdns.controlplane.kinds.service.spec import ports_held
 from kdns.controlplane.server.registry import Registry, Request
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Commit, StoredObject
+from kdns.controlplane.storage.store import Commit, Store, StoredObject
 
 CONFIG = ClusterConfig(
     service_cidrs=(ip_network("10.0.0.0/29"), ip_network("fd00::/125")), node_port_range=range(30000, 30008)

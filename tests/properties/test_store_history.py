@@ -12,8 +12,7 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.listing import ListOptions
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Filter, StoredObject, Subscription
+from kdns.controlplane.storage.store import Filter, Store, StoredObject, Subscription
 
 NAMES = "abcd"
 

@@ -13,8 +13,7 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Change, Event, Reconciler, Request
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.registry import Request as ApiRequest
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import StoredObject, Subscription
+from kdns.controlplane.storage.store import Store, StoredObject, Subscription
 
 START_S = 1_700_000_000.0
 

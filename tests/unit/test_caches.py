@@ -18,7 +18,7 @@ from kdns.controlplane.fieldmanager.ownership import all_paths, path_element
 from kdns.controlplane.manifests.three_way_merge import list_keys
 from kdns.controlplane.schema.schema import field_at, object_of
 from kdns.controlplane.server.representation import Renderer, Representation
-from kdns.controlplane.storage.watch import WatchEvent, stored_object_of
+from kdns.controlplane.storage.store import WatchEvent, stored_object_of
 from kdns.dns.names import labels_of
 from kdns.net import parse_address
 

@@ -25,7 +25,7 @@ from kdns.controlplane.kinds.core import namespace_finalizers, terminating_names
 from kdns.controlplane.kinds.custom.definition import CLEANUP, with_termination
 from kdns.controlplane.kinds.strategy import DeleteStrategy
 from kdns.controlplane.storage import object_meta
-from kdns.controlplane.storage.watch import Filter, StoredObject, stored_object_of
+from kdns.controlplane.storage.store import Filter, StoredObject, stored_object_of
 
 FOREGROUND: Final = "foregroundDeletion"
 """The finalizer of an object whose dependents are deleted before it."""

@@ -11,8 +11,7 @@ from kdns.controlplane.apimachinery.errors import StatusError, forbidden, not_fo
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, POD, Json, Kind
 from kdns.controlplane.kinds.core import CONTENT_FINALIZER, namespace_finalizers
 from kdns.controlplane.storage.object_meta import is_terminating
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Filter, StoredObject
+from kdns.controlplane.storage.store import Filter, Store, StoredObject
 
 _TERMINATING = "NamespaceTerminating"
 _LISTED_MAX = 100

@@ -13,8 +13,7 @@ from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.kinds.service.allocation import ServiceAllocator
 from kdns.controlplane.kinds.strategy import OwnedObjects
 from kdns.controlplane.storage import listing, object_meta
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Filter, StoredObject, stored_object_of
+from kdns.controlplane.storage.store import Filter, Store, StoredObject, stored_object_of
 
 _EVERYTHING: Final = Filter()
 

@@ -10,7 +10,7 @@ import msgspec
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.kinds import Json, Kind, Kinds
-from kdns.controlplane.storage.watch import StoredObject
+from kdns.controlplane.storage.store import StoredObject
 
 
 def references(obj: Json) -> list[Json]:
@@ -36,8 +36,6 @@ _read = msgspec.json.Decoder(_Object).decode
 
 def _metadata_of(version: StoredObject) -> OwnerMetadata:
     """Decodes no more than this metadata: at start most objects are not needed otherwise."""
-    if version.is_decoded:
-        return msgspec.convert(version.metadata, OwnerMetadata)
     return _read(version.encoded).metadata
 
 

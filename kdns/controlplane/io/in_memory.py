@@ -27,8 +27,7 @@ from kdns.controlplane.manifests.io.files import load, texts_read_once
 from kdns.controlplane.manifests.io.follower import ManifestFollower
 from kdns.controlplane.manifests.manifest import Manifest
 from kdns.controlplane.server.registry import Registry, Request
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import StoredObject
+from kdns.controlplane.storage.store import Store, StoredObject
 from kdns.errors import InputError, ManifestError
 
 _IDLE_S: Final = 0.05

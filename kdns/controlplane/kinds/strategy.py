@@ -18,7 +18,7 @@ from kdns.controlplane.kinds.conversion import ScalePaths
 from kdns.controlplane.kinds.service.allocation import ServiceAllocator
 from kdns.controlplane.storage.field_selectors import OBJECT_META, FieldLabels, fields
 from kdns.controlplane.storage.object_meta import content, with_metadata_of
-from kdns.controlplane.storage.watch import StoredObject
+from kdns.controlplane.storage.store import StoredObject
 
 Rules: TypeAlias = Callable[[Json, Json | None], list[Cause]]
 """The violated rules of an object; the second argument is the stored one on update, None on create."""

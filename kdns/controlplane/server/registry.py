@@ -39,8 +39,7 @@ from kdns.controlplane.schema.serialization import Serialized, serialized
 from kdns.controlplane.server.patch import patched
 from kdns.controlplane.storage import listing, object_meta
 from kdns.controlplane.storage.listing import ListOptions, ListResult
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Filter, StoredObject, Subscription, exact_of, stored_object_of
+from kdns.controlplane.storage.store import Filter, Store, StoredObject, Subscription, exact_of, stored_object_of
 
 _ALL = ListOptions()
 _NAME_TRIES = 8

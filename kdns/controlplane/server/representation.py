@@ -21,7 +21,7 @@ from kdns.controlplane.kinds.columns import Printer
 from kdns.controlplane.kinds.conversion import SCALE, SCALES
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.storage.listing import ListResult
-from kdns.controlplane.storage.watch import StoredObject, WatchEvent, joined_items
+from kdns.controlplane.storage.store import StoredObject, WatchEvent, joined_items
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"

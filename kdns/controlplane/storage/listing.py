@@ -20,8 +20,7 @@ from kdns.controlplane.apimachinery.field_errors import quoted
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.storage import field_selectors
 from kdns.controlplane.storage.field_selectors import FieldLabels
-from kdns.controlplane.storage.store import Store, parsed_revision, too_large
-from kdns.controlplane.storage.watch import Filter, StoredObject, Subscription
+from kdns.controlplane.storage.store import Filter, Store, StoredObject, Subscription, parsed_revision, too_large
 
 _TOO_OLD = "The resourceVersion for the provided list is too old."
 _LOST = (

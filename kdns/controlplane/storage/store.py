@@ -1,9 +1,10 @@
-"""Objects, revisions and history in memory, with etcd's semantics as the API shows them.
+"""Objects, revisions, history and watches in memory, with etcd's semantics as the API shows them.
 
 One counter numbers all commits. A commit first goes to `persist`, which may reject it by raising; then it becomes
-visible to readers and is queued for watchers, in one step. The history is bounded: in commits for each kind, and in
-bytes for all kinds together: the kind with the most bytes loses its oldest commits. A watch or paged list resumes from
-any revision in the history, also after a restart; an older one is 410 Expired.
+visible to readers and is queued for watchers, in one step: for each watcher it is at most one event, by the watcher's
+selectors. The history is bounded: in commits for each kind, and in bytes for all kinds together: the kind with the most
+bytes loses its oldest commits. A watch or paged list resumes from any revision in the history, also after a restart; an
+older one is 410 Expired.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
 
+import msgspec
+
+from kdns.cluster import selectors
 from kdns.cluster.objects import Key
+from kdns.cluster.selectors import Selector
 from kdns.controlplane.apimachinery.errors import StatusError, conflict, gone
 from kdns.controlplane.apimachinery.field_errors import quoted
 from kdns.controlplane.apimachinery.kinds import Json, Kind
-from kdns.controlplane.storage.watch import (
-    QUEUE_BYTES,
-    Commit,
-    Filter,
-    StoredObject,
-    Subscription,
-    WatchEvent,
-    stored_object_of,
-)
+from kdns.controlplane.schema.serialization import encoded, serialized
+from kdns.controlplane.storage import field_selectors
+from kdns.controlplane.storage.field_selectors import FieldSelector
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 HISTORY_COMMITS = 4096
@@ -36,8 +37,241 @@ HISTORY_BYTES = 64 * 1024 * 1024
 
 QUEUE_EVENTS = 10_000
 _UINT64_DIGITS = 20
-_DECODED_COMMITS = 64
-"""How many of the newest commits of a kind keep their versions decoded; older ones are seldom read."""
+QUEUE_BYTES = 64 * 1024 * 1024
+
+
+class _Metadata(msgspec.Struct):
+    metadata: Json
+
+
+_metadata = msgspec.json.Decoder(_Metadata).decode
+
+
+class StoredObject:
+    """One version of an object. All readers share `obj`, so it must not be changed.
+
+    `encoded` is `obj` as JSON, as Go serializes it: the bytes that are sent and written to disk. `obj` is decoded
+    from it on first use: after a restart few objects are ever decoded, and hardly any of the history.
+    """
+
+    __slots__ = ("_obj", "encoded", "key", "kind", "revision")
+
+    def __init__(self, kind: Kind, key: Key, revision: int, encoded: bytes, obj: Json | None = None) -> None:
+        self.kind, self.key, self.revision, self.encoded, self._obj = kind, key, revision, encoded, obj
+
+    @property
+    def obj(self) -> Json:
+        obj = self._obj
+        if obj is None:
+            obj = self._obj = msgspec.json.decode(self.encoded)
+        return obj
+
+    @property
+    def metadata(self) -> Json:
+        obj = self._obj
+        return _metadata(self.encoded).metadata if obj is None else obj["metadata"]
+
+    def copy(self) -> Json:
+        """Returns the object as a new value, which belongs to the caller."""
+        obj: Json = msgspec.json.decode(self.encoded)
+        return obj
+
+    def without_revision(self) -> StoredObject:
+        """Returns the object as the answer to a dry run shows it, before it has a revision."""
+        metadata = {name: value for name, value in self.obj["metadata"].items() if name != "resourceVersion"}
+        return StoredObject(self.kind, self.key, 0, msgspec.json.encode({**self.obj, "metadata": metadata}))
+
+    def rest(self) -> None:
+        """Drops the decoded object, of a version in the history; `obj` decodes it again."""
+        self._obj = None
+
+    def at(self, revision: int) -> StoredObject:
+        """The same content under another resourceVersion, which takes no look at the rest."""
+        before, after = b'"resourceVersion":"%d"' % self.revision, b'"resourceVersion":"%d"' % revision
+        if self.encoded.count(before) != 1:  # also that of an object referred to, or an annotation of this name
+            return stored_object_of(self.kind, self.key, self.obj, revision)
+        later = StoredObject(self.kind, self.key, revision, self.encoded.replace(before, after))
+        if (obj := self._obj) is not None:
+            later._obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
+        return later
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StoredObject):
+            return NotImplemented
+        mine, theirs = (self.kind, self.key, self.revision), (other.kind, other.key, other.revision)
+        return mine == theirs and self.encoded == other.encoded
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.key, self.revision))
+
+    def __repr__(self) -> str:
+        return f"StoredObject({self.kind.kind}, {self.key}, {self.revision})"
+
+
+def exact_of(kind: Kind, obj: Json, revision: int) -> Json:
+    """Returns the object with its resourceVersion, as Go serializes it."""
+    return serialized(kind, {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})
+
+
+def stored_object_of(kind: Kind, key: Key, obj: Json, revision: int) -> StoredObject:
+    """Returns the same, encoded."""
+    exact = exact_of(kind, obj, revision)
+    return StoredObject(kind, key, revision, msgspec.json.encode(exact), exact)
+
+
+def joined_items(kind: Kind, versions: Sequence[StoredObject]) -> bytes:
+    """Returns objects as the items of a list: without kind and apiVersion, separated by commas."""
+    if not versions:
+        return b""
+    head = msgspec.json.encode({"kind": kind.kind, "apiVersion": kind.api_version})[:-1] + b","
+    items = [version.encoded for version in versions]
+    if not all(item.startswith(head) for item in items):  # written by an older release
+        items = [encoded(kind, version.obj) for version in versions]
+    return b"{" + b",{".join([item.removeprefix(head) for item in items])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WatchEvent:
+    """`type` is ADDED, MODIFIED or DELETED; a DELETED object is its last state with the revision of the deletion."""
+
+    type: str
+    stored: StoredObject
+
+    @property
+    def line(self) -> bytes:
+        return b'{"type":"%b","object":%b}\n' % (self.type.encode(), self.stored.encoded)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One change of one object; old is None for a create, new is None for a delete."""
+
+    revision: int
+    kind: Kind
+    key: Key
+    old: StoredObject | None
+    new: StoredObject | None
+
+    @cached_property
+    def event(self) -> WatchEvent:
+        if self.new is None:
+            return self.lost
+        return WatchEvent("MODIFIED" if self.old else "ADDED", self.new)
+
+    @cached_property
+    def lost(self) -> WatchEvent:
+        if self.old is None:
+            raise ValueError("a created object was never seen before")
+        return WatchEvent("DELETED", self.old.at(self.revision))
+
+    @property
+    def size(self) -> int:
+        """The bytes that it costs in the history: those of the version that it replaced, which nothing else holds."""
+        return len((self.old or self.new or self.lost.stored).encoded)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The selection of a list or watch; namespace None means all."""
+
+    namespace: str | None = None
+    labels: Selector = selectors.EVERYTHING
+    fields: FieldSelector = field_selectors.EVERYTHING
+
+    @property
+    def selects(self) -> bool:
+        """Whether anything but the namespace narrows the result."""
+        return bool(self.labels.requirements or self.fields.terms or self.fields.name)
+
+    def matches(self, version: StoredObject | None) -> bool:
+        if version is None or (self.namespace is not None and version.key[0] != self.namespace):
+            return False
+        if self.fields.name not in {"", version.key[1]}:
+            return False
+        if not self.labels.requirements and not self.fields.terms:
+            return True
+        if not self.labels.matches(version.metadata.get("labels")):
+            return False
+        return not self.fields.terms or self.fields.matches(version.obj)
+
+    def event(self, commit: Commit) -> WatchEvent | None:
+        """Returns the event of a commit: ADDED for an object that starts to match, DELETED for one that ceases to
+        match.
+        """
+        before, now = self.matches(commit.old), self.matches(commit.new)
+        if now and commit.new:
+            return commit.event if before or not commit.old else WatchEvent("ADDED", commit.new)
+        return commit.lost if before else None
+
+
+def _nothing() -> None: ...
+
+
+class Subscription:
+    """One watcher's bounded queue. `wake` is called when events are queued, and once when it is closed.
+
+    A watcher with more than `limit` events or `limit_bytes` of objects in its queue is closed; its client resumes from
+    the last revision that it received.
+    """
+
+    def __init__(
+        self, wanted: Filter, limit: int, leave: Callable[[Subscription], None], limit_bytes: int = QUEUE_BYTES
+    ) -> None:
+        self.wanted, self.limit, self.limit_bytes = wanted, limit, limit_bytes
+        self.wake: Callable[[], None] = _nothing
+        self.closed = False
+        self._leave = leave
+        self._events: deque[WatchEvent] = deque()
+        self._to_catch_up = self._bytes = 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self._events)
+
+    def start(self, events: Iterable[WatchEvent]) -> None:
+        """Queues the initial events; they do not count against the limits."""
+        self._events.extend(events)
+        self._to_catch_up = len(self._events)
+
+    def feed(self, commit: Commit) -> None:
+        """Queues the event of a commit, if this watcher has one."""
+        event = self.wanted.event(commit)
+        if event is None:
+            return
+        size = len(event.stored.encoded)
+        queued = len(self._events) - self._to_catch_up
+        if queued >= self.limit or (queued and self._bytes + size > self.limit_bytes):
+            self.close()
+            return
+        self._events.append(event)
+        self._bytes += size
+        self.wake()
+
+    def take(self, most_bytes: float = inf) -> list[WatchEvent]:
+        """Removes and returns queued events, oldest first: as many as reach `most_bytes`."""
+        events = []
+        while self._events and most_bytes > 0:
+            event = self._events.popleft()
+            events.append(event)
+            size = len(event.stored.encoded)
+            most_bytes -= size
+            if self._to_catch_up:
+                self._to_catch_up -= 1
+            else:
+                self._bytes -= size
+        return events
+
+    def cancel(self) -> None:
+        """Ends the watch without waking its owner."""
+        self.wake = _nothing
+        self.close()
+
+    def close(self) -> None:
+        """Ends the watch; queued events can still be taken."""
+        if not self.closed:
+            self.closed = True
+            self._leave(self)
+            self.wake()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +314,9 @@ class _Collection:
 
     def remember(self, commit: Commit) -> int:
         """Appends a commit to the history; returns its size in bytes."""
-        history, size = self.history, commit.size
-        history.append(commit)
-        self.history_bytes += size
-        if len(history) > _DECODED_COMMITS:
-            for version in (history[-_DECODED_COMMITS].old, history[-_DECODED_COMMITS].new):
-                if version:
-                    version.rest()
-        return size
+        self.history.append(commit)
+        self.history_bytes += commit.size
+        return commit.size
 
     def forget(self) -> Commit:
         """Drops the oldest commit of the history."""
@@ -242,6 +471,8 @@ class Store:
         self.revision = commit.revision
         self._history_bytes += collection.remember(commit)
         collection.apply(commit)
+        if commit.old:
+            commit.old.rest()
         if len(collection.history) > self._commits_max or self._history_bytes > self._bytes_max:
             self._compact((collection,))
 

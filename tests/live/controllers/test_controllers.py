@@ -36,8 +36,7 @@ from kdns.controlplane.controllers.io.controller_manager import ControllerManage
 from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.listing import ListOptions
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import StoredObject
+from kdns.controlplane.storage.store import Store, StoredObject
 
 NOW = "2026-01-01T00:00:00Z"
 POD_TEMPLATE = next(kind for kind in INERT if kind.kind == "PodTemplate")

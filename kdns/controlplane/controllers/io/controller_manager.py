@@ -25,7 +25,7 @@ from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name
 from kdns.controlplane.gc.namespaces import is_namespace_terminating
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.registry import Request as ApiRequest
-from kdns.controlplane.storage.watch import Subscription, WatchEvent
+from kdns.controlplane.storage.store import Subscription, WatchEvent
 from kdns.errors import KdnsError
 
 TIME_SLICE_S = 0.01

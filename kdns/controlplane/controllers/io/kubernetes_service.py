@@ -8,7 +8,7 @@ from collections.abc import Callable
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE
 from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.listing import ListOptions
-from kdns.controlplane.storage.watch import Subscription
+from kdns.controlplane.storage.store import Subscription
 
 KEY = "default", "kubernetes"
 _KINDS = (SERVICE, ENDPOINTS, ENDPOINT_SLICE)

@@ -30,7 +30,7 @@ from kdns.controlplane.kinds.strategy import (
     with_status,
 )
 from kdns.controlplane.storage.field_selectors import FieldLabels, fields
-from kdns.controlplane.storage.watch import StoredObject
+from kdns.controlplane.storage.store import StoredObject
 
 
 def service_cells(service: Json, now_s: float) -> list[Any]:

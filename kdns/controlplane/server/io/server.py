@@ -26,7 +26,7 @@ from kdns.controlplane.server.io.response import add_warnings, error_response
 from kdns.controlplane.server.io.verbs import Verbs
 from kdns.controlplane.server.openapi import Documents
 from kdns.controlplane.server.registry import Registry
-from kdns.controlplane.storage.watch import Subscription
+from kdns.controlplane.storage.store import Subscription
 from kdns.net import join_host_port
 from kdns.runtime.connections import ConnectionKind, Connections
 from kdns.runtime.http.server import HttpServer, connection_of

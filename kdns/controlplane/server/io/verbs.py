@@ -30,7 +30,7 @@ from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.server.subresources import POSTS
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.listing import ListResult
-from kdns.controlplane.storage.watch import StoredObject, Subscription
+from kdns.controlplane.storage.store import StoredObject, Subscription
 
 _SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
 _LARGE_BYTES = 32 * 1024

@@ -12,7 +12,7 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.server.io.response import NOT_CACHED, add_warnings
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.server.representation import JSON, Renderer, event_line
-from kdns.controlplane.storage.watch import Subscription
+from kdns.controlplane.storage.store import Subscription
 
 _STALLED_S = 60.0
 """How long a client may leave sent data unread before its connection is aborted."""

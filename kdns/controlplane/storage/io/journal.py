@@ -6,9 +6,8 @@ the store has, and a restart resumes with its objects, its history and its revis
 and watchers wait for `durable()`, so a crash loses nothing that a client has seen, and no client knows a revision that
 is used again.
 
-While the disk fails, or the file is deleted or replaced, requests get 500, nothing new is committed, and the queued
-commits are retried each second. A write that was answered with 500 may therefore take effect later, like one whose
-response was lost.
+While the disk fails, requests get 500, nothing new is committed, and the queued commits are retried each second. A
+write that was answered with 500 may therefore take effect later, like one whose response was lost.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from kdns.controlplane.apimachinery.errors import internal
 from kdns.controlplane.apimachinery.kinds import Kind, Kinds
 from kdns.controlplane.storage.io import sqlite
 from kdns.controlplane.storage.io.sqlite import Lock, transaction
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Commit, StoredObject
+from kdns.controlplane.storage.store import Commit, Store, StoredObject
 
 RETRY_S = 1.0
 _ROWS = 190
@@ -60,7 +58,6 @@ class Journal:
         _define_kinds(connection, kinds)
         self.floors = _floors(connection, kinds)
         self.objects, self.history = _objects_and_history(connection, kinds, self.floors)
-        self._identities = sqlite.identities(path)
 
     def store(self) -> Store:
         return Store(
@@ -161,16 +158,6 @@ class Journal:
             self._execute_many("INSERT OR REPLACE INTO commits VALUES ", "(?, ?, ?, ?, ?)", rows)
             self._execute_many("DELETE FROM commits WHERE revision IN (VALUES ", "(?)", replaced + deletions, ")")
             self._execute_many("INSERT OR REPLACE INTO floors VALUES ", "(?, ?)", list(floors.items()))
-        self._check_present()
-
-    def _check_present(self) -> None:
-        """Raises OSError if a restart could not find the written rows: SQLite goes on writing to deleted files."""
-        try:
-            is_present = sqlite.identities(self.path) == self._identities
-        except FileNotFoundError:
-            is_present = False
-        if not is_present:
-            raise OSError("it, or its -wal file, was deleted or replaced by another; put both back")
 
     def _execute_many(self, statement: str, each: str, rows: Sequence[tuple[object, ...]], end: str = "") -> None:
         """Executes a statement for many rows at a time.

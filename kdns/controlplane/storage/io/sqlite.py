@@ -99,11 +99,6 @@ def opened(directory: Path, start: int) -> tuple[Path, sqlite3.Connection, Lock]
     return path, connection, lock
 
 
-def identities(path: Path) -> tuple[tuple[int, int], ...]:
-    """Returns device and inode of the file and of its write-ahead log. Raises OSError if one is missing."""
-    return tuple((stat.st_dev, stat.st_ino) for stat in (path.stat(), path.with_name(f"{FILE}-wal").stat()))
-
-
 def _restrict(path: Path) -> None:
     """Makes the files readable by their owner only, since they hold Secrets; older versions did not."""
     for each in (path, path.with_name(f"{FILE}-wal"), path.with_name(f"{FILE}-shm")):

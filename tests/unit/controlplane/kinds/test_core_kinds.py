@@ -18,7 +18,7 @@ from kdns.controlplane.apimachinery.kinds import (
     Kind,
 )
 from kdns.controlplane.server.registry import Request
-from kdns.controlplane.storage.watch import StoredObject
+from kdns.controlplane.storage.store import StoredObject
 
 REGISTRY = new_registry(new_uid=lambda: "u")
 SEALED = "field is immutable when `immutable` is set"

@@ -18,8 +18,7 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.kinds.service.ip_families import fill_on_read
 from kdns.controlplane.server.registry import Request
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Filter, stored_object_of
+from kdns.controlplane.storage.store import Filter, Store, stored_object_of
 
 PORTS = [{"port": 80}]
 

@@ -20,7 +20,7 @@ from kdns.controlplane.apimachinery.kinds import NAMESPACE, POD, SERVICE, Json, 
 from kdns.controlplane.manifests.changes import ChangeLog
 from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
 from kdns.controlplane.server.registry import Registry, Request
-from kdns.controlplane.storage.watch import StoredObject
+from kdns.controlplane.storage.store import StoredObject
 from kdns.errors import ManifestError
 
 

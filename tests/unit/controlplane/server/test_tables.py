@@ -18,7 +18,7 @@ from kdns.controlplane.kinds.columns import printer_of
 from kdns.controlplane.kinds.conversion import SCALE
 from kdns.controlplane.server.representation import IncludeObject, Renderer, Representation, table
 from kdns.controlplane.storage.listing import ListResult
-from kdns.controlplane.storage.watch import WatchEvent, stored_object_of
+from kdns.controlplane.storage.store import WatchEvent, stored_object_of
 
 NOW_S = datetime.fromisoformat("2024-05-01T12:00:00Z").timestamp()
 GOLDEN: list[dict[str, Any]] = yaml_file(Path(__file__).parents[3] / "golden" / "tables.yaml")

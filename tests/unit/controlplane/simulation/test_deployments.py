@@ -13,7 +13,7 @@ from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, POD, REPLICA_SET, J
 from kdns.controlplane.server.registry import Request
 from kdns.controlplane.simulation.workloads.deployment import REVISION
 from kdns.controlplane.simulation.workloads.pods import desired_replicas
-from kdns.controlplane.storage.watch import StoredObject
+from kdns.controlplane.storage.store import StoredObject
 
 HASH = "pod-template-hash"
 

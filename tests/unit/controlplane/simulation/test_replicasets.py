@@ -12,7 +12,7 @@ from kdns.controlplane.apimachinery.kinds import POD, REPLICA_SET, REPLICATION_C
 from kdns.controlplane.server.registry import Request
 from kdns.controlplane.simulation.workloads.replicaset import rank
 from kdns.controlplane.storage.object_meta import timestamp
-from kdns.controlplane.storage.watch import StoredObject
+from kdns.controlplane.storage.store import StoredObject
 
 REPLICAS = (REPLICA_SET, REPLICATION_CONTROLLER)
 

@@ -16,8 +16,7 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.gc.backlog import AT_ONCE, Backlog
 from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.object_meta import is_terminating
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Commit
+from kdns.controlplane.storage.store import Commit, Store
 
 MANY = 3 * AT_ONCE
 PIECE = 20

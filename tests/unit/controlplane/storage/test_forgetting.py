@@ -8,7 +8,7 @@ from kdns.controlplane.controllers.reconciler import Change
 from kdns.controlplane.gc.owners import Owners
 from kdns.controlplane.simulation.nodes.kubelet import Kubelet
 from kdns.controlplane.simulation.workloads.index import WorkloadIndex
-from kdns.controlplane.storage.watch import stored_object_of
+from kdns.controlplane.storage.store import stored_object_of
 
 KEY = ("x", "a")
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u1", "controller": True}

@@ -11,8 +11,7 @@ from kdns.controlplane.apimachinery.kinds import POD, SERVICE, Json
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.listing import ListOptions
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Commit, Filter, Subscription
+from kdns.controlplane.storage.store import Commit, Filter, Store, Subscription
 
 
 def service(name: str, namespace: str = "x", **labels: str) -> Json:
@@ -233,9 +232,9 @@ def test_old_versions_keep_their_bytes_only() -> None:
     version = cluster.store.get(SERVICE, ("x", "a"))
     assert version
     before = version.obj
-    for number in range(200):
+    for number in range(3):
         cluster.put("a", v=str(number))
-    assert not version.is_decoded
+    assert version._obj is None  # noqa: SLF001 - what it holds is not shown
     assert serialized(SERVICE, version.obj) == serialized(SERVICE, before)
     assert len(cluster.watch("v=1", since="2").take()) == 3
 

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, EVENT, POD, SERVICE, Json, Kind
-from kdns.controlplane.storage import watch
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import StoredObject, stored_object_of
+from kdns.controlplane.storage import store as module
+from kdns.controlplane.storage.store import Store, StoredObject, stored_object_of
 
 META: Final[Json] = {"name": "a", "namespace": "x", "uid": "1"}
 REFERENCE: Final[Json] = {"kind": "Pod", "name": "p", "resourceVersion": "0"}
@@ -40,6 +39,6 @@ def test_a_revision_is_written_as_by_encoding_everything(draft: StoredObject) ->
 
 def test_a_commit_and_a_deletion_take_no_look_at_the_object(monkeypatch: pytest.MonkeyPatch) -> None:
     store, draft = Store(), drafts()[0]
-    monkeypatch.setattr(watch, "serialized", None)
+    monkeypatch.setattr(module, "serialized", None)
     last = store.delete(store.commit(draft, None))
     assert last.obj["metadata"]["resourceVersion"] == str(store.revision) == "3"

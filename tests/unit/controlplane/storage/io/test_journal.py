@@ -27,8 +27,7 @@ from kdns.controlplane.storage.io import journal as module
 from kdns.controlplane.storage.io import sqlite
 from kdns.controlplane.storage.io.journal import Journal, open_journal
 from kdns.controlplane.storage.io.sqlite import APPLICATION_ID, FILE, LAYOUT, LOCK
-from kdns.controlplane.storage.store import Store
-from kdns.controlplane.storage.watch import Filter
+from kdns.controlplane.storage.store import Filter, Store
 from kdns.errors import InputError
 
 
@@ -344,34 +343,6 @@ async def test_while_the_disk_refuses_nothing_is_acknowledged(
     await journal.close()
     again = open_journal(tmp_path, CATALOGUE)
     assert [version.key[1] for version in again.objects] == ["a", "b"], "what could not be written at first is, later"
-    await again.close()
-
-
-@pytest.mark.parametrize("names", [[FILE], [f"{FILE}-wal"], [FILE, f"{FILE}-wal", f"{FILE}-shm", LOCK]])
-@pytest.mark.parametrize("is_replaced", [False, True])
-async def test_files_that_are_deleted_under_a_server_are_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], is_replaced: bool
-) -> None:
-    monkeypatch.setattr(module, "RETRY_S", 0.01)
-    data, away = tmp_path / "data", tmp_path / "away"
-    away.mkdir()
-    journal = open_journal(data, CATALOGUE)
-    store = journal.store()
-    for name in names:
-        (data / name).rename(away / name)
-        if is_replaced:
-            (data / name).write_bytes(b"")
-    store.put(SERVICE, ("x", "a"), service("a"), None)
-    with pytest.raises(StatusError, match="deleted or replaced by another; put both back"):
-        await journal.durable()
-    with pytest.raises(StatusError, match="cannot write"):
-        store.put(SERVICE, ("x", "b"), service("b"), None)
-    for name in names:
-        (away / name).replace(data / name)
-    await until_durable(journal)
-    await journal.close()
-    again = open_journal(data, CATALOGUE)
-    assert [version.key[1] for version in again.objects] == ["a"]
     await again.close()
 
 
