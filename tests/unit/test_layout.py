@@ -67,7 +67,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("controlplane.gc",),
     ("controlplane.server",),
     ("controlplane.controllers.reconciler",),
-    ("controlplane.controllers.events", "controlplane.controllers.owner_references"),
+    ("controlplane.controllers.events",),
     ("controlplane.endpoints",),
     ("controlplane.simulation",),
     ("controlplane.controllers",),

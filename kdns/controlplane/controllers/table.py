@@ -11,9 +11,8 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.definition_names import DefinitionNames
 from kdns.controlplane.controllers.events import EventExpiry
 from kdns.controlplane.controllers.load_balancers import LoadBalancers
+from kdns.controlplane.controllers.namespace_objects import root_ca, service_accounts
 from kdns.controlplane.controllers.reconciler import Reconciler
-from kdns.controlplane.controllers.root_ca import RootCa
-from kdns.controlplane.controllers.service_accounts import ServiceAccounts
 from kdns.controlplane.controllers.service_cidrs import DefaultServiceCidr, ServiceCidrs
 from kdns.controlplane.endpoints.endpoints_controller import EndpointsController
 from kdns.controlplane.endpoints.endpointslice_controller import EndpointSliceController
@@ -59,8 +58,8 @@ CONTROLLERS: Final[tuple[Row, ...]] = (
     lambda _: Jobs(),
     lambda setup: DefaultServiceCidr(setup.config),
     lambda _: ServiceCidrs(),
-    lambda _: ServiceAccounts(),
-    lambda setup: RootCa(setup.config.root_ca) if setup.config.root_ca else None,
+    lambda _: service_accounts(),
+    lambda setup: root_ca(setup.config.root_ca) if setup.config.root_ca else None,
     lambda _: DefinitionNames(),
     lambda _: EventExpiry(),
 )

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NODE, POD, SERVICE, Json, Kind
-from kdns.controlplane.controllers.owner_references import is_owned, owner_reference
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
 from kdns.controlplane.endpoints.desired_endpoints import (
     DesiredEndpoints,
@@ -31,6 +30,7 @@ from kdns.controlplane.endpoints.pod_endpoints import (
     wants_headless_label,
 )
 from kdns.controlplane.endpoints.service_index import PodViews, ServiceIndex
+from kdns.controlplane.gc.owners import is_owned, owner_reference
 from kdns.controlplane.kinds.service.spec import spec_of
 from kdns.controlplane.storage.object_meta import is_terminating
 

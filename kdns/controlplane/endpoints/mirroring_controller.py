@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 from kdns.controlplane.apimachinery.annotations import KUBECTL_LAST_APPLIED
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Json
-from kdns.controlplane.controllers.owner_references import is_owned
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
 from kdns.controlplane.endpoints.desired_endpoints import PortKey, identity, port_key
 from kdns.controlplane.endpoints.endpointslice_controller import SlicePlan, managed_by, new_slice, reuse
 from kdns.controlplane.endpoints.pod_endpoints import MANAGED_BY, SERVICE_NAME, TRIGGER_TIME
 from kdns.controlplane.endpoints.service_index import ServiceIndex
+from kdns.controlplane.gc.owners import is_owned
 from kdns.controlplane.kinds.service.spec import spec_of
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.net import parse_address

@@ -1,4 +1,4 @@
-"""Dependents of objects: metadata.ownerReferences, indexed by the owner's uid."""
+"""metadata.ownerReferences: those that controllers set (meta/v1 OwnerReference), and dependents by the owner's uid."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kdns.cluster.objects import Key
+from kdns.controlplane.apimachinery.annotations import MANIFEST_ANNOTATIONS
 from kdns.controlplane.apimachinery.kinds import Json, Kind, Kinds
 from kdns.controlplane.storage.store import StoredObject
 
@@ -101,3 +102,29 @@ def owner_key(reference: Json, namespace: str, kinds: Kinds) -> tuple[Kind, Key]
     if kind is None or kind.is_review or (kind.namespaced and not namespace):
         return None
     return kind.stored_kind, (namespace if kind.namespaced else "", str(reference.get("name", "")))
+
+
+def controller_of(obj: Json) -> Json | None:
+    """Returns the owner reference whose `controller` is true; an object has at most one."""
+    owners = obj["metadata"].get("ownerReferences") or ()
+    return next((reference for reference in owners if reference.get("controller")), None)
+
+
+def owner_reference(kind: Kind, owner: Json) -> Json:
+    """Returns the reference that makes `owner` the controller of an object, which is deleted with it."""
+    meta = owner["metadata"]
+    row = {"apiVersion": kind.api_version, "kind": kind.kind, "name": meta["name"], "uid": meta.get("uid", "")}
+    return {**row, "controller": True, "blockOwnerDeletion": True}
+
+
+def is_owned(obj: Json, kind: Kind, owner: Json) -> bool:
+    """Returns whether this very `owner`, and not an earlier object of its name, is an owner of the object."""
+    expected = (kind.api_version, kind.kind, owner["metadata"].get("uid"))
+    references = obj["metadata"].get("ownerReferences") or []
+    return any((each.get("apiVersion"), each.get("kind"), each.get("uid")) == expected for each in references)
+
+
+def inherited_annotations(owner: Json) -> dict[str, str]:
+    """Returns the annotations that a workload passes to the objects that it creates: all but those of its manifest."""
+    annotations: dict[str, str] = owner["metadata"].get("annotations") or {}
+    return {name: value for name, value in annotations.items() if name not in MANIFEST_ANNOTATIONS}

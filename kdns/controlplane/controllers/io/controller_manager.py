@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from time import monotonic, time
 from typing import TypeAlias
 
@@ -62,7 +63,8 @@ class ControllerManager:
         self._deletions_failed = 0
         self._action: Action | None = None
         self._unrecorded: deque[tuple[str, Event]] = deque()
-        self._scheduled = self._closed = self._has_events = False
+        self._changed: set[Kind] = set()
+        self._scheduled = self._closed = False
 
     def start(self) -> None:
         """Watches all kinds from the present state; a second call starts again with new controllers."""
@@ -78,9 +80,9 @@ class ControllerManager:
         for kind in self._followers:
             subscription = self._api.watch(ApiRequest(kind))
             self._subscriptions[kind] = subscription
-            subscription.wake = self._on_event
+            subscription.wake = partial(self._on_event, kind)
         self._api.backlog.wake = self._wake
-        self._has_events = True
+        self._changed = {*self._followers}
         self._wake()
 
     async def finished(self, progress: Callable[[int, int], object]) -> None:
@@ -107,8 +109,8 @@ class ControllerManager:
             subscription.cancel()
         self._subscriptions.clear()
 
-    def _on_event(self) -> None:
-        self._has_events = True
+    def _on_event(self, kind: Kind) -> None:
+        self._changed.add(kind)
         self._wake()
 
     def _wake(self) -> None:
@@ -171,12 +173,13 @@ class ControllerManager:
         return True
 
     def _drain(self) -> None:
-        while self._has_events:
-            self._has_events = False
-            for kind, subscription in self._subscriptions.items():
+        while self._changed:
+            changed, self._changed = self._changed, set()
+            subscriptions = [(kind, self._subscriptions[kind]) for kind in self._followers if kind in changed]
+            for kind, subscription in subscriptions:
                 for event in subscription.take():
                     self._observe(kind, event)
-            if any(subscription.closed for subscription in self._subscriptions.values()):
+            if any(subscription.closed for _, subscription in subscriptions):
                 log.info("controllers fell behind, restarting")
                 self.start()
 
@@ -314,6 +317,8 @@ class _PriorityQueue:
 
 def _without_managers(obj: Json) -> Json:
     """Returns the object without managedFields, half of its memory; an update without them keeps the stored ones."""
+    if "managedFields" not in obj["metadata"]:
+        return obj
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     return {**obj, "metadata": metadata}
 

@@ -15,8 +15,8 @@ from kdns.controlplane.apimachinery.annotations import KUBECTL_LAST_APPLIED, ann
 from kdns.controlplane.apimachinery.conditions import condition_of, set_condition
 from kdns.controlplane.apimachinery.human_duration import seconds_of
 from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, REPLICA_SET, Json, Kind
-from kdns.controlplane.controllers.owner_references import inherited_annotations, owner_reference
 from kdns.controlplane.controllers.reconciler import Action, Event, Result
+from kdns.controlplane.gc.owners import inherited_annotations, owner_reference
 from kdns.controlplane.simulation.workloads.controller import WorkloadController
 from kdns.controlplane.simulation.workloads.pods import count, desired_replicas, int_or_percent, nonzero
 from kdns.controlplane.simulation.workloads.revisions import safe_hash

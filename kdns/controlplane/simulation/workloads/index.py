@@ -12,8 +12,8 @@ from typing import Final
 from kdns.cluster.objects import Key
 from kdns.cluster.selectors import Selector, from_labels
 from kdns.controlplane.apimachinery.kinds import REPLICATION_CONTROLLER, Json, Kind
-from kdns.controlplane.controllers.owner_references import controller_of, owner_reference
 from kdns.controlplane.controllers.reconciler import Action
+from kdns.controlplane.gc.owners import controller_of, owner_reference
 from kdns.controlplane.kinds.validation import selector_of
 from kdns.controlplane.storage.object_meta import is_terminating
 

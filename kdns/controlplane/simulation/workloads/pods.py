@@ -5,7 +5,7 @@ from __future__ import annotations
 from kdns.controlplane.apimachinery.conditions import condition_of
 from kdns.controlplane.apimachinery.human_duration import seconds_of
 from kdns.controlplane.apimachinery.kinds import Json, Kind
-from kdns.controlplane.controllers.owner_references import owner_reference
+from kdns.controlplane.gc.owners import owner_reference
 from kdns.controlplane.kinds.pod.pod import is_finished
 from kdns.controlplane.storage.object_meta import is_terminating
 

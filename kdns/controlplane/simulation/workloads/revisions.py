@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, Json, Kind
-from kdns.controlplane.controllers.owner_references import inherited_annotations, owner_reference
 from kdns.controlplane.controllers.reconciler import Action
+from kdns.controlplane.gc.owners import inherited_annotations, owner_reference
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.simulation.workloads.pods import count
 

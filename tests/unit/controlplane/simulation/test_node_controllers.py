@@ -10,8 +10,8 @@ from workload_cluster import Workbench
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, NODE, POD, SERVICE_ACCOUNT, Json
 from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.controllers.namespace_objects import service_accounts
 from kdns.controlplane.controllers.reconciler import Reconciler
-from kdns.controlplane.controllers.service_accounts import ServiceAccounts
 from kdns.controlplane.server.patch import STRATEGIC_MERGE_PATCH
 from kdns.controlplane.server.registry import Request as ApiRequest
 from kdns.controlplane.server.subresources import bind, evict
@@ -24,7 +24,7 @@ class Cluster(Workbench):
     """Nodes and Pods with a scheduler and kubelets; the clock is the test's."""
 
     def new_controllers(self) -> tuple[Reconciler, ...]:
-        return Scheduler(), Kubelet(ClusterConfig(), random.Random(1).randrange), ServiceAccounts()
+        return Scheduler(), Kubelet(ClusterConfig(), random.Random(1).randrange), service_accounts()
 
     @property
     def told(self) -> list[str]:

@@ -9,7 +9,7 @@ from stepping import Stepper
 
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, NAMESPACE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.controllers.root_ca import NAME, RootCa
+from kdns.controlplane.controllers.namespace_objects import ROOT_CA, root_ca
 from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.server.io.secure_serving import certificates
 from kdns.controlplane.server.registry import Request
@@ -22,14 +22,14 @@ DATA = {"ca.crt": PEM}
 @pytest.fixture
 def cluster() -> Stepper:
     made = Stepper(ClusterConfig())
-    made.run(RootCa(PEM))
+    made.run(root_ca(PEM))
     return made
 
 
 def published(cluster: Stepper) -> dict[str, Json]:
     return {
         obj["metadata"]["namespace"]: obj["data"]
-        for obj in cluster.api.list(Request(CONFIG_MAP), ListOptions(field_selector=f"metadata.name={NAME}")).items
+        for obj in cluster.api.list(Request(CONFIG_MAP), ListOptions(field_selector=f"metadata.name={ROOT_CA}")).items
     }
 
 
@@ -39,18 +39,18 @@ def test_every_namespace_gets_it_and_gets_it_back(cluster: Stepper) -> None:
     cluster.api.create(Request(NAMESPACE), {"metadata": {"name": "shop"}})
     cluster.settle()
     assert published(cluster) == {**first, "shop": DATA}
-    cluster.api.delete(Request(CONFIG_MAP, "shop", NAME))
+    cluster.api.delete(Request(CONFIG_MAP, "shop", ROOT_CA))
     cluster.settle()
     assert published(cluster) == {**first, "shop": DATA}
 
 
 def test_other_data_is_mended_and_the_rest_stays(cluster: Stepper) -> None:
-    changed = cluster.api.get(Request(CONFIG_MAP, "default", NAME))
+    changed = cluster.api.get(Request(CONFIG_MAP, "default", ROOT_CA))
     changed["metadata"]["labels"] = {"by": "hand"}
-    cluster.api.update(Request(CONFIG_MAP, "default", NAME), {**changed, "data": {"ca.crt": "other", "more": "x"}})
+    cluster.api.update(Request(CONFIG_MAP, "default", ROOT_CA), {**changed, "data": {"ca.crt": "other", "more": "x"}})
     cluster.api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "mine"}, "data": {"ca.crt": "mine"}})
     cluster.settle()
-    mended = cluster.api.get(Request(CONFIG_MAP, "default", NAME))
+    mended = cluster.api.get(Request(CONFIG_MAP, "default", ROOT_CA))
     assert (mended["data"], mended["metadata"]["labels"]) == (DATA, {"by": "hand"})
     assert cluster.api.get(Request(CONFIG_MAP, "default", "mine"))["data"] == {"ca.crt": "mine"}
 
@@ -63,11 +63,14 @@ def test_a_namespace_that_goes_gets_none(cluster: Stepper) -> None:
     assert "shop" not in published(cluster)
 
 
-@pytest.mark.parametrize(("root_ca", "there"), [(PEM, True), ("", False)])
-def test_it_runs_where_the_api_has_certificates(root_ca: str, there: bool) -> None:
-    config = ClusterConfig(root_ca=root_ca)
+@pytest.mark.parametrize(("certificate", "there"), [(PEM, True), ("", False)])
+def test_it_runs_where_the_api_has_certificates(certificate: str, there: bool) -> None:
+    config = ClusterConfig(root_ca=certificate)
     numbers = Stepper(config).api.services
-    assert any(isinstance(each, RootCa) for each in controllers_of(config, lambda _: 0, numbers)) is there
+    assert (
+        any(each.name == "root-ca-certificate-publisher" for each in controllers_of(config, lambda _: 0, numbers))
+        is there
+    )
 
 
 def test_keys_and_comments_are_not_published(tmp_path: Path) -> None:
