@@ -8,7 +8,8 @@ import socket
 import ssl
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -324,6 +325,31 @@ class FakeApi:
         finally:
             self.watching[plural].discard(response)
         return response
+
+
+@asynccontextmanager
+async def answering(responses: Mapping[str, Json | int | str]) -> AsyncIterator[str]:
+    """The URL of a server with a body for each path, or path and continue token; a number is a status, as of others."""
+
+    async def answer(request: web.Request) -> web.Response:
+        token = request.query.get("continue")
+        match responses.get(f"{request.path} {token}" if token else request.path, 404):
+            case int(status):
+                return web.json_response({"kind": "Status", "code": status, "message": "no"}, status=status)
+            case str(text):
+                return web.Response(text=text)
+            case body:
+                return web.json_response(body)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 async def until(condition: Callable[[], bool], *, within_s: float = 60.0) -> None:

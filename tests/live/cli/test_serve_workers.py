@@ -243,21 +243,6 @@ async def test_reloads_reach_every_worker_and_a_broken_one_changes_nothing(tmp_p
         assert await server.metric("coredns_reload_failed_total") == 1
 
 
-async def test_a_stop_under_load_loses_no_query(tmp_path: Path) -> None:
-    text = corefile(None, "multisocket 2", "hosts {\n192.0.2.1 stop.test\n}").replace(
-        f"health {HOST}:{PAGES}", f"health {HOST}:{PAGES} {{\nlameduck 1s\n}}"
-    )
-    async with served(tmp_path, text) as server, clients() as sockets:
-        workers, query = server.workers(), packet("stop.test")
-        server.process.terminate()
-        deadline_s = time.monotonic() + 0.7  # shorter than the lameduck
-        while time.monotonic() < deadline_s:
-            for client in sockets:
-                assert answers(await client.ask(query)) == ["192.0.2.1"]
-        assert await server.process.wait() == 0
-        assert not any(map(exists, workers))
-
-
 async def test_workers_end_with_a_killed_supervisor(tmp_path: Path) -> None:
     async with served(tmp_path, corefile(None, "multisocket 2", "whoami"), status=-signal.SIGKILL) as server:
         workers = server.workers()

@@ -12,14 +12,12 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from fake_api_certs import authority
 from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
 from wholefiles import replace
 from zone_text import zone_rrsets
 
-from kdns.cli.main import main
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NS
 from kdns.dns.zonefile import rdata_text
@@ -34,15 +32,6 @@ spec:
   selector: {app: redis}
   ports: [{port: 6379}]
 """
-REDIS_VARIABLES = {
-    "REDIS_MASTER_SERVICE_HOST": "10.96.0.11",
-    "REDIS_MASTER_SERVICE_PORT": "6379",
-    "REDIS_MASTER_PORT": "tcp://10.96.0.11:6379",
-    "REDIS_MASTER_PORT_6379_TCP": "tcp://10.96.0.11:6379",
-    "REDIS_MASTER_PORT_6379_TCP_PROTO": "tcp",
-    "REDIS_MASTER_PORT_6379_TCP_PORT": "6379",
-    "REDIS_MASTER_PORT_6379_TCP_ADDR": "10.96.0.11",
-}
 MY_SERVICE = """
 apiVersion: v1
 kind: Service
@@ -137,25 +126,6 @@ def test_a_service_lives_and_dies_with_its_names(empty: Running) -> None:
     empty.until([], "11.0.96.10.in-addr.arpa", "PTR")
 
 
-def test_the_documented_variables(empty: Running) -> None:
-    empty.kubectl("apply", "-f", "-", stdin=REDIS_MASTER)
-    command = [
-        sys.executable,
-        "-m",
-        "kdns",
-        "env",
-        "--kubeconfig",
-        str(empty.folder / "kdns.kubeconfig"),
-        "--output",
-        "json",
-    ]
-    variables = json.loads(
-        subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
-    )
-    assert {k: v for k, v in variables.items() if k.startswith("REDIS")} == REDIS_VARIABLES
-    assert variables["KUBERNETES_SERVICE_HOST"] == "10.96.0.1"
-
-
 def test_with_tls_alone_kubectl_works_and_every_namespace_has_the_certificate(tmp_path: Path) -> None:
     own = authority("kdns")
     key = own.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -244,21 +214,6 @@ def test_data_survives_a_restart(tmp_path: Path) -> None:
 )
 def test_the_kubeconfig_names_an_address_to_connect_to(listening: str, asked: str) -> None:
     assert str(reachable(listening, 1)) == asked
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (("--dns", "nonsense"), "--dns 'nonsense': expected HOST:PORT"),
-        (("--service-cidr", "10.96.0.0"), "--service-cidr '10.96.0.0': too small"),
-        (("--add", "web"), "--add 'web': expected"),
-        (("--node-port-range", "9-1"), "--node-port-range '9-1': expected FROM-TO"),
-    ],
-)
-def test_wrong_values_of_flags_are_named(args: tuple[str, ...], message: str) -> None:
-    result = CliRunner().invoke(main, ["up", "--dns", "127.0.0.1:0", "--api", "127.0.0.1:0", *args])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert message in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,12 @@ def test_ranges_that_overlap_are_refused_naming_both(service: str, pods: str, po
         assert (says or "nowhere: no such file or folder") in " ".join(render.stderr.split())
 
 
+@pytest.mark.parametrize("text", ["9-1", "0-5", "1-65536", "80"])
+def test_a_range_of_node_ports(text: str) -> None:
+    with pytest.raises(InputError, match=rf"^--node-port-range '{text}': expected FROM-TO within 1-65535"):
+        flags.node_port_range(text)
+
+
 @pytest.mark.parametrize(
     ("mode", "says"), [("nftables", "mode nftables serves no loopback addresses"), ("userspace", "")]
 )
