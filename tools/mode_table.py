@@ -24,7 +24,7 @@ def table() -> str:
 
 
 def _lines() -> Iterator[tuple[str, ...]]:
-    modes = list(MODES.values())
+    modes = [mode.semantics for mode in MODES.values()]
     yield "", *(f"`{mode.name}`" for mode in modes)
     yield ("---",) * (len(modes) + 1)
     for field in fields(Semantics):

@@ -33,11 +33,11 @@ from kdns.proxy.settings.plan_config import node_view, proxy_config
 from kdns.proxy.settings.settings import ClientConnection, Settings
 from kdns.proxy.status.io.site import ProxyStatus
 from kdns.proxy.sync.io.conntrack import ConntrackReconciler
-from kdns.proxy.sync.io.proxier import Mode, RunningMode
+from kdns.proxy.sync.io.proxier import RunningMode, Runtime
 from kdns.proxy.sync.io.runner import PlanInputs, SyncRunner
 from kdns.proxy.sync.schedule import SyncTiming
 from kdns.proxy.takeover.io.choice import Choice, choice, require_mode
-from kdns.proxy.takeover.io.modes import MODES, clean_ups
+from kdns.proxy.takeover.io.modes import RUNTIMES, clean_ups
 from kdns.proxy.takeover.io.takeover import Takeover
 from kdns.runtime.connections import ConnectionKind, Connections
 from kdns.runtime.process import gc_paused, trim_memory
@@ -102,7 +102,7 @@ class NodeProxy:
 
     async def run(self) -> None:
         """Raises ApplyError if the mode cannot work here, InputError for an unknown mode."""
-        chosen = self.chosen = await choice(self.settings, MODES)
+        chosen = self.chosen = await choice(self.settings, RUNTIMES)
         if chosen.reasons:
             names = {"mode": chosen.mode.name, "configured": self.settings.mode}
             log.warning("fallback to another mode", **names, reasons=chosen.reasons)
@@ -110,18 +110,19 @@ class NodeProxy:
             apply_oom_score(self.settings.oom_score_adj)
         async with AsyncExitStack() as stack:
             takeover = await stack.enter_async_context(Takeover(clean_ups(), keep_rules=self.owns_host))
-            mode = await takeover.start(chosen.mode, chosen.settings)
+            mode = await takeover.start(chosen.runtime, chosen.settings)
             self._in_effect = chosen.settings
             self._addresses, self._api_servers = await _addresses(), await api_servers(self.source)
             await self._run_tasks(mode, chosen, takeover, stack)
 
     async def _run_tasks(self, mode: RunningMode, chosen: Choice, takeover: Takeover, stack: AsyncExitStack) -> None:
-        settings, part, scope = chosen.settings, chosen.settings.part[1], NodeScope(node=self.name)
+        settings, scope = chosen.settings, NodeScope(node=self.name)
+        periods = settings.section(chosen.mode.periods)
         sync_runner = SyncRunner(
             self.state,
             mode,
             self.plan_inputs,
-            SyncTiming(part.min_sync_period_s, part.sync_period_s),
+            SyncTiming(periods.min_sync_period_s, periods.sync_period_s),
             kinds=frozenset(scope.kinds),
         )
         events, conntrack, stats = (
@@ -222,7 +223,7 @@ class NodeProxy:
 
 
 def checked_mode(settings: Settings) -> Settings:
-    require_mode(settings, MODES)
+    require_mode(settings, RUNTIMES)
     return settings
 
 
@@ -287,7 +288,7 @@ async def supervise(
     file: Path | None,
     say: Callable[[str], None],
     every_s: float = 2.0,
-    modes: Mapping[str, Mode] = MODES,
+    runtimes: Mapping[str, Runtime] = RUNTIMES,
 ) -> bool:
     """Runs a node until `stop`, or until the settings have changed; `reload` has the file read at once.
 
@@ -301,7 +302,7 @@ async def supervise(
     tasks = {
         "node": asyncio.create_task(node.run()),
         "stop": asyncio.create_task(stop.wait()),
-        "file": asyncio.create_task(_next_settings(read, settings, file, every_s, reload, modes)),
+        "file": asyncio.create_task(_next_settings(read, settings, file, every_s, reload, runtimes)),
         "ready": asyncio.create_task(_say_ready(node, say)),
     }
     ending = [task for name, task in tasks.items() if name != "ready"]
@@ -327,13 +328,13 @@ async def _next_settings(
     file: Path | None,
     every_s: float,
     reload: asyncio.Event,
-    modes: Mapping[str, Mode],
+    runtimes: Mapping[str, Runtime],
 ) -> Settings:
     """Returns other settings than these, once there are any with a mode that can work here."""
     while True:
         changed = await other_settings(read, settings, file, every_s, reload)
         try:
-            await choice(changed, modes)
+            await choice(changed, runtimes)
         except KdnsError as error:
             log.warning("mode of the configuration file cannot work, settings unchanged", reason=str(error))
         else:

@@ -22,7 +22,7 @@ from kdns.controlplane.cluster_config import AddressRange, ClusterConfig
 from kdns.controlplane.kinds.service.allocator import SHORTEST_IPV6_PREFIX
 from kdns.errors import InputError
 from kdns.net import Address, HostPort, Network, parse_port, split_host_port, unusable_addresses
-from kdns.proxy.modes import NAMES
+from kdns.proxy.modes import MODES
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -103,7 +103,7 @@ _DOMAIN = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*\Z")
 
 def complete_mode(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[str]:
     """For a shell; unsupported modes are left out."""
-    return [name for name in NAMES if name.startswith(incomplete)]
+    return [name for name in MODES if name.startswith(incomplete)]
 
 
 def source_options(command: Callable[..., None]) -> Callable[..., None]:

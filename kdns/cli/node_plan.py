@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -15,11 +16,13 @@ from kdns.apps.sources.source import ObjectSource
 from kdns.cli import flags
 from kdns.cli.console import warn
 from kdns.cluster.state import State
-from kdns.proxy.modes import NAMES
+from kdns.proxy.modes import MODES
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
+from kdns.proxy.settings.flags import BY_NAME, FLAGS, OWNERS, flag_values, with_flag
 from kdns.proxy.settings.io.files import load_settings
 from kdns.proxy.settings.plan_config import node_view, proxy_config
+from kdns.proxy.settings.section import Flag
 from kdns.proxy.settings.settings import DEFAULT_MODE, Settings
 
 
@@ -30,8 +33,9 @@ class NodePlanOptions:
     source: ObjectSource
     config: Path | None
     mode: str | None
-    enable_dsr: bool
     node: str
+    of_mode: Mapping[str, str]
+    """Texts of flags of modes, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +54,26 @@ class NodePlan:
 
 
 def node_plan_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options' names are the fields of NodePlanOptions."""
-    command = flags.source_options(command)
+    """Adds the options of a command that plans for a node, which gets them as one NodePlanOptions `options`."""
+
+    @wraps(command)
+    def with_options(*, source: ObjectSource, config: Path | None, mode: str | None, node: str, **others: Any) -> None:
+        texts = {flag.name: others.pop(flag.name.replace("-", "_")) for flag in _MODE_FLAGS}
+        given = {name: text for name, text in texts.items() if text is not None}
+        command(options=NodePlanOptions(source, config, mode, node, given), **others)
+
+    options = flags.source_options(with_options)
     for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+        options = option(options)
+    return options
+
+
+_MODE_FLAGS: Final = tuple(flag for flag in FLAGS if flag.is_of_plan)
+
+
+def _mode_option(flag: Flag) -> Callable[..., Callable[..., None]]:
+    more: dict[str, Any] = {"is_flag": True, "flag_value": "true", "default": None} if flag.kind == "bool" else {}
+    return click.option(f"--{flag.name}", help=flag.help, **more)
 
 
 _OPTIONS: Final = (
@@ -62,12 +81,12 @@ _OPTIONS: Final = (
     click.option(
         "--proxy-mode",
         "mode",
-        type=click.Choice(NAMES),
-        metavar=f"[{'|'.join(NAMES)}]",
+        type=click.Choice([*MODES]),
+        metavar=f"[{'|'.join(MODES)}]",
         shell_complete=flags.complete_mode,
         help=f"The proxy mode.  [default: {DEFAULT_MODE}]",
     ),
-    click.option("--enable-dsr", is_flag=True, help="In mode kernelspace: direct server return."),
+    *map(_mode_option, _MODE_FLAGS),
     flags.path_option("--config", "Settings: a KubeProxyConfiguration."),
 )
 
@@ -75,10 +94,11 @@ _OPTIONS: Final = (
 def node_plan(options: NodePlanOptions) -> NodePlan:
     settings = load_settings(options.config, warn) if options.config else Settings()
     settings = replace(settings, mode=options.mode) if options.mode else settings
-    if options.enable_dsr:
-        if settings.mode != "kernelspace":
-            raise click.UsageError(f"--enable-dsr is for mode kernelspace, not {settings.mode}")
-        settings = replace(settings, winkernel=replace(settings.winkernel, enable_dsr=True))
+    for name, value in flag_values(options.of_mode).given.items():
+        if OWNERS[name] not in MODES[settings.mode].sections:
+            names = " and ".join(mode.name for mode in MODES.values() if OWNERS[name] in mode.sections)
+            raise click.UsageError(f"--{name} is for mode {names}, not {settings.mode}")
+        settings = with_flag(settings, BY_NAME[name], value, settings.mode)
     snapshot = asyncio.run(snapshot_of(options.source, warn))
     name = chosen_node(snapshot, options.node or settings.node_name, warn)
     node = snapshot.state.nodes.get(("", name))

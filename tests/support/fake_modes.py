@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 from kdns.cluster.objects import Key
 from kdns.net import Family
+from kdns.proxy.mode import Mode
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Difference
+from kdns.proxy.plan.semantics import Semantics
+from kdns.proxy.settings.section import Masquerading
 from kdns.proxy.settings.settings import Settings
-from kdns.proxy.sync.io.proxier import Counters, Footprint, ForeignChange, Mode, RunningMode, UdpTargets
+from kdns.proxy.sync.io.proxier import Counters, Footprint, ForeignChange, RunningMode, Runtime, UdpTargets
 
 
 @dataclass(eq=False)
@@ -55,8 +58,8 @@ def fake_row(
     reason: str = "",
     fallbacks: tuple[str, ...] = (),
     rules: bool = True,
-) -> Mode:
-    """A row whose mode cannot work for this reason, if any."""
+) -> Runtime:
+    """A mode that cannot work for this reason, if any."""
     notes = [] if done is None else done
 
     async def unsupported(settings: Settings) -> str:
@@ -65,9 +68,12 @@ def fake_row(
 
     async def start(settings: Settings) -> RunningMode:
         notes.append(f"{name} started in mode {settings.mode}")
-        return FakeMode(name, notes, Footprint(nft_tables=frozenset({name} if rules else ())))
+        return FakeMode(name, notes, Footprint((name,) if rules else ()))
 
-    return Mode(name, unsupported, start, (), "failures", "failures", fallbacks)
+    mode = Mode(
+        Semantics(name), "", lambda _plan, _settings: "", Masquerading, "failures", "failures", fallbacks=fallbacks
+    )
+    return Runtime(mode, unsupported, start)
 
 
 def answers(texts: list[str]) -> Callable[[], Awaitable[str]]:

@@ -45,6 +45,9 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("status",),
 
     ("proxy.plan",),
+    ("proxy.settings.section",),
+    ("proxy.settings.settings",),
+    ("proxy.mode",),
     ("proxy.xtables",),
     ("proxy.nftables", "proxy.iptables", "proxy.kernelspace"),
     ("proxy.ipvs", "proxy.userspace"),

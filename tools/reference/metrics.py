@@ -28,6 +28,7 @@ from kdns.proxy.iptables.io.counters import IptablesCounters
 from kdns.proxy.ipvs.draining import Draining
 from kdns.proxy.ipvs.io.counters import IpvsCounters
 from kdns.proxy.kernelspace.io.proxier import ObjectCounters
+from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.io.counters import NftablesCounters
 from kdns.proxy.node.io.health import ProxyHealth
 from kdns.proxy.node.io.metrics import MetricSources, rows
@@ -35,7 +36,6 @@ from kdns.proxy.sync.io.conntrack import FlowStats
 from kdns.proxy.sync.io.proxier import Counters
 from kdns.proxy.sync.io.runner import SyncRunner
 from kdns.proxy.sync.schedule import SyncTiming
-from kdns.proxy.takeover.io.modes import MODES
 from kdns.proxy.userspace.io.counters import RelayCounters
 from kdns.runtime.http.sites import sli_metrics
 from kdns.runtime.http.zpages import HealthChecks

@@ -13,7 +13,7 @@ from kdns.apps import proxy as app
 from kdns.cli.command import CONTEXT, command
 from kdns.cli.console import announce, reported_errors, run, warn
 from kdns.cli.flags import complete_mode
-from kdns.proxy.settings.flags import FLAGS, FlagValues, all_flags, flag_values
+from kdns.proxy.settings.flags import FLAGS, UNSUPPORTED, FlagValues, all_flags, flag_values
 from kdns.proxy.settings.io.files import settings_of, write_settings
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.takeover.io.modes import clean_ups
@@ -27,7 +27,7 @@ PROXY_CONTEXT: Final = {
 }
 FILES: Final = frozenset({"config", "kubeconfig", "write-config-to"})
 DEFAULTS: Final = all_flags({})
-LISTS: Final = frozenset({"stringSlice", "mapStringBool", "pattern=N"})
+LISTS: Final = frozenset({"stringSlice", "mapStringBool"})
 """Kinds of flags whose values are combined if they are repeated; of other flags the last value is used."""
 DEBUG_VERBOSITY: Final = 4
 """The first verbosity of klog that is for debugging (Kubernetes' logging conventions)."""
@@ -38,6 +38,8 @@ ONE_SHOT: Final = frozenset({"cleanup", "init-only"})
 
 def kube_proxy_flags(function: Callable[..., None]) -> Callable[..., None]:
     """Values of the options are texts, or None: see `flag_texts`."""
+    for name in UNSUPPORTED:
+        function = click.option(f"--{name}", is_flag=False, flag_value="true", hidden=True)(function)
     for flag in reversed(FLAGS):
         names = ("--v", "-v") if flag.name == "v" else (f"--{flag.name}",)
         more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
@@ -51,8 +53,7 @@ def kube_proxy_flags(function: Callable[..., None]) -> Callable[..., None]:
             more = {"shell_complete": complete_mode}
         text = DEFAULTS[flag.name] if flag.kind != "bool" else DEFAULTS[flag.name].replace("false", "")
         shown = f"{flag.help}  [default: {text}]" if text not in {"", "[]", "0"} else flag.help
-        hidden = bool(flag.deprecated) or flag.is_fixed
-        function = click.option(*names, metavar=flag.kind, help=shown, hidden=hidden, **more)(function)
+        function = click.option(*names, metavar=flag.kind, help=shown, **more)(function)
     return function
 
 

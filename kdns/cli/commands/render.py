@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, warn
 from kdns.cli.node_plan import NodePlanOptions, node_plan, node_plan_options
-from kdns.proxy.modes import rendered
+from kdns.proxy.modes import MODES
 from kdns.proxy.settings import validation
 
 
@@ -20,15 +18,14 @@ from kdns.proxy.settings import validation
     "kubectl get nodes,svc,endpointslices -Ao yaml | kdns render --manifests -",
 )
 @node_plan_options
-def render(**options: Any) -> None:
+def render(options: NodePlanOptions) -> None:
     """Print what would be applied to a node, and apply nothing.
 
     Without --manifests, --server or --kubeconfig, the kubeconfig is the one kubectl uses.
     """
     with reported_errors():
-        given = NodePlanOptions(**options)
-        planned = node_plan(given)
+        planned = node_plan(options)
         for remark in validation.remarks(planned.settings):
-            if not given.config and remark.field != "mode":  # the mode is a choice
+            if not options.config and remark.field != "mode":  # the mode is a choice
                 warn(f"without --config: {remark}")
-        click.echo(rendered(planned.plan), nl=False)
+        click.echo(MODES[planned.settings.mode].text(planned.plan, planned.settings), nl=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from functools import partial
-from typing import Any
 
 import click
 
@@ -15,7 +14,7 @@ from kdns.cli.command import command
 from kdns.cli.console import reported_errors, run, say, warn
 from kdns.cli.node_plan import NodePlan, NodePlanOptions, node_plan, node_plan_options
 from kdns.net import family_of
-from kdns.proxy.takeover.io.modes import MODES
+from kdns.proxy.takeover.io.modes import RUNTIMES
 from kdns.proxy.trace.assumptions import Assumption, assumptions
 from kdns.proxy.trace.destination import Search, packet
 from kdns.proxy.trace.explain import Explanation, explained
@@ -64,7 +63,7 @@ def trace(
     interface: str,
     live: float | None,
     output: str,
-    **options: Any,
+    options: NodePlanOptions,
 ) -> None:
     """Explain what happens to a packet on a node, and why.
 
@@ -74,8 +73,7 @@ def trace(
         if live is not None and output == "json":
             raise click.UsageError("--live is for people: give it without -o json")
         search = Search(namespace or "default", flags.cluster_domain(cluster_domain), is_given=bool(namespace))
-        given = NodePlanOptions(**options)
-        planned = node_plan(given)
+        planned = node_plan(options)
         if not interface and planned.settings.detect_local_mode in {"BridgeInterface", "InterfaceNamePrefix"}:
             warn("Pods of this node are known by their interface: without --interface it is none of theirs")
         state = planned.snapshot.state
@@ -84,17 +82,17 @@ def trace(
         wanted = packet(state, client, to, search, interface)
         explanation = explained(state, planned.plan, wanted)
         if explanation.unknown_pods:
-            asyncio.run(add_pods(planned.snapshot, given.source, explanation.unknown_pods, warn))
+            asyncio.run(add_pods(planned.snapshot, options.source, explanation.unknown_pods, warn))
             explanation = explained(state, planned.plan, wanted)
         assumed = (
             ()
-            if given.config
-            else assumptions(state, planned.plan_of, planned.settings, wanted, is_mode_given=given.mode is not None)
+            if options.config
+            else assumptions(state, planned.plan_of, planned.settings, wanted, is_mode_given=options.mode is not None)
         )
         say(_formatted(explanation, assumed, planned, output))
         if live is not None:
             family_plan = planned.plan.of(family_of(wanted.destination))
-            read = MODES[planned.settings.mode].connections
+            read = RUNTIMES[planned.settings.mode].connections
             count = partial(read, family_plan) if read else None
             run(follow(wanted, explanation.trace, live, say, count))
 

@@ -14,7 +14,7 @@ from kdns.cli.console import reported_errors, run
 from kdns.cli.progress import Progress
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.errors import InputError
-from kdns.proxy.modes import MODES, NAMES
+from kdns.proxy.modes import MODES
 from kdns.runtime.process import gc_paused, platform
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--proxy-mode",
-    type=click.Choice(NAMES),
+    type=click.Choice([*MODES]),
     help="Give Services their virtual IPs on this machine; all modes but userspace need root.",
 )
 @click.option("--no-simulated-pods", is_flag=True, help="Do not simulate Pods; they stay Pending.")
@@ -127,7 +127,7 @@ def own_texts(given: Mapping[str, Any]) -> dict[Path, str]:
     found = {ADDED: added(given["add"])} if given["add"] else {}
     if compose:
         found[compose] = composed(compose)
-    relays = bool(mode) and MODES[mode].relays
+    relays = bool(mode) and MODES[mode].semantics.relays
     return {path: manifests(each, has_relays=relays, has_proxy=bool(mode)) for path, each in found.items()}
 
 
@@ -135,7 +135,7 @@ def cluster_config(given: Mapping[str, Any]) -> ClusterConfig:
     """Raises InputError for ranges that overlap or lack a family."""
     service_cidrs, pod_cidrs = flags.service_and_pod_networks(given["service_cidr"], given["pod_cidr"])
     mode = given["proxy_mode"]
-    if mode and not MODES[mode].relays and any(network.is_loopback for network in service_cidrs):
+    if mode and not MODES[mode].semantics.relays and any(network.is_loopback for network in service_cidrs):
         reason = f"mode {mode} serves no loopback addresses; use mode userspace, or a range such as 10.96.0.0/16"
         raise InputError(f"--service-cidr {given['service_cidr']!r}: {reason}")
     lb_pool = flags.address_ranges("--lb-pool", given["lb_pool"])

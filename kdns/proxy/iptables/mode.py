@@ -1,13 +1,16 @@
-"""Mode iptables: its semantics and its renderer."""
+"""Mode iptables."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kdns.proxy.mode import Mode, Switch
 from kdns.proxy.plan.semantics import Semantics
+from kdns.proxy.xtables.settings import IptablesSettings
 
 if TYPE_CHECKING:
     from kdns.proxy.plan.plan import Plan
+    from kdns.proxy.settings.settings import Settings
 
 IPTABLES: Final = Semantics(
     "iptables",
@@ -18,8 +21,21 @@ IPTABLES: Final = Semantics(
 )
 
 
-def text(plan: Plan) -> str:
+def _text(plan: Plan, settings: Settings) -> str:
     """Returns both families' restores."""
     from kdns.proxy.iptables.text import iptables_text  # noqa: PLC0415 - nothing else of the mode is imported for its row
 
+    del settings
     return iptables_text(plan)
+
+
+MODE: Final = Mode(
+    IPTABLES,
+    "kdns.proxy.iptables",
+    _text,
+    IptablesSettings,
+    sync_failures="kubeproxy_sync_proxy_rules_iptables_restore_failures",
+    cleanup_failures="kdns_proxy_iptables_cleanup_failures",
+    is_common=True,
+    loopback_switch=Switch(IptablesSettings, "localhost_node_ports"),
+)

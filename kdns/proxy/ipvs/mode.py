@@ -1,13 +1,20 @@
-"""Mode ipvs: its semantics and its renderer."""
+"""Mode ipvs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from kdns.proxy.ipvs.schedulers import DEFAULT_SCHEDULER, chosen_by
+from kdns.proxy.mode import Mode
 from kdns.proxy.plan.semantics import Semantics
+from kdns.proxy.settings.section import CIDR, Flag, Periods, Problem, invalid, is_cidr, negative
+from kdns.proxy.xtables.settings import IptablesSettings
 
 if TYPE_CHECKING:
     from kdns.proxy.plan.plan import Plan
+    from kdns.proxy.settings.settings import Settings
 
 IPVS: Final = Semantics(
     "ipvs",
@@ -21,8 +28,60 @@ IPVS: Final = Semantics(
 )
 
 
-def text(plan: Plan) -> str:
+@dataclass(frozen=True, slots=True)
+class IpvsSettings(Periods):
+    """The section `ipvs`; a timeout of 0 leaves the kernel's."""
+
+    PATH: ClassVar[str] = "ipvs"
+    FLAGS: ClassVar[tuple[Flag, ...]] = (
+        Flag("ipvs-sync-period", "duration", "sync_period_s", "Mode ipvs: the longest retry delay."),
+        Flag("ipvs-min-sync-period", "duration", "min_sync_period_s", "Mode ipvs: from one sync to the next."),
+        Flag("ipvs-scheduler", "string", "scheduler", "Mode ipvs: how an endpoint is chosen, such as rr."),
+        Flag("ipvs-exclude-cidrs", "stringSlice", "exclude_cidrs", "Mode ipvs: addresses that clean-up leaves alone."),
+        Flag("ipvs-strict-arp", "bool", "strict_arp", "Mode ipvs: answer ARP for own addresses only."),
+        Flag("ipvs-tcp-timeout", "duration", "tcp_timeout_s", "Mode ipvs: idle TCP; 0 leaves it."),
+        Flag("ipvs-tcpfin-timeout", "duration", "tcp_fin_timeout_s", "Mode ipvs: TCP after a FIN; 0 leaves it."),
+        Flag("ipvs-udp-timeout", "duration", "udp_timeout_s", "Mode ipvs: idle UDP; 0 leaves it."),
+    )
+
+    min_sync_period_s: float = 0.0
+    scheduler: str = ""
+    exclude_cidrs: tuple[str, ...] = ()
+    strict_arp: bool = False
+    tcp_timeout_s: float = 0.0
+    tcp_fin_timeout_s: float = 0.0
+    udp_timeout_s: float = 0.0
+
+    @property
+    def kernel_scheduler(self) -> str:
+        return self.scheduler or DEFAULT_SCHEDULER
+
+    def problems(self, *, is_used: bool) -> Iterator[Problem]:
+        if is_used:
+            yield from negative(self.PATH, self, "tcp_timeout_s", "tcp_fin_timeout_s", "udp_timeout_s")
+            for index, cidr in enumerate(self.exclude_cidrs):
+                if not is_cidr(cidr):
+                    yield invalid(f"ipvs.excludeCIDRs[{index}]", cidr, CIDR)
+
+
+def _text(plan: Plan, settings: Settings) -> str:
     """Returns sets, rules, virtual servers and addresses of both families."""
     from kdns.proxy.ipvs.text import ipvs_text  # noqa: PLC0415 - nothing else of the mode is imported for its row
 
+    del settings
     return ipvs_text(plan)
+
+
+MODE: Final = Mode(
+    IPVS,
+    "kdns.proxy.ipvs",
+    _text,
+    IptablesSettings,
+    own_periods=IpvsSettings,
+    sync_failures="kubeproxy_sync_proxy_rules_iptables_restore_failures",
+    cleanup_failures="kdns_proxy_ipvs_cleanup_failures",
+    fallbacks=("iptables", "nftables"),
+    deprecated="ipvs is deprecated in Kubernetes since 1.35. Consider using `nftables`",
+    is_common=True,
+    chosen_by=lambda settings: chosen_by(settings.section(IpvsSettings).kernel_scheduler),
+)

@@ -10,29 +10,7 @@ from kdns.proxy.plan.plan import Front
 
 SCHEDULER_FLAGS: Final = {"mh": IP_VS_SVC_F_SCHED2}
 """Flags that kube-proxy sets for a scheduler: without it, mh sends all connections of a client to one endpoint."""
-SCHEDULERS: Final = {
-    "rr": "each in turn",
-    "wrr": "each in turn",
-    "lc": "the one with the fewest connections",
-    "wlc": "the one with the fewest connections",
-    "lblc": "the same as long as it has not too many connections",
-    "lblcr": "of those used before the one with the fewest connections, and others where these have too many",
-    "dh": "by a hash of the destination, always the same",
-    "sh": "by a hash of the client's address",
-    "mh": "by a hash of the client's address and port",
-    "sed": "the one with the shortest expected delay, that is the fewest connections",
-    "nq": "one without connections, or else the one with the shortest expected delay",
-    "fo": "always the same, as long as it is there",
-    "ovf": "the same as long as it has no connection, then the next",
-    "twos": "the one with fewer connections of two that are drawn",
-}
-"""The kernel's schedulers, and which endpoint each chooses where all have the same weight."""
 _ENDPOINT: Final = Destination()
-
-
-def chosen_by(scheduler: str) -> str:
-    """Returns which endpoint a scheduler chooses, in words that follow "one of 3 endpoints,"."""
-    return SCHEDULERS.get(scheduler, f"as the kernel's scheduler {scheduler} chooses")
 
 
 def virtual_server(front: Front, scheduler: str) -> VirtualServer | None:

@@ -106,7 +106,7 @@ class ProxyConfig:
     AllowServiceExternalIPs. The endpoints of the Service `kubernetes` are protected beside `protected_ports`.
     `masquerade_mark` has one bit: masqueradeBit. `scheduler` is the kernel's name of one; it counts where the mode
     leaves the choice to a scheduler.
-    `windows_network` is for mode kernelspace.
+    `windows_network` is for mode kernelspace. `chosen_by` says how one of several endpoints is chosen, "" by chance.
     """
 
     mode: Semantics
@@ -121,3 +121,4 @@ class ProxyConfig:
     masquerade_mark: int = DEFAULT_MARK
     scheduler: str = DEFAULT_SCHEDULER
     windows_network: WindowsNetwork = WindowsNetwork()
+    chosen_by: str = ""

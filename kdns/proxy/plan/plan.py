@@ -165,7 +165,8 @@ class FamilyPlan:
     `unallocated` are the service ranges except loopback ones, which do not overlap: packets to unused cluster IPs in
     them are dropped. It is empty if the mode does not drop them. `masquerade_mark` is the packet mark's bit that
     renderers use for packets to masquerade. `scheduler` is the kernel's scheduler that chooses endpoints, "" for a
-    random choice. `windows_network` is for the renderer of mode kernelspace.
+    random choice. `windows_network` is for the renderer of mode kernelspace. `chosen_by` says how one of several
+    endpoints is chosen, "" by chance.
     """
 
     family: Family
@@ -185,6 +186,7 @@ class FamilyPlan:
     masquerade_mark: int = DEFAULT_MARK
     scheduler: str = ""
     windows_network: WindowsNetwork = field(default_factory=WindowsNetwork)
+    chosen_by: str = ""
 
     def front_of(self, destination: Address, protocol: str, port: int) -> Front | None:
         """Returns the front that a packet goes to; an address of a Service comes before a node port."""

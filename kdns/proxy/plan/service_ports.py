@@ -44,6 +44,7 @@ def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPla
         masquerade_mark=config.masquerade_mark,
         scheduler=config.scheduler if mode.schedules else "",
         windows_network=config.windows_network,
+        chosen_by=config.chosen_by,
     )
 
 

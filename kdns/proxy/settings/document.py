@@ -7,12 +7,14 @@ that a misspelt setting is not lost unnoticed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from kdns.durations import format_duration, parse_duration
 from kdns.net import VERSION, join_host_port, parse_unmapped_address
-from kdns.proxy.settings.settings import API_VERSION, HEALTHZ_PORT, KIND, METRICS_PORT, Settings, api_name
+from kdns.proxy.modes import sections
+from kdns.proxy.settings.section import Problem, Section, api_name
+from kdns.proxy.settings.settings import API_VERSION, HEALTHZ_PORT, KIND, METRICS_PORT, Settings
 from kdns.spelling import closest
 
 Json: TypeAlias = dict[str, Any]
@@ -20,23 +22,16 @@ T = TypeVar("T")
 
 _TYPE_META: Final = frozenset({"apiVersion", "kind", "metadata"})
 _NAMES: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-_FLUSH_FREQUENCY: Final = "logging.flushFrequency"
 _INT32: Final = range(-(1 << 31), 1 << 31)
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A mistake in one field; `field` is its path in the document, "" for the document itself.
-
-    `is_ignored`: the settings are valid without it.
-    """
-
-    field: str
-    reason: str
-    is_ignored: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.reason}" if self.field else self.reason
+_NO_VALUE: Final[tuple[object, ...]] = (None, "", "0", "0s", 0, [], {})
+NOT_SUPPORTED: Final = "not supported, see docs/proxy-config.md"
+_UNSUPPORTED: Final[Mapping[str, tuple[object, ...]]] = {
+    "logging.flushFrequency": ("5s", 5_000_000_000),
+    "logging.options": (),
+    "logging.vmodule": (),
+    "windowsRunAsService": (),
+}
+"""kube-proxy's fields that have to be empty or to have their defaults, by their paths."""
 
 
 class Decoded(NamedTuple):
@@ -61,13 +56,29 @@ def decoded(document: object) -> Decoded:
     if document.get("kind") != KIND and document.get("apiVersion") != API_VERSION:
         return Decoded(Settings(), tuple(problems))
     given = {name: value for name, value in document.items() if name not in _TYPE_META}
-    settings = _addressed(_object(Settings, given, "", problems), document)
+    settings = Settings()
+    for kind in sections():
+        settings = settings.with_section(_section(kind, given, problems))
+    at_top = {name for kind in sections() for name in ([kind.PATH] if kind.PATH else _names(kind))}
+    general = _object(Settings, {name: value for name, value in given.items() if name not in at_top}, "", problems)
+    settings = _addressed(replace(general, sections=settings.sections), document)
     ignored = tuple(problem for problem in problems if problem.is_ignored)
     return Decoded(settings, tuple(problem for problem in problems if not problem.is_ignored), ignored)
 
 
+def _section(kind: type[Section], given: Json, problems: list[Problem]) -> Section:
+    if kind.PATH:
+        return _object(kind, given.get(kind.PATH), f"{kind.PATH}.", problems)
+    names = _names(kind)
+    return _object(kind, {name: value for name, value in given.items() if name in names}, "", problems)
+
+
 def encoded(settings: Settings) -> Json:
-    return {"apiVersion": API_VERSION, "kind": KIND, **_written(settings)}
+    document = {"apiVersion": API_VERSION, "kind": KIND, **_written(settings)}
+    for kind in sections():
+        part = _written(settings.section(kind))
+        document |= {kind.PATH: part} if kind.PATH else part
+    return document
 
 
 def with_port(address: str, port: int) -> str:
@@ -103,22 +114,36 @@ def _object(cls: type[T], given: object, path: str, problems: list[Problem]) -> 
     if not isinstance(given, dict):
         problems.append(Problem(path.removesuffix("."), f"expected an object, got {_shown(given)}"))
         return cls()
-    known = {api_name(each.name): each for each in fields(cls)}  # type: ignore[arg-type]
+    known = _names(cls)
     hints = get_type_hints(cls)
     values: dict[str, Any] = {}
     for name, value in given.items():
+        at = f"{path}{name}"
+        if at in _UNSUPPORTED:
+            if not _is_empty(value) and value not in _UNSUPPORTED[at]:
+                problems.append(Problem(at, NOT_SUPPORTED))
+            continue
         if name not in known:
-            problems.append(Problem(f"{path}{name}", _unknown(f"{path}{name}", known), is_ignored=True))
+            problems.append(Problem(at, _unknown(at, known), is_ignored=True))
             continue
-        each = known[name]
+        field = known[name]
         try:
-            made = _value(hints[each.name], each.name, value, f"{path}{name}", problems)
+            decoded_value = _value(hints[field.name], field.name, value, at, problems)
         except _WrongTypeError as wrong:
-            problems.append(Problem(f"{path}{name}", str(wrong)))
+            problems.append(Problem(at, str(wrong)))
             continue
-        if value is not None and (made or each.metadata.get("pointer") or not _default(each)):
-            values[each.name] = made
+        if value is not None and (decoded_value or field.metadata.get("pointer") or not _default(field)):
+            values[field.name] = decoded_value
     return cls(**values)
+
+
+def _names(cls: type) -> dict[str, Field[Any]]:
+    """Returns the fields of a part of the settings by their names in the document."""
+    return {api_name(field.name): field for field in fields(cls) if field.name != "sections"}
+
+
+def _is_empty(value: object) -> bool:
+    return all(map(_is_empty, value.values())) if isinstance(value, dict) else value in _NO_VALUE
 
 
 class _WrongTypeError(Exception):
@@ -136,7 +161,7 @@ def _value(wanted: Any, name: str, given: object, path: str, problems: list[Prob
     if get_origin(wanted) is Mapping:
         return _gates(given, path, problems)
     if name.endswith("_s"):
-        return _duration(given, path)
+        return _duration(given)
     return _scalar(wanted, given)
 
 
@@ -144,7 +169,7 @@ def _scalar(wanted: type, given: object) -> object:
     accepted = (int, float) if wanted is float else (wanted,)
     if not isinstance(given, accepted) or (isinstance(given, bool) and wanted is not bool):
         if wanted is str and isinstance(given, int) and not isinstance(given, bool):
-            return str(given)  # a quantity such as infoBufferSize: 0, or a version without quotes
+            return str(given)  # a version without quotes
         raise _WrongTypeError(f"expected {_NAMES[wanted]}, got {_shown(given)}")
     if isinstance(given, int) and wanted is int and given not in _INT32:
         raise _WrongTypeError(f"expected a number of 32 bits, got {given}")
@@ -154,9 +179,6 @@ def _scalar(wanted: type, given: object) -> object:
 def _list(item: Any, given: object, path: str, problems: list[Problem]) -> tuple[Any, ...]:
     if not isinstance(given, list):
         raise _WrongTypeError(f"expected a list, got {_shown(given)}")
-    if is_dataclass(item):
-        made = (_object(item, each, f"{path}[{index}].", problems) for index, each in enumerate(given))  # type: ignore[arg-type]
-        return tuple(made)
     return tuple(_scalars(item, ((f"{path}[{index}]", each) for index, each in enumerate(given)), problems))
 
 
@@ -179,9 +201,7 @@ def _scalars(wanted: type, given: Iterable[tuple[str, object]], problems: list[P
             problems.append(Problem(path, str(wrong)))
 
 
-def _duration(given: object, path: str) -> float:
-    if path == _FLUSH_FREQUENCY and isinstance(given, int) and not isinstance(given, bool):
-        return given / 1e9  # kube-proxy still accepts nanoseconds here
+def _duration(given: object) -> float:
     if not isinstance(given, str):
         raise _WrongTypeError(f"expected a duration such as 30s or 1h30m, got {_shown(given)}")
     try:
@@ -218,7 +238,7 @@ def _shown(value: object) -> str:
 
 def _written(value: Any, name: str = "") -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {api_name(each.name): _written(getattr(value, each.name), each.name) for each in fields(value)}
+        return {name: _written(getattr(value, field.name), field.name) for name, field in _names(type(value)).items()}
     if isinstance(value, tuple):
         return [_written(item) for item in value]
     if name.endswith("_s"):

@@ -8,9 +8,10 @@ from typing import Final, Literal, TypeAlias
 
 from kdns.cluster.objects import Node
 from kdns.net import Address, Network, parse_network, parse_port, parse_unmapped_address, split_host_port
+from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.kernelspace.mode import KernelspaceSettings
 from kdns.proxy.modes import MODES
 from kdns.proxy.plan.config import (
-    DEFAULT_SCHEDULER,
     EVERYWHERE,
     LOOPBACK,
     OF_THE_NODE,
@@ -85,24 +86,27 @@ def proxy_config(
 
     `api_servers` are where the node's client reaches the API.
     """
+    mode = MODES[settings.mode]
+    switch = mode.loopback_switch
     return ProxyConfig(
-        MODES[settings.mode],
-        masquerade_all=settings.masquerade_all,
+        mode.semantics,
+        masquerade_all=mode.masquerades_all(mode, settings),
         local_pods=_local_pods(settings, node),
         node_port_addresses=_node_port_addresses(settings),
-        localhost_node_ports=settings.iptables.localhost_node_ports,
+        localhost_node_ports=switch is None or switch.is_on(settings),
         service_cidrs=_networks(service_cidrs),
         node_hints=settings.node_hints,
         external_ips=settings.external_ips,
         protected_ports=(*OF_THE_NODE, *_protected_ports(settings, api_servers)),
-        masquerade_mark=settings.mark,
-        scheduler=settings.ipvs.scheduler or DEFAULT_SCHEDULER,
+        masquerade_mark=settings.section(mode.masquerading).mark,
+        scheduler=settings.section(IpvsSettings).kernel_scheduler,
         windows_network=_windows_network(settings),
+        chosen_by=mode.chosen_by(settings),
     )
 
 
 def _windows_network(settings: Settings) -> WindowsNetwork:
-    winkernel = settings.winkernel
+    winkernel = settings.section(KernelspaceSettings)
     if not winkernel.forward_health_check_vip:
         return WindowsNetwork(winkernel.network_name, winkernel.source_vip)
     _, port = split_host_port(settings.healthz_bind_address) or ("", "")
@@ -150,7 +154,7 @@ def _local_pods(settings: Settings, node: Node | None) -> LocalPods | None:
 
 
 def _node_port_addresses(settings: Settings) -> tuple[Network | Literal["primary"], ...]:
-    if not settings.node_port_addresses and MODES[settings.mode].primary_node_ports:
+    if not settings.node_port_addresses and MODES[settings.mode].semantics.primary_node_ports:
         return (PRIMARY,)
     return tuple(each for text in settings.node_port_addresses for each in node_port_networks(text))
 

@@ -1,10 +1,10 @@
 """KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1) as one frozen value, with kube-proxy's defaults.
 
 Fields are the API's in snake case; a duration's name ends in _s. A field that a file leaves out, or sets to the zero
-value of its type, has its default. A field marked by `pointer` is a pointer in Go: its zero value counts.
+value of its type, has its default. A field marked by `pointer` is a pointer in Go: its zero value counts. Fields that
+belong to modes are in their sections.
 
-Differs: mode "" is nftables, the fastest of kdns's modes; kube-proxy's is iptables. Mode userspace, which kube-proxy
-had up to 1.25, is one of the modes, and brings udpIdleTimeout along. protectedPorts is kdns's own.
+Differs: mode "" is nftables, the fastest of kdns's modes; kube-proxy's is iptables. protectedPorts is kdns's own.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-T = TypeVar("T")
+from kdns.proxy.settings.section import Section, pointer
+
+S = TypeVar("S", bound=Section)
 
 API_VERSION: Final = "kubeproxy.config.k8s.io/v1alpha1"
 KIND: Final = "KubeProxyConfiguration"
-
-_UPPER: Final = {"ip": "IP", "ips": "IPs", "cidr": "CIDR", "cidrs": "CIDRs", "arp": "ARP", "dsr": "DSR"}
 
 DEFAULT_MODE: Final = "nftables"
 LOCAL_MODES: Final = ("ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
@@ -32,12 +32,6 @@ GATES: Final = (EXTERNAL_IPS, "ComponentFlagz", "ComponentStatusz", SAME_TRAFFIC
 """The feature gates that there are; all of them are on by default."""
 
 
-def pointer(default: T) -> T:
-    """Returns a field whose zero value does not mean the default."""
-    made: T = field(default=default, metadata={"pointer": True})
-    return made
-
-
 @dataclass(frozen=True, slots=True)
 class ClientConnection:
     """The connection to the API server."""
@@ -47,52 +41,6 @@ class ClientConnection:
     content_type: str = "application/vnd.kubernetes.protobuf"
     qps: float = 5.0
     burst: int = 10
-
-
-@dataclass(frozen=True, slots=True)
-class IPTables:
-    """Mode iptables; masquerade_bit counts in mode ipvs too, and localhost_node_ports for IPv4 only."""
-
-    masquerade_bit: int = pointer(14)
-    masquerade_all: bool = False
-    localhost_node_ports: bool = pointer(default=True)
-    sync_period_s: float = 30.0
-    min_sync_period_s: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class IPVS:
-    """Mode ipvs; a timeout of 0 leaves the kernel's."""
-
-    sync_period_s: float = 30.0
-    min_sync_period_s: float = 0.0
-    scheduler: str = ""
-    exclude_cidrs: tuple[str, ...] = ()
-    strict_arp: bool = False
-    tcp_timeout_s: float = 0.0
-    tcp_fin_timeout_s: float = 0.0
-    udp_timeout_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class NFTables:
-    """Mode nftables."""
-
-    masquerade_bit: int = pointer(14)
-    masquerade_all: bool = False
-    sync_period_s: float = 30.0
-    min_sync_period_s: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Winkernel:
-    """Mode kernelspace; its periods and masquerade_all are those of iptables."""
-
-    network_name: str = ""
-    source_vip: str = ""
-    enable_dsr: bool = False
-    root_hns_endpoint_name: str = ""
-    forward_health_check_vip: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,38 +65,11 @@ class DetectLocal:
 
 
 @dataclass(frozen=True, slots=True)
-class VModule:
-    """logging.vmodule[]."""
-
-    file_pattern: str = ""
-    verbosity: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class OutputRouting:
-    """logging.options.text and .json; a size is a quantity such as 4Mi."""
-
-    split_stream: bool = False
-    info_buffer_size: str = "0"
-
-
-@dataclass(frozen=True, slots=True)
-class LogOptions:
-    """logging.options."""
-
-    text: OutputRouting = OutputRouting()
-    json: OutputRouting = OutputRouting()
-
-
-@dataclass(frozen=True, slots=True)
 class Logging:
     """Log format and verbosity."""
 
     format: str = "text"
-    flush_frequency_s: float = 5.0
     verbosity: int = 0
-    vmodule: tuple[VModule, ...] = ()
-    options: LogOptions = LogOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +77,8 @@ class Settings:
     """The settings of a node's dataplane, from its configuration file or flags.
 
     `bind_address` is the node's own address; nothing listens there. Empty `node_port_addresses` means all of the node's
-    addresses, in mode nftables the primary ones. "" for `healthz_bind_address` or `metrics_bind_address` turns that
-    server off; only flags can set that.
+    addresses, or in some modes the primary ones. "" for `healthz_bind_address` or `metrics_bind_address` turns that
+    server off; only flags can set that. `sections` has those that differ from their defaults.
     """
 
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
@@ -171,10 +92,6 @@ class Settings:
     enable_profiling: bool = False
     show_hidden_metrics_for_version: str = ""
     mode: str = DEFAULT_MODE
-    iptables: IPTables = IPTables()
-    ipvs: IPVS = IPVS()
-    nftables: NFTables = NFTables()
-    winkernel: Winkernel = Winkernel()
     detect_local_mode: str = "ClusterCIDR"
     detect_local: DetectLocal = DetectLocal()
     cluster_cidr: str = ""
@@ -183,49 +100,16 @@ class Settings:
     oom_score_adj: int = pointer(-999)
     conntrack: Conntrack = Conntrack()
     config_sync_period_s: float = 900.0
-    udp_idle_timeout_s: float = 0.25
-    port_range: str = ""
-    windows_run_as_service: bool = False
+    sections: Mapping[type[Section], Section] = field(default_factory=dict)
 
-    def in_mode(self, mode: str) -> Settings:
-        """Returns the settings where another mode takes the place of the configured one.
+    def section(self, section: type[S]) -> S:
+        found = self.sections.get(section)
+        return found if isinstance(found, section) else section()
 
-        Where mode nftables comes instead of a mode that marks packets through iptables, and has no settings of its own,
-        it gets those of iptables.
-        """
-        if mode == self.mode:
-            return self
-        nftables = self.nftables
-        if self.mode in {"iptables", "ipvs"} and mode == "nftables" and nftables == NFTables():
-            own = self.iptables
-            nftables = NFTables(own.masquerade_bit, own.masquerade_all, own.sync_period_s, own.min_sync_period_s)
-        return replace(self, mode=mode, nftables=nftables)
-
-    @property
-    def part(self) -> tuple[str, IPTables | IPVS | NFTables]:
-        """The mode's own settings, with their field name.
-
-        Mode userspace has those of nftables, whatever captures, and mode kernelspace those of iptables.
-        """
-        if self.mode in {"iptables", "kernelspace"}:
-            return "iptables", self.iptables
-        return (self.mode, self.ipvs) if self.mode == "ipvs" else ("nftables", self.nftables)
-
-    @property
-    def masquerade_all(self) -> bool:
-        """Whether packets to all cluster IPs are masqueraded; in mode kernelspace they are without DSR."""
-        is_translated = self.mode == "kernelspace" and not self.winkernel.enable_dsr
-        return is_translated or self._masquerading.masquerade_all
-
-    @property
-    def mark(self) -> int:
-        """The bit of the packet mark that asks for masquerade."""
-        return 1 << self._masquerading.masquerade_bit
-
-    @property
-    def _masquerading(self) -> IPTables | NFTables:
-        """Mode ipvs marks packets through iptables, and mode kernelspace has the settings of iptables."""
-        return self.iptables if self.mode in {"iptables", "ipvs", "kernelspace"} else self.nftables
+    def with_section(self, section: Section) -> Settings:
+        others = {kind: other for kind, other in self.sections.items() if kind is not type(section)}
+        own = {} if section == type(section)() else {type(section): section}
+        return replace(self, sections=others | own)
 
     @property
     def node_name(self) -> str:
@@ -237,25 +121,9 @@ class Settings:
         return tuple(self.cluster_cidr.split(",")) if self.cluster_cidr else ()
 
     @property
-    def relay_ports(self) -> range:
-        """The ports of portRange: 300-2000, 300+1700, or a single one; empty for "" and 0, the kernel's choice."""
-        for separator in "-+":
-            first, found, last = self.port_range.partition(separator)
-            if found:
-                return range(int(first), int(last) + 1 + (int(first) if separator == "+" else 0))
-        port = int(self.port_range or 0)
-        return range(port, port + 1) if port else range(0)
-
-    @property
     def external_ips(self) -> bool:
         return self.feature_gates.get(EXTERNAL_IPS, True)
 
     @property
     def node_hints(self) -> bool:
         return self.feature_gates.get(SAME_TRAFFIC_DISTRIBUTION, True)
-
-
-def api_name(name: str) -> str:
-    """Returns the API's spelling of a field: cluster_cidr is clusterCIDR, sync_period_s is syncPeriod."""
-    first, *rest = name.removesuffix("_s").split("_")
-    return first + "".join(_UPPER.get(word, word.capitalize()) for word in rest)

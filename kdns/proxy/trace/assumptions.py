@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from kdns.cluster.objects import Service
 from kdns.cluster.state import State
 from kdns.net import parse_unmapped_address
+from kdns.proxy.modes import MODES
 from kdns.proxy.plan.claims import API_SERVICE
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.settings.settings import LOCAL_MODES, Settings
 from kdns.proxy.trace.trace import Packet, Trace, trace
-
-COMMON_MODES: Final = ("nftables", "iptables", "ipvs")
-"""kube-proxy's modes on Linux; nobody gets one of the others without choosing it."""
 
 PlanOf: TypeAlias = Callable[[State, Settings], Plan]
 """Makes the plan of the node at hand."""
@@ -62,11 +60,11 @@ def _alternatives(settings: Settings, packet: Packet, *, is_mode_given: bool) ->
             yield "clusterCIDR is unset", otherwise, replace(settings, cluster_cidr=str(cidr))
     for word in ("primary", "all") if not settings.node_port_addresses else ():
         yield "nodePortAddresses is unset", f"with {word}", replace(settings, node_port_addresses=(word,))
-    if packet.destination.is_loopback and settings.iptables.localhost_node_ports:
-        iptables = replace(settings.iptables, localhost_node_ports=False)
-        yield "iptables.localhostNodePorts is true", "if it is false", replace(settings, iptables=iptables)
-    for mode in COMMON_MODES if not is_mode_given else ():
-        yield f"the mode is {settings.mode}", f"in {mode}", replace(settings, mode=mode)
+    if packet.destination.is_loopback and (switch := MODES[settings.mode].loopback_switch) and switch.is_on(settings):
+        yield f"{switch.path} is true", "if it is false", switch.turned_off(settings)
+    for mode in MODES.values() if not is_mode_given else ():
+        if mode.is_common:
+            yield f"the mode is {settings.mode}", f"in {mode.name}", replace(settings, mode=mode.name)
 
 
 def _concerned(state: State, packet: Packet) -> State:

@@ -8,7 +8,6 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from kdns.net import Address, family_of, is_link_local_ipv6, join_host_port
-from kdns.proxy.ipvs.virtual_servers import chosen_by
 from kdns.proxy.plan.branches import Branch, Client, Verdict
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, Plan
@@ -170,14 +169,7 @@ def _choice(family_plan: FamilyPlan, front: Front, endpoints: tuple[ServiceEndpo
     if len(endpoints) == 1:
         yield f"the one endpoint is {names}"
     else:
-        chance = f"each with a chance of 1/{len(endpoints)}"
-        odds = (
-            "each in turn"
-            if family_plan.mode.relays
-            else chosen_by(family_plan.scheduler)
-            if family_plan.scheduler
-            else chance
-        )
+        odds = family_plan.chosen_by or f"each with a chance of 1/{len(endpoints)}"
         yield f"one of {len(endpoints)} endpoints, {odds}: {names}"
     if family_plan.mode.relays:
         yield "the connection ends at a relay on this node, and another one goes on"

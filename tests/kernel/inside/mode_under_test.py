@@ -14,21 +14,22 @@ from world import World
 from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.cluster.state import Change, State
 from kdns.net import FAMILIES
-from kdns.proxy.modes import MODES as SEMANTICS
+from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.modes import MODES as ROWS
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import Planner
-from kdns.proxy.settings.settings import IPVS, Settings
+from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import RunningMode
-from kdns.proxy.takeover.io.modes import MODES
+from kdns.proxy.takeover.io.modes import RUNTIMES
 
 AT_ONCE: Final = 50
-QUICK: Final = Settings(mode="ipvs", ipvs=IPVS(tcp_fin_timeout_s=1, udp_timeout_s=1))
+QUICK: Final = Settings(mode="ipvs").with_section(IpvsSettings(tcp_fin_timeout_s=1, udp_timeout_s=1))
 """Mode ipvs, which forgets what has ended: a client's port that comes again is not taken for the connection before."""
 
 
 async def started(settings: Settings) -> RunningMode:
     """The mode, which must work here."""
-    row = MODES[settings.mode]
+    row = RUNTIMES[settings.mode]
     reason = await row.unsupported(settings)
     assert not reason, reason
     return await row.start(settings)
@@ -44,7 +45,7 @@ class Node:
     planner: Planner | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.config = replace(self.config, mode=SEMANTICS[self.mode.name])
+        self.config = replace(self.config, mode=ROWS[self.mode.name].semantics)
 
     async def become(self, *objects: Iterable[Object]) -> None:
         """Let there be these objects, and no others."""
@@ -69,7 +70,7 @@ class Node:
 
     async def packets_go_wrong(self, world: World, case: Case, protocols: Iterable[str]) -> list[str]:
         """What becomes of packets otherwise than the case's table says."""
-        of = case.in_mode(SEMANTICS[self.mode.name])
+        of = case.in_mode(ROWS[self.mode.name].semantics)
         if (of.config, of.node) != (self.config, self.view):
             self.config, self.view, self.planner = of.config, of.node, None
         await self.become(*of.objects)

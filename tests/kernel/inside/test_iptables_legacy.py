@@ -12,6 +12,7 @@ from small_cluster import CONFIG, NODE_VIEW, Case
 from world import World
 
 from kdns.proxy.settings.settings import Settings
+from kdns.proxy.xtables.io.clean_up import IptablesPart
 
 FOLLOWED: Final = [case for case in CASES if (case.config, case.node) == (CONFIG, NODE_VIEW)]
 """One after the other, each by a partial sync from the one before."""
@@ -24,7 +25,7 @@ def node(loop: asyncio.AbstractEventLoop) -> Node:
 
 @pytest.mark.parametrize("of", FOLLOWED, ids=lambda of: of.name)
 def test_packets(world: World, loop: asyncio.AbstractEventLoop, node: Node, of: Case) -> None:
-    part = node.mode.footprint.iptables
+    part = node.mode.footprint.part(IptablesPart)
     assert part
     assert part.backend == "legacy"
     assert not loop.run_until_complete(node.packets_go_wrong(world, of, ("SCTP",)))

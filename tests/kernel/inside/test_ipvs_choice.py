@@ -19,7 +19,8 @@ from rollout_load import Load
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, both, endpoints, service
 from world import World
 
-from kdns.proxy.takeover.io.modes import MODES
+from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.takeover.io.modes import RUNTIMES
 
 ENDS: Final = ("p1", "p2", "r1", "r2")
 DEADLINE_S: Final = 60.0
@@ -136,8 +137,8 @@ def test_a_scheduler_chooses(world: World, loop: asyncio.AbstractEventLoop, node
     number = 1 + list(SCHEDULERS).index(scheduler)
 
     async def check() -> None:
-        settings = replace(QUICK, ipvs=replace(QUICK.ipvs, scheduler=scheduler))
-        assert not await MODES["ipvs"].unsupported(settings)
+        settings = QUICK.with_section(replace(QUICK.section(IpvsSettings), scheduler=scheduler))
+        assert not await RUNTIMES["ipvs"].unsupported(settings)
         other = Node(node.mode, replace(CONFIG, scheduler=scheduler))
         await other.become(service(number, endpoints(number, *ENDS)))
         for which in (0, 1):
@@ -147,8 +148,8 @@ def test_a_scheduler_chooses(world: World, loop: asyncio.AbstractEventLoop, node
 
 
 def test_a_scheduler_that_the_kernel_lacks_is_named(loop: asyncio.AbstractEventLoop) -> None:
-    settings = replace(QUICK, ipvs=replace(QUICK.ipvs, scheduler="twos"))
-    assert "twos" in loop.run_until_complete(MODES["ipvs"].unsupported(settings))
+    settings = QUICK.with_section(replace(QUICK.section(IpvsSettings), scheduler="twos"))
+    assert "twos" in loop.run_until_complete(RUNTIMES["ipvs"].unsupported(settings))
 
 
 def test_a_client_keeps_its_endpoint_for_a_time(world: World, loop: asyncio.AbstractEventLoop, node: Node) -> None:
@@ -242,7 +243,7 @@ def test_endpoints_are_replaced_under_load(world: World, loop: asyncio.AbstractE
 
     async def check() -> None:
         # An answer that takes a second on a busy machine shall still find its way.
-        node.mode = await started(replace(QUICK, ipvs=replace(QUICK.ipvs, udp_timeout_s=60)))
+        node.mode = await started(QUICK.with_section(replace(QUICK.section(IpvsSettings), udp_timeout_s=60)))
         await fresh(node).become(service(1, endpoints(1, *ENDS)))
         patient = [await connect(world, "outside", (both("vip", 1)[each % 2], 80), each % 2) for each in range(8)]
         load = await loaded(world, change)

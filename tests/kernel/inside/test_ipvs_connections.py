@@ -27,9 +27,11 @@ from kdns.netlink.ipvs import Destination, DestinationKey, Operation, ServerOpti
 from kdns.netlink.links import VIRTUAL_LINK
 from kdns.proxy.ipvs.io import clean_up, poll_interval, proxier
 from kdns.proxy.ipvs.io.clean_up import remove_ipvs
-from kdns.proxy.settings.settings import IPVS, Settings
-from kdns.proxy.sync.io.proxier import Footprint, IptablesPart
-from kdns.proxy.takeover.io.modes import MODES
+from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.proxier import Footprint
+from kdns.proxy.takeover.io.modes import RUNTIMES
+from kdns.proxy.xtables.io.clean_up import IptablesPart
 
 SETTINGS: Final = Settings(mode="ipvs")
 VIP: Final = ("10.96.0.1", "fd00:96::1")
@@ -190,7 +192,7 @@ def test_connections_survive_a_restart(world: World, node: Node, run: Run) -> No
             kernel.carry_out(
                 [Operation(Verb.NEW_SERVER, each, options=ServerOptions("rr")) for each in (foreign, excluded)]
             )
-        again = Node(await started(Settings(mode="ipvs", ipvs=IPVS(exclude_cidrs=("10.98.0.0/16",)))))
+        again = Node(await started(Settings(mode="ipvs").with_section(IpvsSettings(exclude_cidrs=("10.98.0.0/16",)))))
         await again.become(service(1, endpoints(1, "p2")))
         assert there("10.96.0.1") == {"p1": (0, 1), "p2": (1, 0)}
         assert foreign not in servers()
@@ -278,7 +280,7 @@ def test_where_ipv6_is_off_by_default(node: Node, run: Run) -> None:
 
 def test_a_clean_up_lets_connections_end(world: World, node: Node, run: Run) -> None:
     """Where another mode takes over; a clean-up of everything waits for nothing."""
-    other_mode = Footprint(iptables=IptablesPart("legacy", lambda _table, _chain: True, frozenset()))
+    other_mode = Footprint((IptablesPart("legacy", lambda _table, _chain: True, frozenset()),))
 
     async def all_of_it() -> None:
         await node.become(service(1, endpoints(1, "p1")), service(2, endpoints(2, "r1")))
@@ -310,14 +312,14 @@ def test_a_clean_up_lets_connections_end(world: World, node: Node, run: Run) -> 
 
 def test_what_the_settings_say(run: Run) -> None:
     async def all_of_it() -> None:
-        part = IPVS(scheduler="mh", tcp_timeout_s=700.0, udp_timeout_s=50.4)
-        node = Node(await started(Settings(mode="ipvs", ipvs=part)))
+        part = IpvsSettings(scheduler="mh", tcp_timeout_s=700.0, udp_timeout_s=50.4)
+        node = Node(await started(Settings(mode="ipvs").with_section(part)))
         with ipvs() as kernel:
             found = kernel.timeouts()
             kernel.set_timeouts(Timeouts(900, 120, 300))
         assert (found.tcp_s, found.tcp_fin_s, found.udp_s) == (700, 120, 50)
         with pytest.raises(InputError, match="unknown scheduler 'nope'; expected one of rr"):
-            await started(Settings(mode="ipvs", ipvs=IPVS(scheduler="nope")))
+            await started(Settings(mode="ipvs").with_section(IpvsSettings(scheduler="nope")))
         assert servers() == set()
         await node.mode.close(keep_rules=False)
 
@@ -341,9 +343,9 @@ def test_what_a_kernel_lacks_is_told(node: Node, run: Run, module: str, reason: 
     dry = real.removeprefix("exec ").replace('"$@"', '-D "$@"')
     helper.write_text(f'#!/bin/sh\ncase "$({dry})" in */{module}.ko*) exit 1;; esac\n{real}\n')
     try:
-        assert re.search(reason, str(run(MODES["ipvs"].unsupported(SETTINGS))))
+        assert re.search(reason, str(run(RUNTIMES["ipvs"].unsupported(SETTINGS))))
     finally:
         helper.write_text(script)
-    assert not run(MODES["ipvs"].unsupported(SETTINGS))
+    assert not run(RUNTIMES["ipvs"].unsupported(SETTINGS))
     with ipsets() as kernel:
         assert not kernel.headers()

@@ -22,11 +22,12 @@ from kdns.proxy.iptables.base_chains import Features
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.ipvs.mode import IPVS as IPVS_MODE
+from kdns.proxy.ipvs.mode import IpvsSettings
 from kdns.proxy.nftables.io.clean_up import remove_tables
 from kdns.proxy.nftables.io.proxier import NftablesProxier
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.semantics import Semantics
-from kdns.proxy.settings.settings import IPVS, Settings
+from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Footprint, RunningMode
 from kdns.proxy.userspace.mode import USERSPACE
 from kdns.proxy.xtables.io.clean_up import remove_chains
@@ -131,7 +132,7 @@ def _ipvs_proxier() -> Proxier:
     from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls  # noqa: PLC0415
 
     _output("ipvsadm", "--set", "0", "1", "1")
-    apply_ipvs_sysctls(IPVS())
+    apply_ipvs_sysctls(IpvsSettings())
     return IpvsProxier(Programs("legacy", (1, 8, 9), "-legacy"), FAMILIES)
 
 

@@ -109,7 +109,7 @@ async def takes_over(kind: Kind) -> None:
     """A kdns in this mode, after whatever was there before."""
     proxier = await kdns(kind)
     for each in clean_ups():
-        await each(Settings(), proxier.footprint)
+        await each.remove(Settings(), proxier.footprint)
 
 
 async def _chains(programs: Programs, made: Plan) -> None:

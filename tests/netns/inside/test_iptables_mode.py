@@ -22,7 +22,6 @@ from kdns.net import FAMILIES
 from kdns.netlink.xtables import Backend
 from kdns.proxy.iptables.io import proxier as module
 from kdns.proxy.iptables.io import start as floors
-from kdns.proxy.iptables.io.mode import MODE
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.iptables.tables import Tables
@@ -32,7 +31,7 @@ from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Footprint
 from kdns.proxy.sync.io.runner import SyncRunner
 from kdns.proxy.sync.schedule import SyncTiming
-from kdns.proxy.xtables.io.clean_up import ROUTE_LOCALNET, remove_chains
+from kdns.proxy.xtables.io.clean_up import ROUTE_LOCALNET, IptablesPart, remove_chains
 from kdns.proxy.xtables.io.programs import Programs, installed, preferred_backend
 from kdns.proxy.xtables.names import endpoint_chain, port_chains
 from kdns.runtime.metrics import MetricFamilies
@@ -389,8 +388,8 @@ def test_which_back_end_a_node_uses(loop: asyncio.AbstractEventLoop, lines: tupl
     for line in lines:
         run(line)
     assert preferred_backend() == wanted
-    assert loop.run_until_complete(MODE.unsupported(Settings())) == ""
-    assert loop.run_until_complete(floors.start(Settings())).footprint.iptables
+    assert loop.run_until_complete(floors.unsupported(Settings())) == ""
+    assert loop.run_until_complete(floors.start(Settings())).footprint.part(IptablesPart)
     assert not any("KDNS" in chain for backend in BACKENDS for chain in saved(backend))
 
 

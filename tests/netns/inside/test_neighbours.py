@@ -21,7 +21,7 @@ from kdns.cluster.objects import EndpointSlice, Service
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
 from kdns.proxy.nftables.io import nft
-from kdns.proxy.nftables.io.clean_up import remove_tables
+from kdns.proxy.nftables.io.clean_up import NftablesPart, remove_tables
 from kdns.proxy.nftables.io.proxier import NftablesProxier, clean_up
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.settings.settings import Settings
@@ -87,7 +87,7 @@ def test_tables_of_kube_proxy_are_removed_once_none_is_at_work(loop: asyncio.Abs
         nft.apply("table ip kube-proxy { }", "table ip6 kube-proxy { }", "table inet kube-proxy { }")
     )
     loop.run_until_complete(NftablesProxier().sync_full(plan(state(), NODE_VIEW, CONFIG)))
-    ours = Footprint(nft_tables=frozenset({"kdns"}))
+    ours = Footprint((NftablesPart(),))
     try:
         for kept, removed in (
             (replace(ours, keep_kube_proxy=True), []),

@@ -18,8 +18,8 @@ from kdns.cli.main import main
 from kdns.corefile.parse import parse
 from kdns.durations import parse_duration
 from kdns.plugins.directives import BY_NAME, configure
-from kdns.proxy.ipvs.virtual_servers import SCHEDULERS
-from kdns.proxy.modes import NAMES
+from kdns.proxy.ipvs.schedulers import SCHEDULERS
+from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.io import requirements as nftables
 from kdns.proxy.settings.document import encoded
 from kdns.proxy.settings.io.files import parse_settings
@@ -148,7 +148,7 @@ def test_the_table_of_modes_is_made_of_their_rows() -> None:
 
 def test_the_page_of_modes_names_each_mode_and_what_it_needs() -> None:
     text = mode_table.PAGE.read_text(encoding="utf-8")
-    for name in NAMES:
+    for name in MODES:
         assert f"## Mode {name}\n" in text
         assert text.count(f"| `{name}` |") >= 2
     needs = text.partition("## What they need")[2].partition("\n## ")[0]
@@ -169,7 +169,7 @@ ASSUMED = {
 """The defaults that `kdns render` warns of."""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MODES)
 def test_render_and_trace_have_every_mode(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(PROJECT)
     of = ["--proxy-mode", name, "--manifests", "examples/redis-master.yaml", "--node", "kdns"]

@@ -17,6 +17,7 @@ from kdns.cli.commands.proxy import log_level
 from kdns.cli.main import main
 from kdns.cluster.objects import Node
 from kdns.errors import InputError
+from kdns.proxy.nftables.mode import NftablesSettings
 from kdns.proxy.settings.io.files import load_settings, other_settings
 from kdns.proxy.settings.settings import Logging, Settings
 
@@ -30,7 +31,8 @@ from kdns.proxy.settings.settings import Logging, Settings
         (["--feature-gates", "PreferSameTrafficDistribution=false", "--feature-gates", "ComponentFlagz=true"],
          {"feature_gates": {"PreferSameTrafficDistribution": False, "ComponentFlagz": True}}),
         (["--oom-score-adj", "1", "--oom-score-adj", "2"], {"oom_score_adj": 2}),
-        (["--oom_score_adj", "3", "--masquerade_all"], {"oom_score_adj": 3, "masquerade_all": True}),
+        (["--oom_score_adj", "3", "--masquerade_all"],
+         {"oom_score_adj": 3, "sections": {NftablesSettings: NftablesSettings(masquerade_all=True)}}),
         (["-v=2"], {"logging": Logging(verbosity=2)}),
         (["-v", "4"], {"logging": Logging(verbosity=4)}),
     ],

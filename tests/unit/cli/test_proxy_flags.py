@@ -11,8 +11,9 @@ from click.testing import CliRunner
 from settings_text import BIT, HEAD, POSITIVE, read, said
 
 from kdns.cli.commands.proxy import flag_texts, kube_proxy_flags
+from kdns.cli.main import main
 from kdns.errors import InputError, SettingsError
-from kdns.proxy.settings.flags import BY_NAME, FLAGS, flag_values, settings_from_flags
+from kdns.proxy.settings.flags import BY_NAME, FLAGS, UNSUPPORTED, flag_values, settings_from_flags
 from kdns.proxy.settings.io.files import settings_of
 from kdns.proxy.settings.settings import Settings
 
@@ -36,7 +37,8 @@ def test_flags_and_files_have_the_same_defaults() -> None:
     [
         ("--proxy-mode=ipvs --ipvs-sync-period=5s --ipvs-min-sync-period=1s --iptables-sync-period=9s",
          "mode: ipvs\nipvs: {syncPeriod: 5s, minSyncPeriod: 1s}\niptables: {syncPeriod: 9s}"),
-        ("--proxy-mode=nftables --iptables-sync-period=5s --ipvs-sync-period=9s", "nftables: {syncPeriod: 5s}"),
+        ("--proxy-mode=nftables --iptables-sync-period=5s --ipvs-sync-period=9s",
+         "nftables: {syncPeriod: 5s}\nipvs: {syncPeriod: 9s}"),
         ("--proxy-mode=iptables --iptables-sync-period=5s", "mode: iptables\niptables: {syncPeriod: 5s}"),
         ("--masquerade-all=true", "nftables: {masqueradeAll: true}"),
         ("--proxy-mode=iptables --masquerade-all=T", "mode: iptables\niptables: {masqueradeAll: true}"),
@@ -59,9 +61,6 @@ def test_flags_and_files_have_the_same_defaults() -> None:
          "conntrack: {udpTimeout: 10s, udpStreamTimeout: 1m}"),
         ("--hostname-override=Node-1", "hostnameOverride: node-1"),
         ("--healthz-bind-address=10.0.0.1", "healthzBindAddress: 10.0.0.1:10256"),
-        ("--healthz-port=8080 --metrics-port=8081",
-         "healthzBindAddress: 0.0.0.0:8080\nmetricsBindAddress: 127.0.0.1:8081"),
-        ("--healthz-bind-address=::1 --healthz-port=8080", "healthzBindAddress: '[::1]:8080'"),
         ("--healthz-bind-address=::1 --bind-address=::",
          "bindAddress: '::'\nhealthzBindAddress: '[::1]:10256'\nmetricsBindAddress: 127.0.0.1"),
         ("--oom-score-adj=0 --profiling=true --bind-address-hard-fail=1",
@@ -72,8 +71,7 @@ def test_flags_and_files_have_the_same_defaults() -> None:
          "winkernel: {forwardHealthCheckVip: true, rootHnsEndpointName: gw}"),
         ("--ipvs-scheduler=lc --ipvs-strict-arp=true --ipvs-exclude-cidrs=10.0.0.0/8 --ipvs-tcpfin-timeout=1s",
          "ipvs: {scheduler: lc, strictARP: true, excludeCIDRs: [10.0.0.0/8], tcpFinTimeout: 1s}"),
-        ("--v=4 --vmodule=a=1,b*=0 --logging-format=json",
-         "logging: {verbosity: 4, format: json, vmodule: [{filePattern: a, verbosity: 1}, {filePattern: b*}]}"),
+        ("--v=4 --logging-format=json", "logging: {verbosity: 4, format: json}"),
         ("--udp-timeout=1s --proxy-port-range=300-400", "udpIdleTimeout: 1s\nportRange: 300-400"),
         ("--proxy-mode= --detect-local-mode=", ""),
     ],
@@ -83,9 +81,8 @@ def test_flags_say_what_files_say(line: str, text: str) -> None:
 
 
 def test_flags_turn_servers_off() -> None:
-    assert from_flags("--healthz-port=0").healthz_bind_address == ""
-    settings = from_flags("--metrics-bind-address=")
-    assert (settings.metrics_bind_address, said(settings)) == ("", [])
+    settings = from_flags("--healthz-bind-address= --metrics-bind-address=")
+    assert (settings.healthz_bind_address, settings.metrics_bind_address, said(settings)) == ("", "", [])
 
 
 @pytest.mark.parametrize(
@@ -100,7 +97,6 @@ def test_flags_turn_servers_off() -> None:
         ("config-sync-period", "", 'time: invalid duration ""'),
         ("feature-gates", "A", "missing bool value for A"),
         ("feature-gates", "A=maybe", "expected true or false"),
-        ("vmodule", "a", '"a" does not have the pattern=N format'),
     ],
 )
 def test_flags_of_another_type(name: str, text: str, why: str) -> None:
@@ -116,11 +112,11 @@ def test_all_that_is_wrong_is_told_of_flags_and_of_the_file(tmp_path: Path) -> N
         "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: x\nlogging: {format: y}\n"
     )
     with pytest.raises(SettingsError) as caught:
-        settings_of(flag_values({"config": str(tmp_path / "c"), "vmodule": "a=1"}), lambda _: None)
+        settings_of(flag_values({"config": str(tmp_path / "c"), "logging-format": "z"}), lambda _: None)
     assert [problem.partition("Invalid")[0] for problem in caught.value.problems] == [
         f"{tmp_path}/c:3: mode: ",
         f"{tmp_path}/c:4: logging.format: ",
-        "--vmodule: Forbidden: kdns does not have it: `-v` says how much is logged",
+        "--logging-format: ",
     ]
 
 
@@ -145,17 +141,19 @@ def test_beside_a_file_few_flags_count(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump({**HEAD, "clusterCIDR": "10.0.0.0/8"}))
     texts = {"config": str(path), "hostname-override": "N1", "logging-format": "json"}
-    ignored = {"cluster-cidr": "10.1.0.0/16", "healthz-port": "0"}
+    ignored = {"cluster-cidr": "10.1.0.0/16", "healthz-bind-address": "127.0.0.1"}
     warnings: list[str] = []
     settings = settings_of(flag_values(texts | ignored), warnings.append)
     assert (settings.cluster_cidr, settings.node_name, settings.logging.format) == ("10.0.0.0/8", "n1", "json")
     assert settings.healthz_bind_address == "0.0.0.0:10256"
-    assert warnings == [
-        "--healthz-port is deprecated, use --healthz-bind-address",
-        "with --config these do not count: --cluster-cidr, --healthz-port",
-    ]
-    with pytest.raises(SettingsError, match="--vmodule: Forbidden: kdns does not have it: `-v` says"):
-        settings_of(flag_values({"config": str(path), "vmodule": "a=3"}), warnings.append)
+    assert warnings == ["with --config these do not count: --cluster-cidr, --healthz-bind-address"]
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_flags_of_kube_proxy_that_kdns_does_not_have(name: str) -> None:
+    for line in ([f"--{name}"], [f"--{name}=0"]):
+        done = CliRunner().invoke(main, ["proxy", *line])
+        assert (done.exit_code, done.output) == (2, f"Error: --{name}: not supported, see docs/proxy-config.md\n")
 
 
 def test_flags_on_a_command_line() -> None:
@@ -176,7 +174,5 @@ def test_flags_on_a_command_line() -> None:
         "cleanup": "true",
     }
     shown = CliRunner().invoke(command, ["--help"], terminal_width=200).stdout
-    assert {flag.name for flag in FLAGS if f"--{flag.name} " in shown} == {
-        f.name for f in FLAGS if not (f.deprecated or f.is_fixed)
-    }
+    assert [flag.name for flag in FLAGS if f"--{flag.name} " not in shown] == []
     assert len(BY_NAME) == len(FLAGS)

@@ -14,9 +14,10 @@ from kdns.cluster.io.credentials import credentials
 from kdns.cluster.source import NodeScope, Source
 from kdns.cluster.watch import RESOURCES
 from kdns.proxy.ipvs.io.sysctls import useful_sysctls
+from kdns.proxy.ipvs.mode import IpvsSettings
 from kdns.proxy.node.io.host_settings import FOLDERS, sysctls
 from kdns.proxy.settings.io.files import parse_settings
-from kdns.proxy.settings.settings import IPVS, Settings
+from kdns.proxy.settings.settings import Settings
 from kdns.proxy.xtables.io.clean_up import ROUTE_LOCALNET
 from kdns.runtime.files.yaml import documents
 
@@ -26,7 +27,7 @@ FILES = [FOLDER / name for name in yaml.safe_load((FOLDER / "kustomization.yaml"
 OBJECTS: dict[str, Any] = {doc.value["kind"]: doc.value for path in FILES for doc in documents("", path.read_text())}
 POD: dict[str, Any] = OBJECTS["DaemonSet"]["spec"]["template"]["spec"]
 CONTAINER: dict[str, Any] = POD["containers"][0]
-IPVS_SYSCTLS = {"net/ipv4/ip_forward", *useful_sysctls(IPVS(strict_arp=True), (4, 19))}
+IPVS_SYSCTLS = {"net/ipv4/ip_forward", *useful_sysctls(IpvsSettings(strict_arp=True), (4, 19))}
 DATA: dict[str, str] = OBJECTS["ConfigMap"]["data"]
 
 

@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+from rendering import rendered
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.cli.main import main
 from kdns.cluster.objects import Service
 from kdns.proxy.iptables.mode import IPTABLES
-from kdns.proxy.modes import MODES, NAMES, rendered
+from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import ProxyConfig
 from kdns.proxy.plan.node_ports import NodePortAddresses
@@ -28,7 +29,7 @@ from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.settings.flags import BY_NAME
 from kdns.proxy.settings.plan_config import proxy_config
 from kdns.proxy.settings.settings import Settings
-from kdns.proxy.takeover.io.modes import MODES as RUNNABLE
+from kdns.proxy.takeover.io.modes import RUNTIMES
 from kdns.proxy.trace.explain import explained
 from kdns.proxy.trace.trace import Fate, Packet, trace
 
@@ -37,22 +38,22 @@ RENDERS_OR_RUNS = {"monitor", "proxier", "relay_set", "table", "tables", "text"}
 
 
 def test_each_mode_has_a_room_that_starts_it() -> None:
-    assert list(NAMES) == list(RUNNABLE)
-    assert all(name == mode.name for name, mode in RUNNABLE.items())
-    assert all(each in NAMES for mode in RUNNABLE.values() for each in mode.fallbacks)
+    assert list(MODES) == list(RUNTIMES)
+    assert all(MODES[name] is runtime.mode for name, runtime in RUNTIMES.items())
+    assert all(each in MODES.keys() - {mode.name} for mode in MODES.values() for each in mode.fallbacks)
     with pytest.raises(KeyError):
-        RUNNABLE["netsh"]
+        RUNTIMES["netsh"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MODES)
 def test_a_mode_is_imported_when_it_runs_or_is_rendered(name: str) -> None:
     """Clean-ups of all modes are: a proxy of any mode may have run before."""
     program = (
         "import sys, kdns.apps.proxy\n"
-        "from kdns.proxy.takeover.io.modes import MODES, clean_ups\n"
-        f"clean_ups(), MODES[{name!r}]\n"
-        f"rooms = [each for each in sys.modules if each.startswith({tuple(f'kdns.proxy.{each}.' for each in NAMES)})]\n"
-        f"print([each for each in rooms if each.rpartition('.')[2] in {RENDERS_OR_RUNS}])"
+        "from kdns.proxy.takeover.io.modes import clean_ups\n"
+        "clean_ups()\n"
+        f"print([each for each in sys.modules if each.startswith('{MODES[name].room}.')"
+        f" and each.rpartition('.')[2] in {RENDERS_OR_RUNS}])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
@@ -61,16 +62,16 @@ def test_a_mode_is_imported_when_it_runs_or_is_rendered(name: str) -> None:
 @pytest.mark.parametrize("command", ["render", "trace"])
 def test_the_help_of_a_command_has_the_table_of_modes(command: str) -> None:
     shown = CliRunner().invoke(main, [command, "--help"]).stdout
-    assert f"[{'|'.join(NAMES)}]" in "".join(shown.split())
+    assert f"[{'|'.join(MODES)}]" in "".join(shown.split())
 
 
 def test_the_flags_help_has_the_table_of_modes() -> None:
-    assert re.findall("[a-z]{3,}", BY_NAME["proxy-mode"].help) == list(NAMES)
+    assert re.findall("[a-z]{3,}", BY_NAME["proxy-mode"].help) == list(MODES)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MODES)
 def test_a_mode_with_a_renderer_renders(name: str) -> None:
-    config = ProxyConfig(MODES[name], local_pods=CONFIG.local_pods)
+    config = ProxyConfig(MODES[name].semantics, local_pods=CONFIG.local_pods)
     assert "shop/s1" in rendered(plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, config))
 
 

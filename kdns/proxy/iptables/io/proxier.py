@@ -22,10 +22,10 @@ from kdns.proxy.node.io.host_settings import set_sysctl
 from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.kernel_mode import KernelMode
-from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, IptablesPart
+from kdns.proxy.sync.io.proxier import Footprint, ForeignChange
 from kdns.proxy.xtables.expected import ExpectedRules
 from kdns.proxy.xtables.io import programs
-from kdns.proxy.xtables.io.clean_up import ROUTE_LOCALNET, delete_chains, marked, remove_chains
+from kdns.proxy.xtables.io.clean_up import ROUTE_LOCALNET, IptablesPart, delete_chains, marked, remove_chains
 from kdns.proxy.xtables.io.programs import Programs, rule_words
 from kdns.proxy.xtables.names import FIXED, NAT, is_service_chain
 from kdns.proxy.xtables.rules import Jump, inserted
@@ -65,7 +65,7 @@ class IptablesProxier(KernelMode):
         self._has_set_sysctl = False
         self._sysctl_reason = ""
         self.counters = IptablesCounters(self._expected)
-        self.footprint = Footprint(iptables=self._part())
+        self.footprint = Footprint((self._part(),))
 
     async def sync_full(self, plan: Plan) -> None:
         """Writes every chain, and adds the jumps that are not there. Clients with affinity keep their endpoints."""

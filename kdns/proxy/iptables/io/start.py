@@ -13,7 +13,9 @@ from kdns.errors import ApplyError
 from kdns.netlink.io import nfacct
 from kdns.proxy.iptables.base_chains import INVALID_PACKETS, LOCALHOST_PACKETS, Features
 from kdns.proxy.iptables.io.proxier import IptablesProxier
+from kdns.proxy.iptables.mode import MODE
 from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.proxier import Runtime
 from kdns.proxy.xtables.io.programs import CHECK, Programs, choose, families
 
 _LIBERAL: Final = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
@@ -21,6 +23,13 @@ _SWITCH_INTERVAL_S: Final = 0.001
 """How long a thread that makes the text of a restore keeps the interpreter while the event loop waits."""
 _CHAINS_PER_SECTION: Final = {"nft": 2000, "legacy": 0}
 log = logs.get(__name__)
+
+
+async def unsupported(settings: Settings) -> str:
+    """Returns why this machine cannot have the rules, or this process may not change them, or ""."""
+    del settings
+    _, reason = await choose()
+    return reason
 
 
 async def start(settings: Settings) -> IptablesProxier:
@@ -54,3 +63,6 @@ async def _counts_by_name(programs: Programs) -> bool:
         return not await programs.check("IPv4", {"filter": (rule,)})
     except (ApplyError, OSError):
         return False
+
+
+RUNTIME: Final = Runtime(MODE, unsupported, start)

@@ -35,6 +35,7 @@ from kdns.netlink.links import VIRTUAL_LINK
 from kdns.proxy.ipvs.draining import DRAIN_S
 from kdns.proxy.ipvs.io import link
 from kdns.proxy.ipvs.io.sets import TRIAL, replacing
+from kdns.proxy.ipvs.mode import IpvsSettings
 from kdns.proxy.ipvs.sets import (
     CLUSTER_IP,
     EXTERNAL_IP,
@@ -45,7 +46,8 @@ from kdns.proxy.ipvs.sets import (
     set_name,
 )
 from kdns.proxy.settings.settings import Settings
-from kdns.proxy.sync.io.proxier import Footprint
+from kdns.proxy.sync.io.proxier import CleanUp, Footprint
+from kdns.proxy.xtables.io.clean_up import CHAINS, MARKS
 from kdns.runtime.requirements import CAPABILITY
 from kdns.runtime.tasks import observed
 
@@ -85,16 +87,22 @@ class Leftovers:
         return found + [f"set {name}" for name in self.sets]
 
 
+@dataclass(frozen=True, slots=True)
+class IpvsPart:
+    """All virtual servers, sets and the link."""
+
+
 async def remove_ipvs(settings: Settings | None, kept: Footprint) -> Sequence[str]:
     """Removes it; see `CleanUp`. What connections need goes later where another mode is kept, which serves new ones."""
-    if kept.ipvs or (kept.keep_kube_proxy and not kept.marked):  # what kdns leaves has the names of kube-proxy's
+    # What kdns leaves has the names of kube-proxy's.
+    if kept.part(IpvsPart) or (kept.keep_kube_proxy and not kept.marked):
         return []
-    excluded = settings.ipvs.exclude_cidrs if settings else ()
+    excluded = settings.section(IpvsSettings).exclude_cidrs if settings else ()
     networks = tuple(network for text in excluded if (network := parse_network(text)))
     await stop_draining()
     try:
         left = await asyncio.to_thread(find, networks)
-        if left and (kept.nft_tables or kept.iptables):
+        if left and kept.parts:
             waiting = await asyncio.to_thread(_begin_draining, left)
             if waiting:
                 log.info("connections of IPVS are draining", virtual_servers=len(waiting), at_most_s=DRAIN_S)
@@ -248,3 +256,6 @@ def _removed(left: Leftovers) -> list[str]:
     if busy:
         log.warning("sets stay", sets=busy, reason="rules of iptables use them", expected="the removal of these rules")
     return [each for each in found if each.removeprefix("set ") not in busy]
+
+
+CLEAN_UPS: Final = (CHAINS, CleanUp(remove_ipvs), MARKS)

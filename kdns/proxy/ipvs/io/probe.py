@@ -17,9 +17,9 @@ from kdns.netlink.ipset import SetType
 from kdns.netlink.ipvs import Operation, ServerOptions, Verb, VirtualServerKey
 from kdns.proxy.ipvs.io import link, sysctls
 from kdns.proxy.ipvs.io.sets import TRIAL
+from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.ipvs.schedulers import SCHEDULERS
 from kdns.proxy.ipvs.sets import HASH_IP_PORT, TYPES
-from kdns.proxy.ipvs.virtual_servers import SCHEDULERS
-from kdns.proxy.plan.config import DEFAULT_SCHEDULER
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.xtables.io import programs
 from kdns.proxy.xtables.io.programs import CHECK, Programs
@@ -40,7 +40,7 @@ async def unsupported(settings: Settings) -> str:
 
     InputError for a scheduler that no kernel has.
     """
-    scheduler = settings.ipvs.scheduler or DEFAULT_SCHEDULER
+    scheduler = settings.section(IpvsSettings).kernel_scheduler
     await load_modules("ip_vs", f"ip_vs_{scheduler}")
     if reason := await asyncio.to_thread(
         lambda: _ipvs(scheduler) or _ipset() or link.unsupported() or sysctls.unsupported()

@@ -26,7 +26,7 @@ from kdns.netlink.links import VIRTUAL_LINK
 from kdns.proxy.ipvs.base_chains import JUMPS, BaseChains
 from kdns.proxy.ipvs.draining import CHECK_S
 from kdns.proxy.ipvs.io import link, sets
-from kdns.proxy.ipvs.io.clean_up import remove_ipvs, stop_draining
+from kdns.proxy.ipvs.io.clean_up import IpvsPart, remove_ipvs, stop_draining
 from kdns.proxy.ipvs.io.counters import IpvsCounters
 from kdns.proxy.ipvs.io.kernel import VirtualServers, changed_servers
 from kdns.proxy.ipvs.io.poll_interval import PollInterval
@@ -34,9 +34,9 @@ from kdns.proxy.ipvs.ipvs import DEFAULTS, Change, Entries, Ipvs, IpvsOptions
 from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.kernel_mode import KernelMode, and_more, in_thread, rejected_services
-from kdns.proxy.sync.io.proxier import Footprint, IptablesPart
+from kdns.proxy.sync.io.proxier import Footprint
 from kdns.proxy.xtables.expected import ExpectedRules
-from kdns.proxy.xtables.io.clean_up import remove_chains
+from kdns.proxy.xtables.io.clean_up import IptablesPart, remove_chains
 from kdns.proxy.xtables.io.programs import Programs
 from kdns.proxy.xtables.names import IPVS_CHAINS
 from kdns.proxy.xtables.rules import Jump, inserted
@@ -72,7 +72,7 @@ class IpvsProxier(KernelMode):
         self._drained_s = 0.0
         self._poll_interval = PollInterval()
         self.counters = IpvsCounters(self._servers.draining)
-        self.footprint = Footprint(iptables=own_part(programs, families), ipvs=True)
+        self.footprint = Footprint((own_part(programs, families), IpvsPart()))
 
     async def sync_full(self, plan: Plan) -> None:
         """Makes everything as the plan has it; what is so already is left alone."""

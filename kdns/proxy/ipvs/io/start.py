@@ -10,10 +10,14 @@ from kdns.errors import ApplyError
 from kdns.net import parse_network
 from kdns.netlink.io.ipvs import ipvs
 from kdns.netlink.ipvs import Timeouts
+from kdns.proxy.ipvs.io.counters import connections
+from kdns.proxy.ipvs.io.probe import unsupported
 from kdns.proxy.ipvs.io.proxier import IpvsProxier
 from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls
 from kdns.proxy.ipvs.ipvs import IpvsOptions
-from kdns.proxy.settings.settings import IPVS, Settings
+from kdns.proxy.ipvs.mode import MODE, IpvsSettings
+from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.proxier import Runtime
 from kdns.proxy.xtables.io.programs import choose, families
 
 _MOST_S: Final = 2**31 - 1
@@ -29,20 +33,21 @@ async def start(settings: Settings) -> IpvsProxier:
     programs, reason = await choose()
     if programs is None:
         raise ApplyError(("iptables",), reason)
-    await asyncio.to_thread(_prepare, settings.ipvs)
+    own = settings.section(IpvsSettings)
+    await asyncio.to_thread(_prepare, own)
     served = await families(programs)
-    excluded = tuple(network for each in settings.ipvs.exclude_cidrs if (network := parse_network(each)))
+    excluded = tuple(network for each in own.exclude_cidrs if (network := parse_network(each)))
     log.info("iptables found", backend=programs.backend, version=".".join(map(str, programs.version)))
     return IpvsProxier(programs, served, IpvsOptions(excluded))
 
 
-def timeouts(settings: IPVS) -> Timeouts:
+def timeouts(settings: IpvsSettings) -> Timeouts:
     """Returns the kernel's timeouts of idle connections. The kernel supports whole seconds only."""
     values = settings.tcp_timeout_s, settings.tcp_fin_timeout_s, settings.udp_timeout_s
     return Timeouts(*(min(max(round(value), 1), _MOST_S) if value > 0 else 0 for value in values))
 
 
-def _prepare(settings: IPVS) -> None:
+def _prepare(settings: IpvsSettings) -> None:
     apply_ipvs_sysctls(settings)
     wanted = timeouts(settings)
     if any(wanted):
@@ -54,3 +59,6 @@ def _prepare(settings: IPVS) -> None:
             raise ApplyError(
                 ("netlink",), f"{found}; expected {_EVERYWHERE_S} s or less, as every kernel takes"
             ) from error
+
+
+RUNTIME: Final = Runtime(MODE, unsupported, start, connections)

@@ -8,8 +8,8 @@ from typing import Final
 
 from kdns import logs
 from kdns.errors import ApplyError
+from kdns.proxy.ipvs.mode import IpvsSettings
 from kdns.proxy.node.io.host_settings import set_sysctl, sysctl_refusal
-from kdns.proxy.settings.settings import IPVS
 from kdns.runtime.requirements import Version, version_in
 
 _NEEDED: Final = {
@@ -33,7 +33,7 @@ _WANTED: Final = "set these values, or make /proc/sys writable here"
 log = logs.get(__name__)
 
 
-def useful_sysctls(settings: IPVS, kernel: Version) -> dict[str, int]:
+def useful_sysctls(settings: IpvsSettings, kernel: Version) -> dict[str, int]:
     """Returns the sysctls without which the mode works too."""
     values = dict(_USEFUL)
     if _REUSE_SINCE <= kernel < _REUSE_UNTIL:
@@ -47,7 +47,7 @@ def unsupported() -> str:
     return f"sysctls cannot be set: {', '.join(failures)}; {_WANTED}" if failures else ""
 
 
-def apply_ipvs_sysctls(settings: IPVS) -> None:
+def apply_ipvs_sysctls(settings: IpvsSettings) -> None:
     """Sets them; ApplyError if one cannot be set without which the mode does not work. Blocks."""
     if failures := _failures(_NEEDED):
         reason = f"sysctls not set: {', '.join(failures)}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from kdns.proxy.settings.settings import Settings
-from kdns.proxy.sync.io.proxier import Footprint
+from kdns.proxy.sync.io.proxier import CleanUp, Footprint
 
 
 async def remove_hcn_objects(settings: Settings, kept: Footprint) -> Sequence[str]:
@@ -18,3 +19,6 @@ async def remove_hcn_objects(settings: Settings, kept: Footprint) -> Sequence[st
 
         return await asyncio.to_thread(remove_leftovers)
     return []
+
+
+CLEAN_UPS: Final = (CleanUp(remove_hcn_objects),)

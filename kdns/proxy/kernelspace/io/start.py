@@ -10,7 +10,9 @@ from kdns.errors import ApplyError
 from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
 from kdns.proxy.kernelspace.io.libraries import host_mac, libraries, lock_machine
 from kdns.proxy.kernelspace.io.proxier import KernelspaceProxier, remove_objects
+from kdns.proxy.kernelspace.mode import MODE, KernelspaceSettings
 from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.proxier import Runtime
 
 MINIMUM: Final = (12, 0)
 """The first version with DSR, dual stack and session affinity (hcsshim, hcn/hcnglobals.go)."""
@@ -37,7 +39,7 @@ def _unsupported(service: ComputeNetwork, settings: Settings) -> str:
 
 def network_name(settings: Settings) -> str:
     """Returns the name of the Pods' network, "" if it is not known."""
-    return settings.winkernel.network_name or os.environ.get(NETWORK_VARIABLE, "")
+    return settings.section(KernelspaceSettings).network_name or os.environ.get(NETWORK_VARIABLE, "")
 
 
 def remove_leftovers() -> list[str]:
@@ -56,3 +58,6 @@ async def start(settings: Settings) -> KernelspaceProxier:
     """
     lock_machine()
     return KernelspaceProxier(ComputeNetwork(libraries()), network_name(settings), host_mac)
+
+
+RUNTIME: Final = Runtime(MODE, unsupported, start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from kdns.errors import ApplyError
@@ -11,8 +12,16 @@ from kdns.netlink.io.nftables import tables
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.objects import TABLE
 from kdns.proxy.settings.settings import Settings
-from kdns.proxy.sync.io.proxier import Footprint
+from kdns.proxy.sync.io.proxier import CleanUp, Footprint, RuleAuthors
 from kdns.runtime.requirements import CAPABILITY
+
+
+@dataclass(frozen=True, slots=True)
+class NftablesPart:
+    """A mode's tables, in both families."""
+
+    tables: frozenset[str] = frozenset({TABLE})
+
 
 KUBE_PROXY: Final = "kube-proxy"
 """The tables of kube-proxy."""
@@ -22,7 +31,8 @@ _FAMILIES: Final[Mapping[int, str]] = {socket.AF_INET: "ip", socket.AF_INET6: "i
 async def remove_tables(settings: Settings, kept: Footprint) -> Sequence[str]:
     """Removes the tables; those of a name all at once."""
     del settings
-    names = ({TABLE} if kept.keep_kube_proxy else {TABLE, KUBE_PROXY}) - kept.nft_tables
+    own = kept.part(NftablesPart)
+    names = ({TABLE} if kept.keep_kube_proxy else {TABLE, KUBE_PROXY}) - (own.tables if own else frozenset())
     try:
         known = await tables()
     except ApplyError as error:
@@ -33,3 +43,16 @@ async def remove_tables(settings: Settings, kept: Footprint) -> Sequence[str]:
     if existing:
         await nft.apply(*(f"delete table {family} {name}" for name, family in existing))
     return [f"table {family} {name}" for name, family in existing]
+
+
+async def authors() -> RuleAuthors:
+    """Returns whose tables there are, by their names."""
+    try:
+        names = {name for family, name in await tables() if family in _FAMILIES}
+    except ApplyError:
+        names = set()  # the clean-up says why
+    return RuleAuthors(TABLE in names, KUBE_PROXY in names)
+
+
+TABLES: Final = CleanUp(remove_tables, authors)
+CLEAN_UPS: Final = (TABLES,)

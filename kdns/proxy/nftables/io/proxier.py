@@ -13,6 +13,7 @@ from kdns.netlink.io.transactions import TransactionMonitor
 from kdns.netlink.transactions import changes_table
 from kdns.proxy.nftables.elements import Request, element_requests, flushed
 from kdns.proxy.nftables.io import nft
+from kdns.proxy.nftables.io.clean_up import NftablesPart
 from kdns.proxy.nftables.io.counters import NftablesCounters
 from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
 from kdns.proxy.nftables.sets import NUMBERED
@@ -31,7 +32,7 @@ class NftablesProxier(KernelMode):
     """The proxier of mode nftables."""
 
     name = "nftables"
-    footprint = Footprint(nft_tables=frozenset({TABLE}))
+    footprint = Footprint((NftablesPart(),))
 
     def __init__(self) -> None:
         super().__init__()

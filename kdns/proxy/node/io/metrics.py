@@ -20,11 +20,12 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 import kdns
 from kdns.cluster.io.informer import FollowStats
 from kdns.net import FAMILIES
+from kdns.proxy.mode import Mode
 from kdns.proxy.node.io.health import ProxyHealth
 from kdns.proxy.plan.branches import Verdict
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.sync.io.conntrack import FlowStats
-from kdns.proxy.sync.io.proxier import Counters, Mode
+from kdns.proxy.sync.io.proxier import Counters
 from kdns.proxy.sync.io.runner import SyncRunner
 from kdns.proxy.sync.io.stats import Changes
 from kdns.runtime.http.server import Handler

@@ -11,8 +11,9 @@ from typing import Final
 from kdns import logs
 from kdns.errors import InputError, ManifestError, SettingsError
 from kdns.proxy.settings import validation
-from kdns.proxy.settings.document import Problem, decoded, encoded
+from kdns.proxy.settings.document import decoded, encoded
 from kdns.proxy.settings.flags import FlagValues, flag_at, settings_beside_file, settings_from_flags
+from kdns.proxy.settings.section import Problem
 from kdns.proxy.settings.settings import KIND, Settings
 from kdns.runtime.files.bounded import text_of
 from kdns.runtime.files.yaml import Document, dumped, field_lines, parse
@@ -77,8 +78,6 @@ def read_settings(text: str, document: Document) -> tuple[Settings, list[Manifes
 
 def settings_of(flags: FlagValues, warn: Callable[[str], None]) -> Settings:
     """Returns the settings of a command line, with its configuration file where --config names one."""
-    for flag in flags.deprecated:
-        warn(f"--{flag.name} is deprecated, {flag.deprecated}")
     in_file: tuple[str, ...] = ()
     if flags.config:
         if flags.ignored:

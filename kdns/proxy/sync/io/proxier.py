@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kdns.cluster.objects import Key
 from kdns.net import Family
 from kdns.netlink.conntrack import SocketAddress
+from kdns.proxy.mode import Mode
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.settings.settings import Settings
 from kdns.runtime.metrics import MetricFamilies
+
+T = TypeVar("T")
 
 ForeignChange: TypeAlias = Callable[[str], None]
 """Called when another process changed the mode's rules; the argument is its author, such as "by nft (process 7)"."""
@@ -62,39 +65,53 @@ class Counters(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class IptablesPart:
-    """A mode's part of iptables, in one back end: "nft" or "legacy".
-
-    `keeps(table, chain)` says which chains are its own. `jumps` are its rules in built-in chains, as (family, table,
-    chain, arguments): others that lead to its chains are left over from another mode.
-    """
-
-    backend: str
-    keeps: Callable[[str, str], bool]
-    jumps: frozenset[tuple[Family, str, str, tuple[str, ...]]]
-
-
-@dataclass(frozen=True, slots=True)
 class Footprint:
     """A mode's objects in the kernel; all others are left over from another mode.
 
+    `parts` are values of the modes' own: a clean-up looks for its kind of part.
     `keep_kube_proxy`: a kube-proxy may be at work, so what may be its own stays too. `marked` are the exceptions:
     back ends of iptables in which kdns's own mark says that kdns wrote the chains last. A removal checks that again.
     """
 
-    nft_tables: frozenset[str] = frozenset()
-    iptables: IptablesPart | None = None
-    ipvs: bool = False
+    parts: tuple[object, ...] = ()
     keep_kube_proxy: bool = False
     marked: frozenset[tuple[str, Family]] = frozenset()
 
+    def part(self, kind: type[T]) -> T | None:
+        return next((part for part in self.parts if isinstance(part, kind)), None)
 
-CleanUp: TypeAlias = Callable[[Settings, Footprint], Awaitable[Sequence[str]]]
-"""Removes one kind of things that a proxy, kdns or kube-proxy, may have left in the kernel, all but the footprint.
 
-The result is what was removed, in words such as "table ip kube-proxy". It may take its time to let connections end,
-works where programs or modules are missing, and may be called again at any time. ApplyError where it is not allowed.
-"""
+class RuleAuthors(NamedTuple):
+    """Whether kdns and a kube-proxy have rules, and the back ends and families whose chains kdns wrote last."""
+
+    has_kdns: bool = False
+    has_kube_proxy: bool = False
+    marked: frozenset[tuple[str, Family]] = frozenset()
+
+
+async def _nobody() -> RuleAuthors:
+    return RuleAuthors()
+
+
+async def _nothing(kept: Footprint) -> None:
+    del kept
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """Removes one kind of things that a proxy, kdns or kube-proxy, may have left in the kernel.
+
+    `remove` removes all but the footprint. The result is what was removed, in words such as "table ip kube-proxy". It
+    may take its time to let connections end, works where programs or modules are missing, and may be called again at
+    any time. ApplyError where it is not allowed.
+    `authors` returns who has such rules, where that can be told: unreadable rules are treated as absent. `wake` makes a
+    kube-proxy that has none write its own. `is_last`: others look at what it removes.
+    """
+
+    remove: Callable[[Settings, Footprint], Awaitable[Sequence[str]]]
+    authors: Callable[[], Awaitable[RuleAuthors]] = _nobody
+    wake: Callable[[Footprint], Awaitable[None]] = _nothing
+    is_last: bool = False
 
 
 class RunningMode(Proxier, Protocol):
@@ -123,25 +140,17 @@ class RunningMode(Proxier, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
-    """One mode.
+class Runtime:
+    """A mode on this machine.
 
     `unsupported` returns in one sentence why the mode cannot work here, or "". It leaves nothing behind. Invalid
     settings, such as an unknown scheduler, are an InputError.
     `start` makes the running mode, with its watch and its counters; ApplyError if the mode cannot work here. It removes
     nothing from the kernel before the first sync.
-    `cleanups` are the clean-ups of what a process of this mode may have left in the kernel.
-    `sync_failures` and `cleanup_failures` are the metrics of rules that could not be applied or removed: kube-proxy's
-    where it has this mode.
-    `fallbacks` are the modes that take its place, in this order, where it is unsupported.
     `connections` returns the connections that the rules in the kernel have counted, by front; None if they count none.
     """
 
-    name: str
+    mode: Mode
     unsupported: Callable[[Settings], Awaitable[str]]
     start: Callable[[Settings], Awaitable[RunningMode]]
-    cleanups: tuple[CleanUp, ...]
-    sync_failures: str
-    cleanup_failures: str
-    fallbacks: tuple[str, ...] = ()
     connections: Callable[[FamilyPlan], Awaitable[Mapping[FrontKey, int]]] | None = None

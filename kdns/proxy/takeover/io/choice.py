@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
 
 from kdns.errors import ApplyError, InputError
+from kdns.proxy.mode import Mode
+from kdns.proxy.modes import MODES
+from kdns.proxy.settings.section import Masquerading
 from kdns.proxy.settings.settings import Settings
-from kdns.proxy.sync.io.proxier import Mode
+from kdns.proxy.sync.io.proxier import Runtime
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The mode that runs, with the settings in effect. `reasons` say why modes that come before it cannot work."""
 
-    mode: Mode
+    runtime: Runtime
     settings: Settings
     reasons: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def mode(self) -> Mode:
+        return self.runtime.mode
 
     @property
     def fallback(self) -> str:
@@ -27,27 +34,42 @@ class Choice:
         return f"mode {self.mode.name} takes the place of mode {next(iter(self.reasons))}: {why}"
 
 
-async def choice(settings: Settings, modes: Mapping[str, Mode]) -> Choice:
+async def choice(settings: Settings, runtimes: Mapping[str, Runtime]) -> Choice:
     """Returns the choice among the modes.
 
     ApplyError with all reasons if no mode can work here, InputError for an unknown mode.
 
     Differs: kube-proxy up to 1.25 fell back from ipvs to iptables and userspace, and since 1.26 it ends.
     """
-    require_mode(settings, modes)
+    require_mode(settings, runtimes)
     reasons: dict[str, str] = {}
-    for name in (settings.mode, *modes[settings.mode].fallbacks):
-        in_effect = settings.in_mode(name)
-        if reason := await modes[name].unsupported(in_effect):
+    for name in (settings.mode, *runtimes[settings.mode].mode.fallbacks):
+        in_effect = in_mode(settings, name)
+        if reason := await runtimes[name].unsupported(in_effect):
             reasons[name] = reason
             continue
-        return Choice(modes[name], in_effect, reasons)
+        return Choice(runtimes[name], in_effect, reasons)
     if len(reasons) == 1:
         raise ApplyError((settings.mode,), reasons[settings.mode])
     raise ApplyError((settings.mode,), "; ".join(f"mode {name}: {reason}" for name, reason in reasons.items()))
 
 
-def require_mode(settings: Settings, modes: Mapping[str, Mode]) -> None:
+def in_mode(settings: Settings, name: str) -> Settings:
+    """Returns the settings where another mode takes the place of the configured one.
+
+    A mode whose section has defaults only gets the mark and the periods of the section that the configured mode has.
+    """
+    if name == settings.mode:
+        return settings
+    in_effect = replace(settings, mode=name)
+    before, now = (settings.section(MODES[mode].masquerading) for mode in (settings.mode, name))
+    if type(before) is type(now) or now != type(now)():
+        return in_effect
+    shared = {field.name: getattr(before, field.name) for field in fields(Masquerading)}
+    return in_effect.with_section(replace(now, **shared))
+
+
+def require_mode(settings: Settings, modes: Collection[str]) -> None:
     """InputError if the settings' mode is none of the modes."""
     if settings.mode not in modes:
         raise InputError(f"unknown mode {settings.mode}; expected one of {', '.join(modes)}")

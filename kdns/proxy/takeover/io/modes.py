@@ -1,4 +1,4 @@
-"""The modes that can run: `io/mode.py` of each mode's room, imported when the mode is looked up."""
+"""The modes that can run, from the rooms of the rows in `modes.py`; a room is imported when its mode is looked up."""
 
 from __future__ import annotations
 
@@ -7,30 +7,27 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Final
 
-from kdns.proxy.modes import NAMES
-from kdns.proxy.sync.io.proxier import CleanUp, Mode
-from kdns.proxy.xtables.io.clean_up import remove_marks
+from kdns.proxy.modes import MODES
+from kdns.proxy.sync.io.proxier import CleanUp, Runtime
 
 
-class _Modes(Mapping[str, Mode]):
-    def __getitem__(self, name: str) -> Mode:
-        if name not in NAMES:
-            raise KeyError(name)
-        mode: Mode = import_module(f"kdns.proxy.{name}.io.mode").MODE
-        return mode
+class _Runtimes(Mapping[str, Runtime]):
+    def __getitem__(self, name: str) -> Runtime:
+        runtime: Runtime = import_module(f"{MODES[name].room}.io.start").RUNTIME
+        return runtime
 
     def __iter__(self) -> Iterator[str]:
-        return iter(NAMES)
+        return iter(MODES)
 
     def __len__(self) -> int:
-        return len(NAMES)
+        return len(MODES)
 
 
-MODES: Final = _Modes()
+RUNTIMES: Final = _Runtimes()
 
 
 def clean_ups() -> tuple[CleanUp, ...]:
     """Returns the clean-ups of everything that a proxy of any mode may have left on this system."""
-    if sys.platform == "win32":
-        return MODES["kernelspace"].cleanups
-    return (*dict.fromkeys(each for mode in MODES.values() for each in mode.cleanups), remove_marks)
+    rooms = [mode.room for mode in MODES.values() if mode.is_of_windows == (sys.platform == "win32")]
+    found = dict.fromkeys(each for room in rooms for each in import_module(f"{room}.io.clean_up").CLEAN_UPS)
+    return tuple(sorted(found, key=lambda clean_up: clean_up.is_last))

@@ -19,11 +19,9 @@ from typing import Final, Self
 from kdns import logs
 from kdns.errors import ApplyError, KdnsError
 from kdns.proxy.settings.settings import Settings
-from kdns.proxy.sync.io.proxier import CleanUp, Footprint, Mode, RunningMode
+from kdns.proxy.sync.io.proxier import CleanUp, Footprint, RuleAuthors, RunningMode, Runtime
 from kdns.proxy.takeover.io.kube_proxy import kube_proxy
 from kdns.proxy.takeover.io.owner import own_network
-from kdns.proxy.takeover.io.rule_authors import RuleAuthors, rule_authors
-from kdns.proxy.xtables.io.clean_up import remove_canaries
 
 RETRY_S: Final = 10.0
 """When a clean-up that failed is tried again, and how often it is looked whether a kube-proxy has ended."""
@@ -72,9 +70,9 @@ class Takeover:
             if self._mode:
                 await self._mode.close(keep_rules=self._keep_rules)
 
-    async def start(self, row: Mode, settings: Settings) -> RunningMode:
+    async def start(self, runtime: Runtime, settings: Settings) -> RunningMode:
         """Returns the mode at work; call it once. KdnsError where another process serves the node."""
-        mode = await row.start(settings)
+        mode = await runtime.start(settings)
         if mode.footprint != Footprint():
             try:
                 self._owner = self._own()
@@ -132,7 +130,6 @@ async def remove_everything(
     *,
     is_kube_proxy: Callable[[], Awaitable[str]] = kube_proxy,
     own: Callable[[], socket.socket] = own_network,
-    authors: Callable[[], Awaitable[RuleAuthors]] = rule_authors,
     patience_s: float = PATIENCE_S,
     poll_s: float = POLL_S,
 ) -> list[str]:
@@ -146,7 +143,7 @@ async def remove_everything(
         removed, failures = await _removals(clean_ups, settings, Footprint())
     else:
         with own():
-            found = await _settled(is_kube_proxy, authors, patience_s, poll_s)
+            found = await _settled(is_kube_proxy, clean_ups, patience_s, poll_s)
             if found.has_kube_proxy:
                 log.info("rules of a kube-proxy stay")
             kept = Footprint(keep_kube_proxy=True, marked=found.marked)
@@ -164,15 +161,24 @@ async def _removals(
     failures: list[ApplyError] = []
     for each in clean_ups:
         try:
-            removed += await each(settings, kept)
+            removed += await each.remove(settings, kept)
         except ApplyError as error:
             failures.append(error)
     return removed, failures
 
 
+async def rule_authors(clean_ups: Sequence[CleanUp]) -> RuleAuthors:
+    authors = [await each.authors() for each in clean_ups]
+    return RuleAuthors(
+        any(each.has_kdns for each in authors),
+        any(each.has_kube_proxy for each in authors),
+        frozenset(mark for each in authors for mark in each.marked),
+    )
+
+
 async def _settled(
     is_kube_proxy: Callable[[], Awaitable[str]],
-    authors: Callable[[], Awaitable[RuleAuthors]],
+    clean_ups: Sequence[CleanUp],
     patience_s: float,
     poll_s: float,
 ) -> RuleAuthors:
@@ -182,12 +188,13 @@ async def _settled(
     """
     until_s = time.monotonic() + patience_s
     while True:
-        found = await authors()
+        found = await rule_authors(clean_ups)
         if found.has_kube_proxy or not found.has_kdns:
             return found
         if sign := await is_kube_proxy():
-            with suppress(ApplyError):
-                await remove_canaries(Footprint(marked=found.marked))
+            for each in clean_ups:
+                with suppress(ApplyError):
+                    await each.wake(Footprint(marked=found.marked))
             raise KdnsError(
                 f"a kube-proxy is at work without rules of its own ({sign}), so kdns's rules stay; "
                 "run --cleanup again when it has written them, which a restart of kube-proxy makes it do"

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from kdns import logs
@@ -27,7 +28,7 @@ from kdns.netlink.io import xtables
 from kdns.netlink.xtables import Backend
 from kdns.proxy.node.io.host_settings import set_sysctl
 from kdns.proxy.settings.settings import Settings
-from kdns.proxy.sync.io.proxier import Footprint
+from kdns.proxy.sync.io.proxier import CleanUp, Footprint, RuleAuthors
 from kdns.proxy.xtables.io.programs import BACKENDS, CHECK, KUBELETS, Programs, installed, rule_words
 from kdns.proxy.xtables.names import (
     CANARY,
@@ -60,6 +61,24 @@ _ORDER: Final = ("KUBE-FW-", "KUBE-EXT-", "KUBE-XLB-", "KUBE-SVC-", "KUBE-SVL-",
 log = logs.get(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class IptablesPart:
+    """A mode's part of iptables, in one back end: "nft" or "legacy".
+
+    `keeps(table, chain)` says which chains are its own. `jumps` are its rules in built-in chains, as (family, table,
+    chain, arguments): others that lead to its chains are left over from another mode.
+    """
+
+    backend: str
+    keeps: Callable[[str, str], bool]
+    jumps: frozenset[tuple[Family, str, str, tuple[str, ...]]]
+
+
+def _own(kept: Footprint, backend: str) -> IptablesPart | None:
+    part = kept.part(IptablesPart)
+    return part if part and part.backend == backend else None
+
+
 async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[str]:
     """Removes the chains and jumps of proxies, all but those that are kept; see `CleanUp`.
 
@@ -80,7 +99,7 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
                     each for each in names if _is_stale(backend, existing, table, each, kept, is_spared=is_spared)
                 ]:
                     stale[table] = own
-            if not stale and not (kept.iptables and kept.iptables.backend == backend):
+            if not stale and not _own(kept, backend):
                 continue
             programs = await installed() if programs is None else programs
             if backend not in programs:
@@ -117,7 +136,7 @@ def _is_stale(
 ) -> bool:
     if not is_proxys(table, chain):
         return False
-    if kept.iptables and kept.iptables.backend == backend and kept.iptables.keeps(table, chain):
+    if (own := _own(kept, backend)) and own.keeps(table, chain):
         return False
     if is_spared and chain not in RELAY_CHAINS.get(table, ()):
         return False  # a kube-proxy makes chains of the same names, except those that led to relays
@@ -205,7 +224,7 @@ def _is_left_over(
     if words[-2:-1] not in (["-j"], ["-g"]):
         return False
     target = words[-1]
-    part = kept.iptables if kept.iptables and kept.iptables.backend == backend else None
+    part = _own(kept, backend)
     if target in stale:
         return True
     if part is None or kept.keep_kube_proxy or not is_proxys(table, target) or target == FIREWALL:
@@ -250,9 +269,14 @@ async def _marks(programs: Programs, family: Family, table: str, chain: str) -> 
     return [rule for rule in await programs.rules(family, table, chain) if rule_words(rule) == list(_MARK)]
 
 
-async def has_rules_of_others() -> bool:
-    """Returns whether a back end has rules of a kube-proxy in mode iptables or ipvs: without kdns's mark."""
+async def authors() -> RuleAuthors:
+    """Returns who wrote the chains: kdns marks its own."""
     own = await marked()
+    return RuleAuthors(bool(own), await _has_rules_of_others(own), own)
+
+
+async def _has_rules_of_others(own: Collection[tuple[str, Family]]) -> bool:
+    """Returns whether a back end has rules of a kube-proxy in mode iptables or ipvs: without kdns's mark."""
     for backend in BACKENDS:
         for family in FAMILIES:
             if (backend, family) in own:
@@ -268,9 +292,8 @@ async def remove_marks(settings: Settings | None, kept: Footprint) -> Sequence[s
     """Removes kdns's mark in table mangle where a kube-proxy has taken over the chains; see `CleanUp`."""
     del settings
     removed: list[str] = []
-    own = kept.iptables.backend if kept.iptables else ""
     async for programs, family in _with_chains():
-        if programs.backend != own and (programs.backend, family) not in kept.marked:
+        if not _own(kept, programs.backend) and (programs.backend, family) not in kept.marked:
             for rule in await _marks(programs, family, MANGLE, CANARY):
                 await programs.restore(family, f"*{MANGLE}\n-D{rule.removeprefix('-A')}\nCOMMIT\n")
                 removed.append(f"{family} {MANGLE} {rule} in iptables-{programs.backend}")
@@ -298,3 +321,7 @@ def _commits(table: str, commands: Sequence[str], backend: Backend) -> Iterator[
     size = _AT_ONCE if backend == "nft" else max(len(commands), 1)
     for start in range(0, len(commands), size):
         yield from (f"*{table}", *commands[start : start + size], "COMMIT")
+
+
+CHAINS: Final = CleanUp(remove_chains, authors, remove_canaries)
+MARKS: Final = CleanUp(remove_marks, is_last=True)

@@ -14,8 +14,8 @@ from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServer, Virtual
 from kdns.netlink.uapi import IP_VS_SVC_F_PERSISTENT, IP_VS_SVC_F_SCHED2
 from kdns.proxy.ipvs.ipvs import Ipvs, IpvsOptions
 from kdns.proxy.ipvs.mode import IPVS
+from kdns.proxy.ipvs.schedulers import SCHEDULERS, chosen_by
 from kdns.proxy.ipvs.sets import MAX_NAME, TYPES, set_name
-from kdns.proxy.ipvs.virtual_servers import SCHEDULERS, chosen_by
 from kdns.proxy.plan.planner import plan
 
 BOTH: Final = {("10.1.0.2", 8080): Destination(), ("10.1.1.2", 8080): Destination()}

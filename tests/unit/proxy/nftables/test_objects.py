@@ -9,6 +9,7 @@ import nft_walk
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rendering import rendered
 from small_cluster import CONFIG, NODE_VIEW
 
 from kdns.cluster.objects import (
@@ -23,7 +24,6 @@ from kdns.cluster.objects import (
     SliceMeta,
 )
 from kdns.cluster.state import State
-from kdns.proxy.modes import rendered
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.nftables.objects import (
     COMMENT_BYTES,

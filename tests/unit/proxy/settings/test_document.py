@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,8 @@ from kdns.proxy.settings.document import decoded, encoded
 from kdns.proxy.settings.io.files import load_settings, parse_settings, write_settings
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.settings.validation import problems
+from kdns.proxy.userspace.mode import UserspaceSettings
+from kdns.proxy.xtables.settings import IptablesSettings
 
 
 @pytest.mark.parametrize(
@@ -25,73 +26,77 @@ from kdns.proxy.settings.validation import problems
         ("", "mode", "nftables"),
         ("mode: ''", "mode", "nftables"),
         ("mode: iptables", "mode", "iptables"),
-        ("", "bind_address", "0.0.0.0"),
-        ("", "healthz_bind_address", "0.0.0.0:10256"),
-        ("", "metrics_bind_address", "127.0.0.1:10249"),
-        ("bindAddress: '::'", "healthz_bind_address", "[::]:10256"),
-        ("bindAddress: '::'", "metrics_bind_address", "[::1]:10249"),
-        ("bindAddress: fd00::1\nmetricsBindAddress: 10.0.0.1", "metrics_bind_address", "10.0.0.1:10249"),
-        ("healthzBindAddress: 'fd00::1'", "healthz_bind_address", "[fd00::1]:10256"),
-        ("healthzBindAddress: 10.0.0.1:80", "healthz_bind_address", "10.0.0.1:80"),
-        ("", "client_connection.qps", 5.0),
-        ("clientConnection: {qps: 0, burst: 0, contentType: ''}", "client_connection.burst", 10),
-        ("clientConnection: {qps: 7}", "client_connection.qps", 7),
-        ("", "iptables.masquerade_bit", 14),
-        ("iptables: {masqueradeBit: 0}", "iptables.masquerade_bit", 0),
-        ("iptables: {masqueradeBit: null}", "iptables.masquerade_bit", 14),
-        ("iptables: {localhostNodePorts: false}", "iptables.localhost_node_ports", False),
-        ("iptables: {minSyncPeriod: 0s}", "iptables.min_sync_period_s", 1.0),
-        ("iptables: {syncPeriod: 1m30s}", "iptables.sync_period_s", 90.0),
-        ("ipvs: {syncPeriod: 0s}", "ipvs.sync_period_s", 30.0),
-        ("", "ipvs.min_sync_period_s", 0.0),
-        ("ipvs: {strictARP: true}", "ipvs.strict_arp", True),
-        ("ipvs: {excludeCIDRs: [10.0.0.0/8]}", "ipvs.exclude_cidrs", ("10.0.0.0/8",)),
-        ("", "nftables.masquerade_bit", 14),
-        ("nftables: {syncPeriod: 0s}", "nftables.sync_period_s", 30.0),
-        ("", "nftables.min_sync_period_s", 1.0),
-        ("", "conntrack.max_per_core", 32768),
-        ("conntrack: {maxPerCore: 0}", "conntrack.max_per_core", 0),
+        ("", "bindAddress", "0.0.0.0"),
+        ("", "healthzBindAddress", "0.0.0.0:10256"),
+        ("", "metricsBindAddress", "127.0.0.1:10249"),
+        ("bindAddress: '::'", "healthzBindAddress", "[::]:10256"),
+        ("bindAddress: '::'", "metricsBindAddress", "[::1]:10249"),
+        ("bindAddress: fd00::1\nmetricsBindAddress: 10.0.0.1", "metricsBindAddress", "10.0.0.1:10249"),
+        ("healthzBindAddress: 'fd00::1'", "healthzBindAddress", "[fd00::1]:10256"),
+        ("healthzBindAddress: 10.0.0.1:80", "healthzBindAddress", "10.0.0.1:80"),
+        ("", "clientConnection.qps", 5.0),
+        ("clientConnection: {qps: 0, burst: 0, contentType: ''}", "clientConnection.burst", 10),
+        ("clientConnection: {qps: 7}", "clientConnection.qps", 7),
+        ("", "iptables.masqueradeBit", 14),
+        ("iptables: {masqueradeBit: 0}", "iptables.masqueradeBit", 0),
+        ("iptables: {masqueradeBit: null}", "iptables.masqueradeBit", 14),
+        ("iptables: {localhostNodePorts: false}", "iptables.localhostNodePorts", False),
+        ("iptables: {minSyncPeriod: 0s}", "iptables.minSyncPeriod", "1s"),
+        ("iptables: {syncPeriod: 1m30s}", "iptables.syncPeriod", "1m30s"),
+        ("ipvs: {syncPeriod: 0s}", "ipvs.syncPeriod", "30s"),
+        ("", "ipvs.minSyncPeriod", "0s"),
+        ("ipvs: {strictARP: true}", "ipvs.strictARP", True),
+        ("ipvs: {excludeCIDRs: [10.0.0.0/8]}", "ipvs.excludeCIDRs", ["10.0.0.0/8"]),
+        ("", "nftables.masqueradeBit", 14),
+        ("nftables: {syncPeriod: 0s}", "nftables.syncPeriod", "30s"),
+        ("", "nftables.minSyncPeriod", "1s"),
+        ("", "conntrack.maxPerCore", 32768),
+        ("conntrack: {maxPerCore: 0}", "conntrack.maxPerCore", 0),
         ("", "conntrack.min", 131072),
-        ("", "conntrack.tcp_established_timeout_s", 86400.0),
-        ("conntrack: {tcpEstablishedTimeout: 0s}", "conntrack.tcp_established_timeout_s", 0.0),
-        ("conntrack: {tcpCloseWaitTimeout: null}", "conntrack.tcp_close_wait_timeout_s", 3600.0),
-        ("configSyncPeriod: 0s", "config_sync_period_s", 900.0),
-        ("udpIdleTimeout: 0s", "udp_idle_timeout_s", 0.25),
-        ("", "oom_score_adj", -999),
-        ("oomScoreAdj: 0", "oom_score_adj", 0),
-        ("detectLocalMode: ''", "detect_local_mode", "ClusterCIDR"),
-        ("detectLocal: {interfaceNamePrefix: veth}", "detect_local.interface_name_prefix", "veth"),
-        ("nodePortAddresses: null", "node_port_addresses", ()),
-        ("nodePortAddresses: [primary]", "node_port_addresses", ("primary",)),
-        ("featureGates: {PreferSameTrafficDistribution: false}", "node_hints", False),
-        ("", "node_hints", True),
-        ("featureGates: {AllowServiceExternalIPs: false}", "external_ips", False),
-        ("", "external_ips", True),
-        ("protectedPorts: [2222, '8.8.8.8:53']", "protected_ports", ("2222", "8.8.8.8:53")),
-        ("logging: {flushFrequency: 0s, verbosity: 0}", "logging.flush_frequency_s", 5.0),
-        ("logging: {flushFrequency: 5000000000}", "logging.flush_frequency_s", 5.0),
-        ("logging: {vmodule: []}", "logging.vmodule", ()),
-        ("logging: {options: {json: {infoBufferSize: 0}}}", "logging.options.json.info_buffer_size", "0"),
-        ("showHiddenMetricsForVersion: '1.35'", "show_hidden_metrics_for_version", "1.35"),
-        ("hostnameOverride: ' N1 '", "node_name", "n1"),
-        ("mode: nftables\nnftables: {masqueradeAll: true}", "masquerade_all", True),
-        ("mode: nftables\niptables: {masqueradeAll: true}", "masquerade_all", False),
-        ("mode: ipvs\niptables: {masqueradeAll: true, masqueradeBit: 3}", "mark", 8),
-        ("mode: userspace\nnftables: {masqueradeBit: 1}", "mark", 2),
-        ("windowsRunAsService: false", "windows_run_as_service", False),
-        ("winkernel: {enableDSR: true}", "winkernel.enable_dsr", True),
-        ("winkernel: {networkName: Pods}", "winkernel.network_name", "Pods"),
-        ("winkernel: {forwardHealthCheckVip: true, rootHnsEndpointName: gw}", "winkernel.root_hns_endpoint_name", "gw"),
-        ("mode: kernelspace", "masquerade_all", True),
-        ("mode: kernelspace\nwinkernel: {enableDSR: true}", "masquerade_all", False),
+        ("", "conntrack.tcpEstablishedTimeout", "24h0m0s"),
+        ("conntrack: {tcpEstablishedTimeout: 0s}", "conntrack.tcpEstablishedTimeout", "0s"),
+        ("conntrack: {tcpCloseWaitTimeout: null}", "conntrack.tcpCloseWaitTimeout", "1h0m0s"),
+        ("configSyncPeriod: 0s", "configSyncPeriod", "15m0s"),
+        ("udpIdleTimeout: 0s", "udpIdleTimeout", "250ms"),
+        ("", "oomScoreAdj", -999),
+        ("oomScoreAdj: 0", "oomScoreAdj", 0),
+        ("detectLocalMode: ''", "detectLocalMode", "ClusterCIDR"),
+        ("detectLocal: {interfaceNamePrefix: veth}", "detectLocal.interfaceNamePrefix", "veth"),
+        ("nodePortAddresses: null", "nodePortAddresses", []),
+        ("nodePortAddresses: [primary]", "nodePortAddresses", ["primary"]),
+        ("protectedPorts: [2222, '8.8.8.8:53']", "protectedPorts", ["2222", "8.8.8.8:53"]),
+        ("showHiddenMetricsForVersion: '1.35'", "showHiddenMetricsForVersion", "1.35"),
+        ("winkernel: {enableDSR: true}", "winkernel.enableDSR", True),
+        ("winkernel: {networkName: Pods}", "winkernel.networkName", "Pods"),
+        ("winkernel: {forwardHealthCheckVip: true, rootHnsEndpointName: gw}", "winkernel.rootHnsEndpointName", "gw"),
     ],
 )  # fmt: skip
 def test_what_a_file_says(text: str, path: str, value: object) -> None:
-    found: Any = read(text)
+    part: Any = encoded(read(text))
     for name in path.split("."):
-        found = getattr(found, name)
-    assert found == value
+        part = part[name]
+    assert part == value
     assert said(read(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "empty", "refused"),
+    [
+        ("logging.flushFrequency", ["0s", "5s", 0, 5_000_000_000], ["2s", 2]),
+        ("logging.vmodule", [None, []], [[{"filePattern": "a"}], "a"]),
+        ("logging.options", [{}, {"text": {"splitStream": False}, "json": {"infoBufferSize": "0"}}],
+         [{"text": {"splitStream": True}}, {"json": {"infoBufferSize": "4Mi"}}]),
+        ("windowsRunAsService", [False, None], [True, 7]),
+    ],
+)  # fmt: skip
+def test_fields_of_kube_proxy_that_kdns_does_not_have(field: str, empty: list[object], refused: list[object]) -> None:
+    """A configuration that kube-proxy or kubeadm has written has them with their defaults."""
+    *section, name = field.split(".")
+    for values, mistakes in ((empty, []), (refused, [f"{field}: not supported, see docs/proxy-config.md"])):
+        for value in values:
+            part = {name: value}
+            found = decoded({**HEAD, **({section[0]: part} if section else part)})
+            assert (found.settings, [*map(str, found.mistakes)], found.ignored) == (Settings(), mistakes, ())
 
 
 @pytest.mark.parametrize(
@@ -140,7 +145,6 @@ def test_what_a_file_cannot_say(text: str, wrong: list[str]) -> None:
         ("iptables: {zzz: 1, syncperiod: 1s}", [
             "iptables.zzz: {}", "iptables.syncperiod: {}; did you mean syncPeriod?",
         ]),
-        ("logging: {vmodule: [{file: a}]}", ["logging.vmodule[0].file: {}"]),
         ("winkernel: {enableDsr: true}", ["winkernel.enableDsr: {}; did you mean enableDSR?"]),
         ("conntrack: {max: 7}\nresourceContainer: /kube-proxy", [
             "conntrack.max: is ignored, kube-proxy has removed it; maxPerCore and min set the limit",
@@ -219,7 +223,8 @@ def test_what_is_no_configuration_file(text: str, says: str) -> None:
 
 
 def test_a_written_file_says_the_same(tmp_path: Path) -> None:
-    settings = replace(Settings(), cluster_cidr="10.0.0.0/8", node_port_addresses=("primary",), oom_score_adj=0)
+    settings = Settings(cluster_cidr="10.0.0.0/8", node_port_addresses=("primary",), oom_score_adj=0)
+    settings = settings.with_section(IptablesSettings(masquerade_bit=0)).with_section(UserspaceSettings(port_range="7"))
     write_settings(tmp_path / "config.yaml", settings)
     assert load_settings(tmp_path / "config.yaml", pytest.fail) == settings
     assert decoded(encoded(Settings())) == (Settings(), (), ())

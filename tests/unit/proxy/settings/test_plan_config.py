@@ -11,9 +11,9 @@ from settings_text import read
 
 from kdns.cluster.objects import Node, NodeAddress, NodeLabels, NodeMeta, NodeSpec, NodeStatus
 from kdns.net import parse_network, parse_unmapped_address
-from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import LocalPods, NodeView, WindowsNetwork
 from kdns.proxy.settings.plan_config import node_view, proxy_config
+from kdns.proxy.userspace.mode import USERSPACE
 
 N1 = Node(
     NodeMeta("n1", NodeLabels("a")),
@@ -83,18 +83,28 @@ def test_the_configuration_of_the_plan(text: str, node: Node | None, local_pods:
     assert list(map(str, found.service_cidrs)) == ["10.96.0.0/16", "fd00:96::/112"]
 
 
-def test_the_rest_of_the_configuration_of_the_plan() -> None:
-    found = proxy_config(read("nftables: {masqueradeAll: true}\niptables: {localhostNodePorts: false}"), None)
-    assert (found.mode, found.masquerade_all, found.localhost_node_ports, found.node_hints) == (
-        NFTABLES,
-        True,
-        False,
-        True,
-    )
-    assert not proxy_config(read("featureGates: {PreferSameTrafficDistribution: false}"), None).node_hints
-    assert not proxy_config(read("featureGates: {AllowServiceExternalIPs: false}"), None).external_ips
-    assert found.scheduler == "rr"
-    assert proxy_config(read("mode: ipvs\nipvs: {scheduler: lc}"), None).scheduler == "lc"
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("mode: userspace", "mode", USERSPACE),
+        ("", "localhost_node_ports", True),
+        ("mode: iptables\niptables: {localhostNodePorts: false}", "localhost_node_ports", False),
+        ("mode: userspace\niptables: {localhostNodePorts: false}", "localhost_node_ports", False),
+        ("", "node_hints", True),
+        ("featureGates: {PreferSameTrafficDistribution: false}", "node_hints", False),
+        ("", "external_ips", True),
+        ("featureGates: {AllowServiceExternalIPs: false}", "external_ips", False),
+        ("mode: nftables\nnftables: {masqueradeAll: true}", "masquerade_all", True),
+        ("mode: nftables\niptables: {masqueradeAll: true}", "masquerade_all", False),
+        ("mode: ipvs\niptables: {masqueradeAll: true}", "masquerade_all", True),
+        ("mode: userspace\nnftables: {masqueradeAll: true}", "masquerade_all", True),
+        ("mode: kernelspace", "masquerade_all", True),
+        ("mode: kernelspace\nwinkernel: {enableDSR: true}", "masquerade_all", False),
+        ("mode: kernelspace\nwinkernel: {enableDSR: true}\niptables: {masqueradeAll: true}", "masquerade_all", True),
+    ],
+)
+def test_the_rest_of_the_configuration_of_the_plan(text: str, field: str, value: object) -> None:
+    assert getattr(proxy_config(read(text), None), field) == value
 
 
 def test_the_section_winkernel() -> None:

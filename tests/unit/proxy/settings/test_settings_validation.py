@@ -25,7 +25,6 @@ JSON = "kdns reads and writes application/json"
 PROTECTED = "must be [IP or CIDR:]PORT[/PROTOCOL] (e.g. 2222, 8.8.8.8:53 or [fde4:8dba:82e1::/48]:22/tcp)"
 NO_GATE = "Forbidden: kdns has no such feature gate; it has "
 NO_GATE += "AllowServiceExternalIPs, ComponentFlagz, ComponentStatusz, PreferSameTrafficDistribution"
-NO_LEVELS = "Forbidden: kdns does not have it: `-v` says how much is logged"
 MINOR = "must be omitted or have the value '1.35'. Only the previous minor version is allowed"
 
 
@@ -112,15 +111,6 @@ def test_a_period_below_zero_is_below_the_least_period_too() -> None:
         ("detectLocalMode: Guess", f'detectLocalMode: Unsupported value: "Guess": {LOCAL_MODES}'),
         ("featureGates: {AllAlpha: false}", f"featureGates.AllAlpha: {NO_GATE}"),
         ("featureGates: {Zeta: true, PreferSameTrafficDistribution: true}", f"featureGates.Zeta: {NO_GATE}"),
-        ("logging: {vmodule: [{filePattern: a}]}", f"logging.vmodule: {NO_LEVELS}"),
-        (
-            "logging: {flushFrequency: 2s}",
-            "logging.flushFrequency: Forbidden: kdns does not have it: every line is written at once",
-        ),
-        (
-            "windowsRunAsService: true",
-            "windowsRunAsService: Forbidden: kdns does not run as a service of Windows",
-        ),
         (
             "winkernel: {sourceVip: fd00::1}",
             'winkernel.sourceVip: Invalid value: "fd00::1": must be an IPv4 address',
@@ -129,14 +119,6 @@ def test_a_period_below_zero_is_below_the_least_period_too() -> None:
         (
             "winkernel: {rootHnsEndpointName: cbr0}",
             f'winkernel.rootHnsEndpointName: Invalid value: "cbr0": {NO_CHECKS}',
-        ),
-        (
-            "logging: {options: {text: {splitStream: true}}}",
-            "logging.options.text.splitStream: Forbidden: Feature LoggingAlphaOptions is disabled",
-        ),
-        (
-            "logging: {options: {json: {infoBufferSize: 4Mi}}}",
-            "logging.options.json.infoBufferSize: Forbidden: Feature LoggingAlphaOptions is disabled",
         ),
     ],
 )

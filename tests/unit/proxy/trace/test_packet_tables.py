@@ -28,7 +28,7 @@ from kdns.proxy.trace.explain import explained
 from kdns.proxy.trace.text import as_json
 from kdns.proxy.trace.trace import Fate, Packet
 
-PLANNED = [mode for mode in MODES.values() if not mode.relays]
+PLANNED = [mode.semantics for mode in MODES.values() if not mode.semantics.relays]
 FATES = {"refused": Fate.REJECTED, "dropped": Fate.DROPPED, "nobody": Fate.UNTOUCHED}
 ENDED = {"refused": "reject", "dropped": "drop", "nobody": ""}
 

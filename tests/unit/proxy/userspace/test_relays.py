@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rendering import rendered
 
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
@@ -18,7 +19,6 @@ from kdns.proxy.plan.plan import FrontKey, Plan, PortName
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.userspace.balancer import Balancer
 from kdns.proxy.userspace.mode import USERSPACE
-from kdns.proxy.userspace.mode import text as text_of
 from kdns.proxy.userspace.relays import RelayKey, leads_back, relay_addresses, relay_keys
 from kdns.proxy.userspace.sessions import Sessions
 
@@ -171,7 +171,7 @@ def test_what_a_relay_is_told_of_a_client(
 
 
 def test_render_names_every_relay() -> None:
-    text = text_of(planned(service(externalTrafficPolicy="Local"), endpoints(HERE, THERE)))
+    text = rendered(planned(service(externalTrafficPolicy="Local"), endpoints(HERE, THERE)))
     assert [line.removeprefix("#   ") for line in text.splitlines() if line.startswith("#   ")] == [
         "relay 1: TCP 10.96.0.1:80, cluster IP of shop/web, to 2 endpoints",
         "relay 2: TCP 198.51.100.9:80, load balancer IP of shop/web, to 2 endpoints, for this node and its Pods",
@@ -179,7 +179,7 @@ def test_render_names_every_relay() -> None:
         "relay 4: TCP *:30080, node port of shop/web, to 2 endpoints, for this node and its Pods",
         "relay 5: TCP *:30080, node port of shop/web, to 1 endpoint of this node",
     ]
-    none = text_of(planned(service(internalTrafficPolicy="Local"), endpoints(THERE)))
+    none = rendered(planned(service(internalTrafficPolicy="Local"), endpoints(THERE)))
     assert "no relay: TCP 10.96.0.1:80, cluster IP of shop/web: drop" in none
 
 

@@ -23,7 +23,6 @@ from kdns.netlink.xtables import TableContent, TableSize
 from kdns.proxy.iptables.base_chains import JUMPS
 from kdns.proxy.iptables.io import proxier as module
 from kdns.proxy.iptables.io import start as floors
-from kdns.proxy.iptables.io.mode import MODE
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.messages import changes_rules
 from kdns.proxy.iptables.mode import IPTABLES
@@ -225,20 +224,20 @@ async def test_which_programs_there_are(fake: Callable[..., FakePrograms]) -> No
 
 async def test_why_a_machine_has_no_mode_iptables(fake: Callable[..., FakePrograms]) -> None:
     fake("none")
-    assert await MODE.unsupported(Settings()) == (
+    assert await floors.unsupported(Settings()) == (
         "iptables-restore is not installed; install the package iptables, 1.6.2 or later"
     )
     fake("ip", version="v1.6.1")
-    assert await MODE.unsupported(Settings()) == "iptables is 1.6.1; expected 1.6.2 or later"
+    assert await floors.unsupported(Settings()) == "iptables is 1.6.1; expected 1.6.2 or later"
     refusing = fake("ip")
     refusing.answers["restore"] = (4, "", "Permission denied (you must be root)\nmore")
-    assert await MODE.unsupported(Settings()) == (
+    assert await floors.unsupported(Settings()) == (
         "iptables-nft: Permission denied (you must be root); requires the capability CAP_NET_ADMIN, "
         "as root has it or a container is given it"
     )
     lacking = fake("ip")
     lacking.answers["restore"] = (1, "", "iptables-restore: line 3 failed")
-    assert "iptables-nft: iptables-restore: line 3 failed (-A KDNS-CHECK -m comment" in await MODE.unsupported(
+    assert "iptables-nft: iptables-restore: line 3 failed (-A KDNS-CHECK -m comment" in await floors.unsupported(
         Settings()
     )
     lacking.answers = {"iptables-nft-restore": (1, "", "no nf_tables here")}

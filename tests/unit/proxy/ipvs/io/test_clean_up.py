@@ -14,8 +14,9 @@ from kdns.netlink.io import ipvs as netlink_ipvs
 from kdns.netlink.ipset import SetType
 from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServerKey
 from kdns.proxy.ipvs.io import clean_up, link
-from kdns.proxy.ipvs.io.clean_up import remove_ipvs, stop_draining
-from kdns.proxy.settings.settings import IPVS, Settings
+from kdns.proxy.ipvs.io.clean_up import IpvsPart, remove_ipvs, stop_draining
+from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Footprint
 
 WEB = VirtualServerKey("10.96.0.1", 80, "TCP")
@@ -26,8 +27,8 @@ FOREIGN = VirtualServerKey("192.0.2.1", 8000, "TCP")
 EXCLUDED = VirtualServerKey("10.98.0.1", 80, "TCP")
 ALL = (WEB, DNS, NODE_PORT, FOREIGN, EXCLUDED)
 POD = ("10.1.0.2", 8080)
-SETTINGS = Settings(ipvs=IPVS(exclude_cidrs=("10.98.0.0/16",)))
-OTHER_MODE = Footprint(nft_tables=frozenset({"kdns"}))
+SETTINGS = Settings().with_section(IpvsSettings(exclude_cidrs=("10.98.0.0/16",)))
+OTHER_MODE = Footprint(("another",))
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> KernelOfTest:
     return made
 
 
-@pytest.mark.parametrize("kept", [Footprint(ipvs=True), Footprint(keep_kube_proxy=True)])
+@pytest.mark.parametrize("kept", [Footprint((IpvsPart(),)), Footprint(keep_kube_proxy=True)])
 async def test_what_is_in_use_or_may_be_kube_proxys_stays(kernel: KernelOfTest, kept: Footprint) -> None:
     assert await remove_ipvs(SETTINGS, kept) == []
     assert set(kernel.options) == set(ALL)

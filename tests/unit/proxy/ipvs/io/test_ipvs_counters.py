@@ -17,7 +17,7 @@ from kdns.runtime.metrics import MetricFamilies
 
 
 async def test_connections_by_service_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, replace(CONFIG, mode=MODES["ipvs"]))
+    of = plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, replace(CONFIG, mode=MODES["ipvs"].semantics))
     counts: dict[VirtualServerKey, int] = {
         VirtualServerKey("10.96.0.1", 80, "TCP"): 3,
         VirtualServerKey("198.51.100.1", 80, "TCP"): 4,

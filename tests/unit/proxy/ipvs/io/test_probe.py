@@ -16,7 +16,8 @@ from kdns.netlink.ipvs import Operation, ServerOptions, Timeouts, Verb, VirtualS
 from kdns.proxy.ipvs.io import link, probe, start, sysctls
 from kdns.proxy.ipvs.io.start import timeouts
 from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls, useful_sysctls
-from kdns.proxy.settings.settings import IPVS, Settings
+from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.settings.settings import Settings
 from kdns.proxy.xtables.io import programs
 
 
@@ -120,7 +121,7 @@ class Kernel:
 async def test_why_it_cannot_run(kernel: Kernel, scheduler: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = dict(kernel.there)
     replace(monkeypatch, kernel)
-    assert await probe.unsupported(Settings(ipvs=IPVS(scheduler=scheduler))) == reason
+    assert await probe.unsupported(Settings().with_section(IpvsSettings(scheduler=scheduler))) == reason
     assert kernel.there == before
     assert not kernel.sets
 
@@ -128,7 +129,7 @@ async def test_why_it_cannot_run(kernel: Kernel, scheduler: str, reason: str, mo
 async def test_a_scheduler_that_no_kernel_has_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     replace(monkeypatch, Kernel())
     with pytest.raises(InputError, match="unknown scheduler 'fastest'; expected one of rr, "):
-        await probe.unsupported(Settings(ipvs=IPVS(scheduler="fastest")))
+        await probe.unsupported(Settings().with_section(IpvsSettings(scheduler="fastest")))
 
 
 def replace(patch: pytest.MonkeyPatch, kernel: Kernel) -> None:
@@ -154,15 +155,15 @@ def replace(patch: pytest.MonkeyPatch, kernel: Kernel) -> None:
 @pytest.mark.parametrize(
     ("settings", "kernel", "expected"),
     [
-        (IPVS(), (4, 0), {}),
-        (IPVS(), (4, 1), {"conn_reuse_mode": 0}),
-        (IPVS(), (5, 8, 18), {"conn_reuse_mode": 0}),
-        (IPVS(), (5, 9), {}),
-        (IPVS(), (6, 1, 176), {}),
-        (IPVS(strict_arp=True), (6, 1), {"arp_ignore": 1, "arp_announce": 2}),
+        (IpvsSettings(), (4, 0), {}),
+        (IpvsSettings(), (4, 1), {"conn_reuse_mode": 0}),
+        (IpvsSettings(), (5, 8, 18), {"conn_reuse_mode": 0}),
+        (IpvsSettings(), (5, 9), {}),
+        (IpvsSettings(), (6, 1, 176), {}),
+        (IpvsSettings(strict_arp=True), (6, 1), {"arp_ignore": 1, "arp_announce": 2}),
     ],
 )
-def test_sysctls(settings: IPVS, kernel: tuple[int, ...], expected: dict[str, int]) -> None:
+def test_sysctls(settings: IpvsSettings, kernel: tuple[int, ...], expected: dict[str, int]) -> None:
     always = {"expire_nodest_conn": 1, "expire_quiescent_template": 1}
     found = {name.rpartition("/")[2]: value for name, value in useful_sysctls(settings, kernel).items()}
     assert found == always | expected
@@ -173,21 +174,21 @@ def test_sysctls_that_are_needed_are_told(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(
         sysctls, "set_sysctl", lambda name, value: (False, f"{name} = {value}: no") if name in refused else (True, "")
     )
-    apply_ipvs_sysctls(IPVS())
+    apply_ipvs_sysctls(IpvsSettings())
     refused.add("net/ipv4/ip_forward")
     with pytest.raises(ApplyError, match="sysctls not set: net/ipv4/ip_forward = 1: no; set these values, or"):
-        apply_ipvs_sysctls(IPVS())
+        apply_ipvs_sysctls(IpvsSettings())
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (IPVS(), Timeouts(0, 0, 0)),
-        (IPVS(tcp_timeout_s=900.0, tcp_fin_timeout_s=0.2, udp_timeout_s=50.6), Timeouts(900, 1, 51)),
-        (IPVS(tcp_timeout_s=7.2e9), Timeouts(2**31 - 1, 0, 0)),
+        (IpvsSettings(), Timeouts(0, 0, 0)),
+        (IpvsSettings(tcp_timeout_s=900.0, tcp_fin_timeout_s=0.2, udp_timeout_s=50.6), Timeouts(900, 1, 51)),
+        (IpvsSettings(tcp_timeout_s=7.2e9), Timeouts(2**31 - 1, 0, 0)),
     ],
 )
-def test_timeouts_are_whole_seconds(settings: IPVS, expected: Timeouts) -> None:
+def test_timeouts_are_whole_seconds(settings: IpvsSettings, expected: Timeouts) -> None:
     assert timeouts(settings) == expected
 
 
@@ -203,4 +204,4 @@ def test_timeouts_that_the_kernel_does_not_take_are_told(monkeypatch: pytest.Mon
     monkeypatch.setattr(start, "apply_ipvs_sysctls", lambda _settings: None)
     monkeypatch.setattr(start, "ipvs", opened)
     with pytest.raises(ApplyError, match=r"tcp_s=36000000.*Invalid argument; expected 2147483 s or less"):
-        start._prepare(IPVS(tcp_timeout_s=36e6))  # noqa: SLF001 - the rest needs programs
+        start._prepare(IpvsSettings(tcp_timeout_s=36e6))  # noqa: SLF001 - the rest needs programs

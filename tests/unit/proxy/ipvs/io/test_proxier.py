@@ -19,10 +19,12 @@ from kdns.errors import ApplyError
 from kdns.net import parse_network
 from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServerKey
 from kdns.proxy.ipvs.io import kernel, poll_interval, proxier
+from kdns.proxy.ipvs.io.clean_up import IpvsPart
 from kdns.proxy.ipvs.io.proxier import IpvsProxier
 from kdns.proxy.ipvs.ipvs import IpvsOptions
 from kdns.proxy.modes import MODES
 from kdns.proxy.plan.planner import Planner
+from kdns.proxy.xtables.io.clean_up import IptablesPart
 from kdns.proxy.xtables.io.programs import Programs
 
 WEB = VirtualServerKey("10.96.0.1", 80, "TCP")
@@ -48,7 +50,7 @@ class Rig:
         return IpvsProxier(cast("Programs", self.programs), options=options, now_s=lambda: self.now_s)
 
     async def load(self, *objects: tuple[Object, ...]) -> None:
-        config = CONFIG.__class__(mode=MODES["ipvs"], local_pods=CONFIG.local_pods, node_port_addresses=())
+        config = CONFIG.__class__(mode=MODES["ipvs"].semantics, local_pods=CONFIG.local_pods, node_port_addresses=())
         self.planner = Planner(state(*objects), NODE_VIEW, config)
         await self.proxier.sync_full(self.planner.plan)
 
@@ -290,9 +292,9 @@ async def test_drained_destinations_are_deleted_meanwhile(rig: Rig, monkeypatch:
 
 
 def test_the_footprint_has_the_chains_of_the_mode(rig: Rig) -> None:
-    part = rig.proxier.footprint.iptables
+    part = rig.proxier.footprint.part(IptablesPart)
     assert part
-    assert rig.proxier.footprint.ipvs
+    assert rig.proxier.footprint.part(IpvsPart)
     assert part.keeps("filter", "KUBE-IPVS-FILTER")
     assert not part.keeps("nat", "KUBE-SVC-0123456789ABCDEF")
     assert ("IPv6", "nat", "PREROUTING") in {each[:3] for each in part.jumps}

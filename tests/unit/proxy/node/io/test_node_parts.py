@@ -24,15 +24,15 @@ from kdns.cluster.objects import EndpointSlice, Node, Service
 from kdns.cluster.state import State
 from kdns.errors import InputError
 from kdns.net import FAMILIES
-from kdns.proxy.nftables.mode import NFTABLES
+from kdns.proxy.nftables.mode import NFTABLES, NftablesSettings
 from kdns.proxy.node.health import HealthCheck, HealthCheckPort, health_checks, is_current, is_eligible
 from kdns.proxy.node.io import host_settings
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.service_ports import empty_plan
 from kdns.proxy.plan.state import ProxyState
-from kdns.proxy.settings.settings import ClientConnection, Conntrack, NFTables, Settings
-from kdns.proxy.takeover.io.modes import MODES
+from kdns.proxy.settings.settings import ClientConnection, Conntrack, Settings
+from kdns.proxy.takeover.io.modes import RUNTIMES
 from kdns.runtime.requirements import CAPABILITY
 
 Json = dict[str, Any]
@@ -186,20 +186,6 @@ def test_a_sparse_state_leads_to_the_same_plan() -> None:
     assert len(sparse.slices_by_service["d", "web"]) == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("", range(0)),
-        ("0", range(0)),
-        ("300-302", range(300, 303)),
-        ("300+2", range(300, 303)),
-        ("300", range(300, 301)),
-    ],
-)
-def test_port_range(text: str, wanted: range) -> None:
-    assert Settings(port_range=text).relay_ports == wanted
-
-
 def test_addresses_of_servers() -> None:
     assert listen_address("[::1]:10249") == ("::1", 10249)
     assert listen_address("0.0.0.0:10256") == ("0.0.0.0", 10256)
@@ -223,7 +209,7 @@ def test_the_api(client: ClientConnection, master: str, wanted: Json) -> None:
 
 def test_modes_of_up_are_those_that_run() -> None:
     (option,) = (each for each in up.params if each.name == "proxy_mode")
-    assert set(option.type.choices) == set(MODES)  # type: ignore[attr-defined]
+    assert set(option.type.choices) == set(RUNTIMES)  # type: ignore[attr-defined]
 
 
 def test_a_node_keeps_its_plan_inputs_when_its_object_goes() -> None:
@@ -261,7 +247,7 @@ async def test_the_program_starts_again_with_other_settings_that_work(
             return Settings(mode=reads[-1])
         if reads[-1].startswith("-"):
             raise InputError("below zero")
-        return Settings(nftables=NFTables(min_sync_period_s=float(reads[-1])))
+        return Settings().with_section(NftablesSettings(min_sync_period_s=float(reads[-1])))
 
     class Node(NodeProxy):
         async def run(self) -> None:
@@ -269,8 +255,8 @@ async def test_the_program_starts_again_with_other_settings_that_work(
             await asyncio.Event().wait()
 
     file.write_text("1")
-    modes = {name: fake_row(name, reason="no" * (name == "unsupported")) for name in ("nftables", "unsupported")}
-    modes["iptables"] = fake_row("iptables")
+    runtimes = {name: fake_row(name, reason="no" * (name == "unsupported")) for name in ("nftables", "unsupported")}
+    runtimes["iptables"] = fake_row("iptables")
     task = asyncio.create_task(
         supervise(
             read,
@@ -280,7 +266,7 @@ async def test_the_program_starts_again_with_other_settings_that_work(
             file=file,
             say=said.append,
             every_s=0.001,
-            modes=modes,
+            runtimes=runtimes,
         )
     )
     async with asyncio.timeout(60):

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from fake_modes import fake_row
 
 from kdns.errors import ApplyError, InputError
+from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.io import requirements as nftables
+from kdns.proxy.nftables.mode import NftablesSettings
 from kdns.proxy.plan.config import PRIMARY
 from kdns.proxy.settings.plan_config import proxy_config
-from kdns.proxy.settings.settings import IPVS, IPTables, NFTables, Settings
-from kdns.proxy.takeover.io.choice import choice
-from kdns.proxy.takeover.io.modes import MODES
+from kdns.proxy.settings.section import Masquerading
+from kdns.proxy.settings.settings import Settings
+from kdns.proxy.takeover.io.choice import choice, in_mode
+from kdns.proxy.xtables.settings import IptablesSettings
 from kdns.runtime.requirements import version_problem
 
 FALLBACKS = ("iptables", "nftables")
@@ -63,34 +68,29 @@ async def test_where_none_works_every_reason_is_told() -> None:
         await choice(Settings(mode="userspace"), rows)
 
 
-def test_fallbacks_are_modes_and_no_mode_falls_back_to_itself() -> None:
-    for name, row in MODES.items():
-        assert set(row.fallbacks) <= MODES.keys() - {name}
-
-
-OWN = IPTables(masquerade_bit=7, masquerade_all=True, sync_period_s=9.0, min_sync_period_s=2.0)
-CONFIGURED = Settings(mode="ipvs", iptables=OWN, ipvs=IPVS(sync_period_s=5.0))
+OWN: dict[str, Any] = {"masquerade_bit": 7, "masquerade_all": True, "sync_period_s": 9.0, "min_sync_period_s": 2.0}
+CONFIGURED = Settings(mode="ipvs").with_section(IptablesSettings(**OWN)).with_section(IpvsSettings(sync_period_s=5.0))
 
 
 @pytest.mark.parametrize(
-    ("settings", "mode", "part", "primary"),
+    ("settings", "mode", "section", "primary"),
     [
-        (CONFIGURED, "iptables", ("iptables", OWN), False),
-        (CONFIGURED, "nftables", ("nftables", NFTables(7, True, 9.0, 2.0)), True),
-        (replace(CONFIGURED, nftables=NFTables(5)), "nftables", ("nftables", NFTables(5)), True),
-        (Settings(), "iptables", ("iptables", IPTables()), False),
+        (CONFIGURED, "iptables", IptablesSettings(**OWN), False),
+        (CONFIGURED, "nftables", NftablesSettings(**OWN), True),
+        (CONFIGURED.with_section(NftablesSettings(masquerade_bit=5)), "nftables",
+         NftablesSettings(masquerade_bit=5), True),
+        (Settings(), "iptables", IptablesSettings(), False),
     ],
 )  # fmt: skip
 def test_the_settings_in_effect_are_those_of_the_mode_in_effect(
-    settings: Settings, mode: str, part: tuple[str, object], primary: bool
+    settings: Settings, mode: str, section: Masquerading, primary: bool
 ) -> None:
-    in_effect = settings.in_mode(mode)
-    assert (in_effect.mode, in_effect.part) == (mode, part)
+    in_effect = in_mode(settings, mode)
+    assert (in_effect.mode, in_effect.section(MODES[mode].periods)) == (mode, section)
     config = proxy_config(in_effect, None)
     assert (config.mode.name, config.node_port_addresses == (PRIMARY,)) == (mode, primary)
-    assert isinstance(part[1], IPTables | NFTables)
-    assert (config.masquerade_mark, config.masquerade_all) == (1 << part[1].masquerade_bit, part[1].masquerade_all)
-    assert replace(in_effect, mode=settings.mode, nftables=settings.nftables) == settings
+    assert (config.masquerade_mark, config.masquerade_all) == (section.mark, section.masquerade_all)
+    assert replace(in_effect, mode=settings.mode).with_section(settings.section(type(section))) == settings
 
 
 @pytest.mark.parametrize(

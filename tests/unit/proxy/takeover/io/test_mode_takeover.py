@@ -16,9 +16,8 @@ from structlog.testing import capture_logs
 from kdns.errors import ApplyError, KdnsError
 from kdns.net import Family
 from kdns.proxy.settings.settings import Settings
-from kdns.proxy.sync.io.proxier import Footprint, Mode
+from kdns.proxy.sync.io.proxier import CleanUp, Footprint, RuleAuthors, Runtime
 from kdns.proxy.takeover.io import kube_proxy
-from kdns.proxy.takeover.io.rule_authors import RuleAuthors
 from kdns.proxy.takeover.io.takeover import Takeover, remove_everything
 
 
@@ -35,7 +34,7 @@ class Kernel:
             self.failures -= 1
             raise ApplyError(("nft",), "busy")
         spared = {"kube-proxy"} if kept.keep_kube_proxy else set()
-        gone = [each for each in self.there if each not in kept.nft_tables | spared]
+        gone = [each for each in self.there if each not in {*kept.parts, *spared}]
         self.there = [each for each in self.there if each not in gone]
         self.done.append(f"removed {' '.join(gone) or 'nothing'}")
         return gone
@@ -49,7 +48,7 @@ def takeover_of(
     kernel: Kernel, *, keep_rules: bool = True, alive: Callable[[], Awaitable[str]] | None = None
 ) -> Takeover:
     return Takeover(
-        (kernel.clean_up,),
+        (CleanUp(kernel.clean_up),),
         keep_rules=keep_rules,
         is_kube_proxy=alive or answers([""]),
         own=kernel.own,
@@ -58,8 +57,8 @@ def takeover_of(
     )
 
 
-async def started(takeover: Takeover, row: Mode) -> None:
-    await takeover.start(row, Settings(mode=row.name))
+async def started(takeover: Takeover, row: Runtime) -> None:
+    await takeover.start(row, Settings(mode=row.mode.name))
 
 
 @pytest.mark.parametrize("keep_rules", [True, False])
@@ -125,7 +124,9 @@ async def test_the_longer_a_clean_up_fails_the_later_it_is_tried_again(
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     kernel = Kernel([], "old", failures=failures)
-    async with Takeover((kernel.clean_up,), keep_rules=True, is_kube_proxy=answers([""]), own=kernel.own) as takeover:
+    async with Takeover(
+        (CleanUp(kernel.clean_up),), keep_rules=True, is_kube_proxy=answers([""]), own=kernel.own
+    ) as takeover:
         await started(takeover, fake_row("a", []))
         await takeover.clean_up(Settings())
     assert len(slept) == failures
@@ -171,12 +172,10 @@ NOBODYS, OURS, THEIRS, BOTHS = (
 async def test_everything_of_kdns_is_removed_at_request_even_where_a_part_fails() -> None:
     done: list[str] = []
     nft, iptables = Kernel(done, "kdns", "kube-proxy"), Kernel(done, "chains", failures=1)
-    clean_ups = (iptables.clean_up, nft.clean_up)
+    clean_ups = (CleanUp(iptables.clean_up, told(BOTHS)), CleanUp(nft.clean_up))
 
     async def removed() -> list[str]:
-        return await remove_everything(
-            Settings(), clean_ups, is_kube_proxy=answers([""]), own=nft.own, authors=told(BOTHS)
-        )
+        return await remove_everything(Settings(), clean_ups, is_kube_proxy=answers([""]), own=nft.own)
 
     with pytest.raises(ApplyError, match="busy"):
         await removed()
@@ -213,10 +212,9 @@ async def test_kdns_leaves_a_node_to_a_kube_proxy_that_has_rules(
     with nullcontext() if wanted else pytest.raises(KdnsError, match="run --cleanup again"):
         await remove_everything(
             Settings(),
-            (clean_up,),
+            (CleanUp(clean_up, told(*authors)),),
             is_kube_proxy=answers(signs),
             own=kernel.own,
-            authors=told(*authors),
             patience_s=600.0,
             poll_s=0.0,
         )

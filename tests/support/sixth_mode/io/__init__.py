@@ -1,0 +1,1 @@
+"""What the mode does on a machine: nothing."""
