@@ -13,8 +13,7 @@ from kdns import logs
 from kdns.dnsserver.io.corefile import Corefile, read_corefile
 from kdns.dnsserver.io.interfaces import Sharing
 from kdns.dnsserver.io.reload import Reloader
-from kdns.dnsserver.io.server import DnsServer, StatusSite
-from kdns.dnsserver.io.workers.number import number_of_processes
+from kdns.dnsserver.io.server import DnsServer, StatusSite, number_of_processes
 from kdns.errors import ListenError
 from kdns.net import join_host_port
 from kdns.node_local.settings import NodeLocal
@@ -27,7 +26,7 @@ from kdns.serverblocks.config import TRANSPORTS
 from kdns.status.paths import PATHS, STATUS
 
 if TYPE_CHECKING:
-    from kdns.dnsserver.io.workers.supervisor import Supervisor
+    from kdns.dnsserver.io.supervisor import Supervisor
 
 log = logs.get(__name__)
 
@@ -141,13 +140,13 @@ def _server(first: Corefile, dns_port: int, workers: int, worker_of: WorkerOf | 
     configs = first.checked()
     number = 1 if worker_of else number_of_processes(configs, workers)
     if number > 1:
-        from kdns.dnsserver.io.workers.supervisor import Supervisor  # noqa: PLC0415
+        from kdns.dnsserver.io.supervisor import Supervisor  # noqa: PLC0415
 
         return Supervisor(configs, number, sys.orig_argv, sha512=first.sha512, status_pages=PATHS)
     sharing = worker_of.sharing if worker_of else Sharing.NONE
     server = DnsServer(configs, dns_port=dns_port, sha512=first.sha512, status=status_site, sharing=sharing)
     if worker_of:
-        from kdns.dnsserver.io.workers.supervisor import state_page  # noqa: PLC0415
+        from kdns.dnsserver.io.supervisor import state_page  # noqa: PLC0415
         from kdns.runtime.http.relayed import RelayedSites  # noqa: PLC0415
 
         server.sites = RelayedSites(worker_of.pages_fd, state_page(server))

@@ -22,7 +22,7 @@ from kdns.controlplane.storage.store import Store
 from kdns.corefile.parse import parse
 from kdns.dnsserver.io.request_metrics import Requests, listener_metrics
 from kdns.dnsserver.io.server import DnsServer
-from kdns.dnsserver.io.workers.supervisor import worker_metrics
+from kdns.dnsserver.io.supervisor import worker_metrics
 from kdns.plugins.directives import BY_NAME, configure
 from kdns.proxy.iptables.io.counters import IptablesCounters
 from kdns.proxy.ipvs.draining import Draining

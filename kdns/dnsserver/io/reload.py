@@ -17,7 +17,7 @@ from kdns.runtime.process import exempt_from_gc, gc_paused
 from kdns.runtime.tasks import in_daemon_thread, observed
 
 if TYPE_CHECKING:
-    from kdns.dnsserver.io.workers.supervisor import Supervisor
+    from kdns.dnsserver.io.supervisor import Supervisor
 
 log = logs.get(__name__)
 

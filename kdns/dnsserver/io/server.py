@@ -6,11 +6,14 @@ Every listening address has its own server with its own answers; the wildcard is
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from math import inf
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from kdns import logs
 from kdns.cluster.io.clusters import Cluster, Clusters
 from kdns.cluster.source import Source
 from kdns.dnsserver.io.interfaces import Sharing, reachable, usable_addresses
@@ -23,11 +26,14 @@ from kdns.net import HostPort
 from kdns.runtime.http.server import Handler, HttpServer
 from kdns.runtime.http.sites import HealthProbe, Sites, exposition, plain_page
 from kdns.runtime.metrics import COUNTER, Counters, Metric, MetricFamilies, Registry, Sample
+from kdns.runtime.process import processors
 from kdns.runtime.tasks import restarted
 from kdns.serverblocks.block_options import BlockOptions, HealthPage, MetricsPage, Page, ReadyPage, StatusPage
 from kdns.serverblocks.config import ListenAddress, ServerConfig, clashes, listen_addresses
 from kdns.serverblocks.listener_options import listener_options
 from kdns.upstream.io.metrics import gauges as upstream_gauges
+
+log = logs.get(__name__)
 
 Part: TypeAlias = tuple[BlockWorld, str]
 """A server block, and one of its zones."""
@@ -320,6 +326,15 @@ def reload_every_s(blocks: Iterable[BlockOptions]) -> tuple[float, float]:
     """Returns the interval of checks of the Corefile, plus or minus the jitter, in seconds; 0 for never."""
     said = [options.reload_s for options in blocks if options.reload_s is not None]
     return said[-1] if said else (0.0, 0.0)
+
+
+def number_of_processes(configs: Iterable[ServerConfig], default: int) -> int:
+    """Returns the largest configured number, at most one for each processor."""
+    configured = max((config.options.processes or default for config in configs), default=default)
+    most = processors() if sys.platform == "linux" else 1
+    if most < configured < inf:
+        log.warning("fewer processes than configured", configured=configured, processors=most)
+    return int(min(configured, most))
 
 
 def readiness(unready: Callable[[], tuple[str, ...]], *, continuously: bool) -> Callable[[], tuple[int, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import Context
@@ -16,7 +17,6 @@ from kdns.runtime.connections import ConnectionKind, maximum
 from kdns.runtime.os_errors import os_reason
 from kdns.runtime.poller import Poller
 from kdns.upstream.framing import Key
-from kdns.upstream.io.entropy import Entropy
 from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 MAX_EXCHANGES: Final = 4096
@@ -24,6 +24,8 @@ MAX_EXCHANGES: Final = 4096
 
 The shares of clients are those of pending queries (kdns.runtime.client_memory).
 """
+RANDOM_BYTES: Final = 4096
+"""Random bytes that are read at a time: a system call for each query would be costly."""
 TICK_S: Final = 0.025
 """The longest delay of an expired exchange. One timer checks all deadlines: a timer for each query would cost more than
 its system calls."""
@@ -123,6 +125,26 @@ class Pending(msgspec.Struct, eq=False):
         if not response and self.retry is not None:
             return (yield from self.retry(self).__await__())
         return response
+
+
+class Entropy:
+    """Unpredictable bytes of the operating system: message ids, cases of letters, choices of sockets."""
+
+    __slots__ = ("_batch", "_position")
+
+    def __init__(self) -> None:
+        self._batch = b""
+        self._position = 0
+
+    def take(self, size: int) -> bytes:
+        """Returns so many bytes, at most RANDOM_BYTES; none is returned twice."""
+        start = self._position
+        end = start + size
+        if end > len(self._batch):
+            self._batch = os.urandom(RANDOM_BYTES)
+            start, end = 0, size
+        self._position = end
+        return self._batch[start:end]
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from dns_client import Tcp, Udp, answers, packet, rcode
 from dns_live import api_of, cluster
 from fake_api import FakeApi, service
 
-from kdns.dnsserver.io.workers.supervisor import HANG_S
+from kdns.dnsserver.io.supervisor import HANG_S
 from kdns.runtime.process import processors
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or processors() < 2, reason="needs Linux and two processors")

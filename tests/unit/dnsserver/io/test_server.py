@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from kdns.corefile.parse import parse
-from kdns.dnsserver.io.workers import number
-from kdns.dnsserver.io.workers.number import number_of_processes
+from kdns.dnsserver.io import server
+from kdns.dnsserver.io.server import number_of_processes
 from kdns.plugins.directives import configure
 from kdns.runtime import process
 from kdns.runtime.process import processors
@@ -44,7 +44,7 @@ def test_processes_of_a_configuration(
     expected: int,
     is_reported: bool,
 ) -> None:
-    monkeypatch.setattr(number, "processors", lambda: available)
+    monkeypatch.setattr(server, "processors", lambda: available)
     one, other = directives
     configs = configure(parse(f".:53 {{\nwhoami\n{one}\n}}\nother.test:54 {{\nwhoami\n{other}\n}}\n"))
     with capture_logs() as logged:

@@ -33,10 +33,10 @@ from kdns.dnsserver.io.server import (
     RETIRING,
     DnsServer,
     Reload,
+    number_of_processes,
     pages_of,
     reload_every_s,
 )
-from kdns.dnsserver.io.workers.number import number_of_processes
 from kdns.errors import KdnsError
 from kdns.net import HostPort
 from kdns.runtime.http.relayed import OK, STATE, Relay

@@ -1,1 +1,0 @@
-"""Several whole servers at the same addresses, and the process that supervises them. Begin at supervisor.py."""
