@@ -133,10 +133,11 @@ class Listeners:
             requests = Requests()
             listening.requests.append(requests)
             if place.scheme == "quic":
-                from kdns.dnsserver.io.encrypted.quic import QuicEndpoint, QuicListener  # noqa: PLC0415 - only where it is used
+                from kdns.dnsserver.io.encrypted.quic import QuicListener  # noqa: PLC0415 - only where it is used
 
-                endpoint = QuicEndpoint(server, requests, self.clients, listening.certificate)
-                listening.listeners += [QuicListener(sock, endpoint) for sock in sockets.udp]
+                listening.listeners += [
+                    QuicListener(sock, server, requests, self.clients, listening.certificate) for sock in sockets.udp
+                ]
             else:
                 listening.listeners += [UdpListener(sock, server, requests, self.clients) for sock in sockets.udp]
             if sockets.tcp:

@@ -95,25 +95,28 @@ def quic_configuration(config: TlsConfig, idle_s: float) -> QuicConfiguration:
     return configuration
 
 
-class QuicEndpoint:
-    """All connections of one address, on any of its sockets."""
+class QuicListener:
+    """One bound socket and its connections.
 
-    def __init__(self, server: Server, requests: Requests, clients: Clients, configuration: QuicConfiguration) -> None:
+    Datagrams are read in bursts and processed in the clients' turns, because they are costly.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        server: Server,
+        requests: Requests,
+        clients: Clients,
+        configuration: QuicConfiguration,
+    ) -> None:
         self.server, self.requests, self.clients = server, requests, clients
-        self.configuration = configuration
         self.by_id: dict[bytes, QuicClient] = {}
         self.connections: dict[QuicClient, None] = {}
         self.unverified: set[QuicClient] = set()
         self.pending = 0
-        self.tokens = QuicRetryTokenHandler()
-        self.turns = FairScheduler[Callable[[], None]](MAX_WAITING, call)
-
-
-class QuicListener:
-    """One bound socket. Datagrams are read in bursts and processed in the clients' turns, because they are costly."""
-
-    def __init__(self, sock: socket.socket, endpoint: QuicEndpoint) -> None:
-        self._socket, self.endpoint = sock, endpoint
+        self._socket, self._configuration = sock, configuration
+        self._tokens = QuicRetryTokenHandler()
+        self._turns = FairScheduler[Callable[[], None]](MAX_WAITING, call)
         self._loop = asyncio.get_running_loop()
         sock.setblocking(False)
         self._loop.add_reader(sock, self._drain)
@@ -123,24 +126,23 @@ class QuicListener:
         try:
             self._socket.sendto(data, client)
         except OSError:
-            self.endpoint.requests.unsent += 1
+            self.requests.unsent += 1
 
     def use(self, configuration: QuicConfiguration) -> None:
-        self.endpoint.configuration = configuration
+        self._configuration = configuration
 
     async def close(self) -> None:
-        endpoint = self.endpoint
         self._loop.remove_reader(self._socket)
         self._drain()
-        endpoint.turns.drain()
-        mine = [client for client in endpoint.connections if client.listener is self]
-        await asyncio.gather(*(client.drain() for client in mine))
-        for client in mine:
+        self._turns.drain()
+        connections = tuple(self.connections)
+        await asyncio.gather(*(client.drain() for client in connections))
+        for client in connections:
             client.end(DoqError.NO_ERROR)
         self._socket.close()
 
     def _drain(self) -> None:
-        turns = self.endpoint.turns
+        turns = self._turns
         for _ in range(BURST):
             try:
                 data, client = self._socket.recvfrom(RECEIVE_BYTES)
@@ -149,7 +151,7 @@ class QuicListener:
             except OSError:
                 continue
             if not turns.put(client[0], partial(self._take, data, client)):
-                self.endpoint.requests.shed += 1
+                self.requests.shed += 1
         turns.run_now()
 
     def _take(self, data: bytes, client: Any) -> None:
@@ -157,7 +159,7 @@ class QuicListener:
             header = pull_quic_header(Buffer(data=data), host_cid_length=CONNECTION_ID_BYTES)
         except ValueError:
             return
-        connection = self.endpoint.by_id.get(header.destination_cid)
+        connection = self.by_id.get(header.destination_cid)
         if connection is None:
             connection = self._begun(header, data, client)
         if connection is not None:
@@ -165,10 +167,9 @@ class QuicListener:
 
     def _begun(self, header: QuicHeader, data: bytes, client: Any) -> QuicClient | None:
         """Returns a new connection; None for a datagram that begins none, or if the client has to prove its address."""
-        endpoint = self.endpoint
         if header.packet_type == QuicPacketType.VERSION_NEGOTIATION or len(data) < SMALLEST_INITIAL_BYTES:
             return None
-        versions = endpoint.configuration.supported_versions
+        versions = self._configuration.supported_versions
         if header.version is not None and header.version not in versions:
             answer = encode_quic_version_negotiation(
                 source_cid=header.destination_cid, destination_cid=header.source_cid, supported_versions=versions
@@ -181,7 +182,7 @@ class QuicListener:
         if header.token:
             try:
                 original, retry_source = (
-                    endpoint.tokens.validate_token(
+                    self._tokens.validate_token(
                         address=client,
                         destination_cid=header.destination_cid,
                         token=header.token,
@@ -191,14 +192,14 @@ class QuicListener:
                 )
             except ValueError:
                 return None
-        elif len(endpoint.unverified) >= MAX_UNVERIFIED:
+        elif len(self.unverified) >= MAX_UNVERIFIED:
             self._ask_for_token(header, client)
             return None
         connection = QuicClient(self, client)
-        if not endpoint.clients.quic_connections.add(connection, client[0], connection.evict):
+        if not self.clients.quic_connections.add(connection, client[0], connection.evict):
             return None
         quic = QuicConnection(
-            configuration=endpoint.configuration,
+            configuration=self._configuration,
             original_destination_connection_id=original,
             retry_source_connection_id=retry_source,
         )
@@ -207,7 +208,7 @@ class QuicListener:
 
     def _ask_for_token(self, header: QuicHeader, client: Any) -> None:
         source_cid = os.urandom(CONNECTION_ID_BYTES)
-        token = self.endpoint.tokens.create_token(
+        token = self._tokens.create_token(
             address=client,
             original_destination_connection_id=header.destination_cid,
             retry_source_connection_id=source_cid,
@@ -227,8 +228,8 @@ class QuicClient:
     """One connection: each query has its own stream, on which its answer is sent (RFC 9250 §4.2)."""
 
     def __init__(self, listener: QuicListener, client: Any) -> None:
-        self.listener, self._pending = listener, dict[int, PendingQuery]()
-        self._endpoint = listener.endpoint
+        self._listener = listener
+        self._pending: dict[int, PendingQuery] = {}
         self._client = client[:2]
         self._loop = asyncio.get_running_loop()
         self._quic: QuicConnection
@@ -249,12 +250,12 @@ class QuicClient:
 
     def begin(self, quic: QuicConnection, ids: tuple[bytes, ...]) -> None:
         """Registers these connection ids, once the connection is accepted."""
-        endpoint, self._quic = self._endpoint, quic
-        self._account = endpoint.clients.memory.account(self._client[0], self)
-        partition = endpoint.server.table.partition("quic", 6 if is_ipv6(self._client[0]) else 4, pads=True)
-        self._answering = Answering(endpoint.server, endpoint.requests, partition, self._account)
-        endpoint.unverified.add(self)
-        endpoint.connections[self] = None
+        listener, self._quic = self._listener, quic
+        self._account = listener.clients.memory.account(self._client[0], self)
+        partition = listener.server.table.partition("quic", 6 if is_ipv6(self._client[0]) else 4, pads=True)
+        self._answering = Answering(listener.server, listener.requests, partition, self._account)
+        listener.unverified.add(self)
+        listener.connections[self] = None
         for connection_id in ids:
             self._issue(connection_id)
 
@@ -275,7 +276,7 @@ class QuicClient:
                 self._take(stream, self._waiting.pop(stream))
             self._go_on()
         except Exception as failure:  # noqa: BLE001 - one client must not end the others
-            log_failure(failure, b"", self._endpoint.server.label, with_stack=False)
+            log_failure(failure, b"", self._listener.server.label, with_stack=False)
             self.end(DoqError.INTERNAL_ERROR)
 
     def receive(self, data: bytes, client: Any) -> None:
@@ -285,11 +286,11 @@ class QuicClient:
             self._quic.receive_datagram(data, client, now=self._loop.time())
             self._go_on()
         except Exception as failure:  # noqa: BLE001 - one client must not end the others
-            log_failure(failure, data, self._endpoint.server.label, with_stack=False)
+            log_failure(failure, data, self._listener.server.label, with_stack=False)
             self._leave()
 
     def evict(self) -> None:
-        self._endpoint.requests.evicted += 1
+        self._listener.requests.evicted += 1
         self.end(DoqError.EXCESSIVE_LOAD)
 
     def resume(self) -> None:
@@ -316,7 +317,7 @@ class QuicClient:
         has_work = self._transfers or self._waiting
         if has_work and not self._is_in_turn and self._has_room:
             self._is_in_turn = True
-            self._endpoint.clients.wait(self)
+            self._listener.clients.wait(self)
         elif self._is_ending and not (has_work or self._pending or self._unsent_bytes):
             self.end(DoqError.NO_ERROR)
 
@@ -343,10 +344,10 @@ class QuicClient:
         elif isinstance(event, events.ConnectionIdIssued):
             self._issue(event.connection_id)
         elif isinstance(event, events.ConnectionIdRetired):
-            self._endpoint.by_id.pop(event.connection_id, None)
+            self._listener.by_id.pop(event.connection_id, None)
             self._ids.discard(event.connection_id)
         elif isinstance(event, events.HandshakeCompleted):
-            self._endpoint.unverified.discard(self)
+            self._listener.unverified.discard(self)
         elif isinstance(event, events.ConnectionTerminated):
             self._leave()
 
@@ -364,7 +365,7 @@ class QuicClient:
             self._streams[stream] = received, begun_s
             if is_end:
                 self.end(DoqError.PROTOCOL_ERROR)
-            elif len(self._streams) > self._endpoint.server.options.quic_streams:
+            elif len(self._streams) > self._listener.server.options.quic_streams:
                 self.end(DoqError.EXCESSIVE_LOAD)
             return
         self._streams.pop(stream, None)
@@ -374,24 +375,24 @@ class QuicClient:
             self._reset(stream, DoqError.EXCESSIVE_LOAD)
         else:
             self._queries += 1
-            self._is_ending = self._queries >= self._endpoint.server.options.max_queries
+            self._is_ending = self._queries >= self._listener.server.options.max_queries
             if self._has_room and not self._waiting:
                 self._take(stream, received[2:])
             else:
                 self._waiting[stream] = received[2:]
 
     def _take(self, stream: int, packet: bytes) -> None:
-        endpoint, received_s, options = self._endpoint, self._loop.time(), self._endpoint.server.options
-        if len(self._pending) >= options.quic_streams or endpoint.pending >= options.quic_pending:
+        listener, received_s, options = self._listener, self._loop.time(), self._listener.server.options
+        if len(self._pending) >= options.quic_streams or listener.pending >= options.quic_pending:
             self._reset(stream, DoqError.EXCESSIVE_LOAD)
             return
         outcome = self._answering.answer(packet, self._client, received_s)
         if isinstance(outcome, Exchange):
             self._respond(stream, outcome)
-            endpoint.clients.quic_connections.touch(self)
+            listener.clients.quic_connections.touch(self)
         else:
-            endpoint.pending += 1
-            endpoint.clients.quic_connections.occupy(self)
+            listener.pending += 1
+            listener.clients.quic_connections.occupy(self)
             respond = partial(self._respond_later, stream)
             query = self._answering.wait(outcome, packet, self._client, received_s, respond)
             self._pending[stream] = query
@@ -405,9 +406,9 @@ class QuicClient:
 
     def _ended(self, stream: int) -> None:
         if self._pending.pop(stream, None):
-            self._endpoint.pending -= 1
+            self._listener.pending -= 1
         if not (self._pending or self._is_over):
-            self._endpoint.clients.quic_connections.touch(self)
+            self._listener.clients.quic_connections.touch(self)
             self._wait_for_turn()
 
     async def drain(self) -> None:
@@ -439,7 +440,7 @@ class QuicClient:
         self._count(code)
 
     def _count(self, code: DoqError) -> None:
-        by_code = self._endpoint.requests.quic_responses
+        by_code = self._listener.requests.quic_responses
         by_code[code.value] = by_code.get(code.value, 0) + 1
 
     def _note_held(self) -> None:
@@ -453,21 +454,21 @@ class QuicClient:
         received_bytes += sum(map(len, self._waiting.values()))
         self._unsent_bytes = sum(len(stream.sender._buffer) for stream in quic._streams.values())  # noqa: SLF001 - nor of what is not acknowledged
         # Answered ones are among them until the client acknowledges, so a small `max_streams` is no bound of them.
-        most = 2 * max(self._endpoint.server.options.quic_streams, DEFAULTS.quic_streams)
+        most = 2 * max(self._listener.server.options.quic_streams, DEFAULTS.quic_streams)
         _, begun_s = next(iter(self._streams.values()), (b"", inf))
-        is_slow = self._loop.time() > begun_s + self._endpoint.server.options.read_s
+        is_slow = self._loop.time() > begun_s + self._listener.server.options.read_s
         if is_slow or received_bytes > MAX_HELD_BYTES or gaps > MAX_GAPS or len(quic._streams) > most:  # noqa: SLF001 - see above
             self.end(DoqError.EXCESSIVE_LOAD)
         else:
             self._account.hold(received_bytes + self._unsent_bytes)
 
     def _issue(self, connection_id: bytes) -> None:
-        self._endpoint.by_id[connection_id] = self
+        self._listener.by_id[connection_id] = self
         self._ids.add(connection_id)
 
     def _transmit(self) -> None:
         for data, client in self._quic.datagrams_to_send(now=self._loop.time()):
-            self.listener.send(data, client)
+            self._listener.send(data, client)
         if self._timer:
             self._timer.cancel()
         due_s = self._quic.get_timer()
@@ -481,16 +482,16 @@ class QuicClient:
 
     def _leave(self) -> None:
         self._is_over = True
-        endpoint = self._endpoint
-        endpoint.unverified.discard(self)
-        endpoint.connections.pop(self, None)
-        endpoint.clients.quic_connections.remove(self)
+        listener = self._listener
+        listener.unverified.discard(self)
+        listener.connections.pop(self, None)
+        listener.clients.quic_connections.remove(self)
         self._account.close()
         for connection_id in self._ids:
-            endpoint.by_id.pop(connection_id, None)
+            listener.by_id.pop(connection_id, None)
         if self._timer:
             self._timer.cancel()
-        endpoint.pending -= len(self._pending)
+        listener.pending -= len(self._pending)
         self._pending.clear()
         self._answering.cancel()
         self._loop.call_soon(_free, self._quic)  # a caller may still use it
