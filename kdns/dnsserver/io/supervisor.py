@@ -144,7 +144,7 @@ class Worker:
                 log.error("worker does not respond: killed", worker=self.number, pid=process.pid)
                 process.kill()
                 return
-            self.state = msgspec.json.decode(page.body, type=State)
+            self.state = msgspec.json.decode(page.text or "", type=State)
             if self.state.is_listening:
                 self.has_listened.set()
             self._checked(self)
@@ -307,9 +307,9 @@ class Supervisor:
         listening = (worker for worker in self._workers if worker.state and worker.state.is_listening)
         asked = (worker.relay.get(READY_PATH, page, timeout_s=SCRAPE_S) for worker in listening)
         responses = [response for response in await asyncio.gather(*asked) if response]
-        unready = {response.body.decode() for response in responses if response.status != OK}
+        unready = {response.text or "" for response in responses if response.status != OK}
         if responses and not unready and self._has_started:
-            return responses[0].response()
+            return responses[0]
         return web.Response(status=503, text="\n".join(sorted(unready)) or "workers")
 
     async def _metrics(self, page: HostPort, request: web.BaseRequest) -> web.Response:
@@ -318,7 +318,7 @@ class Supervisor:
         sums = copy.deepcopy(self._ended.get(page) or MetricSums())
         for worker, response in zip(self._workers, responses, strict=True):
             if response and response.status == OK:  # not before it has the page
-                worker.exposed[page] = response.body.decode()
+                worker.exposed[page] = response.text or ""
             sums.add(worker.exposed.get(page, ""))
         sums.add(generate_latest(registry(MetricFamilies(self._own_metrics), runtime_metrics=False)).decode())
         exposed = CollectorRegistry()
@@ -339,7 +339,7 @@ class Supervisor:
             if worker.state and (
                 response := await worker.relay.get(request.path_qs, page, timeout_s=PAGE_S, headers=headers)
             ):
-                return response.response()
+                return response
         raise web.HTTPServiceUnavailable
 
 

@@ -95,22 +95,17 @@ class UdpListener:
             self._drain()
 
     def take(self, missed: Sequence[Miss]) -> None:
-        misses = self._misses
-        is_direct = len(missed) <= MAX_DIRECT and not (misses.is_scheduled or misses.waiting)
-        begun = self._answer_at_once(missed) if is_direct else 0
-        for packet, key, client, received_s in missed[begun:]:
-            if not misses.put(client[0], partial(self._answer, packet, key, client, received_s)):
+        """Answers misses for the time of a slice if few come while none wait; the others wait for their turns."""
+        misses, end_s = self._misses, self._loop.time() + SLICE_S
+        has_time = len(missed) <= MAX_DIRECT and not (misses.is_scheduled or misses.waiting)
+        for packet, key, client, received_s in missed:
+            if has_time:
+                self._answer(packet, key, client, received_s)
+                has_time = self._loop.time() < end_s
+            elif not misses.put(client[0], partial(self._answer, packet, key, client, received_s)):
                 self.requests.shed += 1
-        if begun < len(missed):
+        if misses.waiting:
             misses.run_now()
-
-    def _answer_at_once(self, missed: Sequence[Miss]) -> int:
-        end_s = self._loop.time() + SLICE_S
-        for number, miss in enumerate(missed, 1):
-            self._answer(*miss)
-            if self._loop.time() >= end_s:
-                return number
-        return len(missed)
 
     def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float) -> None:
         """Answers a miss; the table may have the answer now, if the same was queried twice."""

@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import aiohttp
 from aiohttp import hdrs, web
@@ -60,18 +60,6 @@ class RelayedSites(Sites):
         return await answer_from(self._own if page is None else self._by_name.get(page, {}), request)
 
 
-class RelayedPage(NamedTuple):
-    """A child's response."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    def response(self) -> web.Response:
-        headers = {name: value for name, value in self.headers.items() if name not in _NOT_PASSED_ON}
-        return web.Response(status=self.status, headers=headers, body=self.body)
-
-
 class Relay:
     """The parent's end. The socket's name is abstract (unix(7)): a container's file system may be read-only."""
 
@@ -84,13 +72,14 @@ class Relay:
 
     async def get(
         self, path: str, page: HostPort | None = None, *, timeout_s: float, headers: Mapping[str, str] | None = None
-    ) -> RelayedPage | None:
+    ) -> web.Response | None:
         """None without a response within `timeout_s`; requests wait while a new child starts."""
         headers = {**(headers or {}), **({PAGE: str(page)} if page else {})}
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         try:
             async with self._session.get(path, headers=headers, timeout=timeout, allow_redirects=False) as response:
-                return RelayedPage(response.status, response.headers.copy(), await response.read())
+                passed_on = {name: text for name, text in response.headers.items() if name not in _NOT_PASSED_ON}
+                return web.Response(status=response.status, headers=passed_on, body=await response.read())
         except (OSError, TimeoutError, aiohttp.ClientError):
             return None
 
