@@ -9,7 +9,7 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -96,7 +96,6 @@ class DnsServer:
         self.enabled: list[Enabled] = []
         self.is_listening = False
         self._is_retiring = False
-        self._probed_page: tuple[HostPort, str] | None = None
 
     @property
     def clusters(self) -> tuple[Cluster, ...]:
@@ -213,9 +212,9 @@ class DnsServer:
         for world in self._worlds:
             await world.stop()
         await self.sites.close()
-        self._probe_page(None)
-        if self._gathering:
-            self._gathering.cancel()
+        for task in (self._probing, self._gathering):
+            if task:
+                task.cancel()
         await self._clusters.stop()
         self._shared.upstreams.close()
 
@@ -277,7 +276,7 @@ class DnsServer:
         metrics = MetricFamilies(
             lambda: sent_metrics(self.servers),
             lambda: listener_metrics(self.requests),
-            lambda: probe_metrics(self._probe) if self._probed_page else (),
+            lambda: probe_metrics(self._probe) if self._probing else (),
             self._shared.metrics,
             lambda: (metric for world in self._worlds for metric in world.metrics),
         )
@@ -299,17 +298,13 @@ class DnsServer:
         return [page for page in pages if isinstance(page, HealthPage)]
 
     def _start_probe(self) -> None:
-        probed = next((page.address for page in self._health_pages), None)
-        bound = probed and self.sites.address(probed)
-        self._probe_page((reachable(*bound), HEALTH_PATH) if bound else None)
-
-    def _probe_page(self, page: tuple[HostPort, str] | None) -> None:
-        if page == self._probed_page:
-            return
-        self._probed_page = page
+        """Requests the process's own /health from now on at its current address, if there is one."""
         if self._probing:
             self._probing.cancel()
-        self._probing = restarted(lambda: self._probe.run(*page), "health probe") if page else None
+        probed = next((page.address for page in self._health_pages), None)
+        bound = probed and self.sites.address(probed)
+        own = reachable(*bound) if bound else None
+        self._probing = restarted(partial(self._probe.run, own, HEALTH_PATH), "health probe") if own else None
 
 
 def pages_of(
