@@ -187,11 +187,7 @@ class Server:
         reply = serve(request)  # the epoch is older: subjects that are touched from here on make the reply stale
         if reply is None or isinstance(reply, Response):
             return self._exchange(request, reply, block, partition, key, epoch)
-
-        async def later() -> Exchange:
-            return self._exchange(request, await reply, block, partition, key, epoch)
-
-        return later()
+        return self._exchange_later(request, reply, block, partition, key, epoch)
 
     def _route(self, query: Query) -> Route | None:
         """Returns the route of a plain question: nothing but a question of class IN, and an OPT without options."""
@@ -249,6 +245,11 @@ class Server:
     def overloaded(self, packet: bytes, partition: Partition) -> Exchange:
         """Returns SERVFAIL without calling any directive: too many queries are pending."""
         return self._error(SERVFAIL, read_query(packet), packet, partition)
+
+    async def _exchange_later(
+        self, request: Request, reply: Awaitable[Reply], block: Block, partition: Partition, key: bytes, epoch: int
+    ) -> Exchange:
+        return self._exchange(request, await reply, block, partition, key, epoch)
 
     def _exchange(
         self, request: Request, reply: Reply, block: Block, partition: Partition, key: bytes, epoch: int
