@@ -97,6 +97,7 @@ class Answering:
         return exchange
 
 
+@dataclass(slots=True, eq=False)
 class PendingQuery:
     """A query whose chain waits, for an upstream for example.
 
@@ -104,23 +105,12 @@ class PendingQuery:
     and what it awaits resumes it. Code that needs a task, such as asyncio.timeout, fails in it.
     """
 
-    __slots__ = ("_answering", "_coroutine", "_respond", "client", "packet", "received_s")
-
-    def __init__(
-        self,
-        answering: Answering,
-        outcome: Coroutine[Any, Any, Exchange],
-        packet: bytes,
-        client: Client,
-        received_s: float,
-        respond: Callable[[Exchange], object],
-    ) -> None:
-        self._coroutine: Coroutine[Any, Any, Exchange] | None = outcome
-        self._answering = answering
-        self._respond = respond
-        self.packet = packet
-        self.client = client
-        self.received_s = received_s
+    _answering: Answering
+    _coroutine: Coroutine[Any, Any, Exchange] | None
+    packet: bytes
+    client: Client
+    received_s: float
+    _respond: Callable[[Exchange], object]
 
     def step(self, _awaited: object = None) -> None:
         if self._coroutine is None:
