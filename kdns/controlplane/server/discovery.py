@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
-from hashlib import sha256
 from typing import Final
 
 from kdns.controlplane.apimachinery.kinds import Json, Kind
@@ -23,9 +21,6 @@ _GROUPS = (
 """The groups in kube-apiserver's order of priority, by which clients choose among resources of one name."""
 _VERSION: Final = re.compile(r"v(?P<major>[1-9][0-9]*)(?:(?P<level>alpha|beta)(?P<minor>[1-9][0-9]*))?")
 """Versions such as v1 and v2beta1 (Kubernetes documentation, "Version priority")."""
-_STORED_VERSIONS = {"MutatingAdmissionPolicy": "v1beta1", "MutatingAdmissionPolicyBinding": "v1beta1"}
-"""Kinds that kube-apiserver stores in another version than the preferred one; their storageVersionHash shows it."""
-
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 SUBRESOURCE_VERBS = {
     "status": ("get", "patch", "update"),
@@ -134,7 +129,6 @@ def _resources(kinds: Catalogue, kind: Kind) -> list[Json]:
         "verbs": verbs_of(kinds, kind),
         "shortNames": list(kind.short_names),
         "categories": list(kind.categories),
-        "storageVersionHash": "" if kind.is_review else storage_version_hash(kind),
     }
     below: list[Json] = [
         {
@@ -146,15 +140,8 @@ def _resources(kinds: Catalogue, kind: Kind) -> list[Json]:
         }
         for subresource in sorted(kind.subresources)
     ]
-    optional = {"shortNames", "categories", "storageVersionHash"}
+    optional = {"shortNames", "categories"}
     return [{key: value for key, value in own.items() if value or key not in optional}, *below]
-
-
-def storage_version_hash(kind: Kind) -> str:
-    """Returns a hash that changes with the stored version of a kind: of group, version and kind."""
-    stored = kind.stored_kind
-    text = f"{stored.group}/{_STORED_VERSIONS.get(kind.kind, stored.version)}/{kind.kind}"
-    return b64encode(sha256(text.encode()).digest()[:8]).decode()
 
 
 def _shown(kind: Kind, subresource: str) -> Json:

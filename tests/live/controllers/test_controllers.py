@@ -11,10 +11,8 @@ from time import time
 import pytest
 
 from kdns.controlplane.apimachinery.errors import StatusError, conflict, forbidden
-from kdns.controlplane.apimachinery.inert import CRON_JOB, INERT
 from kdns.controlplane.apimachinery.kinds import (
     DAEMON_SET,
-    DEPLOYMENT,
     ENDPOINT_SLICE,
     ENDPOINTS,
     EVENT,
@@ -39,7 +37,6 @@ from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.store import Store, StoredObject
 
 NOW = "2026-01-01T00:00:00Z"
-POD_TEMPLATE = next(kind for kind in INERT if kind.kind == "PodTemplate")
 
 
 def choose(n: int) -> int:
@@ -213,21 +210,6 @@ async def test_a_status_in_the_manifest_is_kept(cluster: Cluster, status: Json, 
     }
 
 
-async def test_host_network_pods_have_the_nodes_address(cluster: Cluster) -> None:
-    cluster.make(POD, pod(hostNetwork=True))
-    await cluster.settled()
-    assert cluster.api.get(Request(POD, "default", "web-1"))["status"]["podIP"] == "10.244.0.1"
-
-
-async def test_without_simulation_pods_stay_pending() -> None:
-    cluster = Cluster(ClusterConfig(simulate_pods=False))
-    cluster.controllers.start()
-    cluster.make(POD, pod())
-    await cluster.settled()
-    cluster.controllers.close()
-    assert cluster.api.get(Request(POD, "default", "web-1"))["status"]["phase"] == "Pending"
-
-
 async def test_deleting(cluster: Cluster) -> None:
     cluster.make(SERVICE, service())
     cluster.make(POD, pod())
@@ -312,16 +294,6 @@ async def test_dual_stack() -> None:
     ips = [row["ip"] for row in cluster.api.get(Request(POD, "default", "web-1"))["status"]["podIPs"]]
     assert cluster.addresses("web") == sorted(ips)
     assert len(ips) == 2
-
-
-async def test_250_pods_fill_three_slices(cluster: Cluster) -> None:
-    cluster.make(SERVICE, service())
-    for number in range(250):
-        cluster.make(POD, pod(f"web-{number}"))
-    await cluster.settled()
-    assert len(set(cluster.addresses("web"))) == 250
-    assert sum(len(each["endpoints"]) for each in cluster.slices("web")) == 250
-    assert max(len(each["endpoints"]) for each in cluster.slices("web")) <= 100
 
 
 async def test_a_flood_of_events_closes_the_watch_and_nothing_is_lost(cluster: Cluster) -> None:
@@ -489,85 +461,3 @@ async def test_old_labels_of_nodes_have_the_values_of_new_ones(cluster: Cluster,
     cluster.api.update(Request(NODE, "", "other"), node)
     await cluster.settled()
     assert cluster.api.get(Request(NODE, "", "other"))["metadata"]["labels"][old] == "inferno"
-
-
-async def test_a_node_has_what_its_kubelet_reports(cluster: Cluster) -> None:
-    cluster.make(NODE, {"metadata": {"name": "other"}})
-    await cluster.settled()
-    for name in ("kdns", "other"):
-        node = cluster.api.get(Request(NODE, "", name))
-        assert node["metadata"]["labels"] == {
-            "beta.kubernetes.io/arch": "amd64",
-            "beta.kubernetes.io/os": "linux",
-            "kubernetes.io/arch": "amd64",
-            "kubernetes.io/hostname": name,
-            "kubernetes.io/os": "linux",
-        }
-        assert node["metadata"]["annotations"] == {
-            "node.alpha.kubernetes.io/ttl": "0",
-            "volumes.kubernetes.io/controller-managed-attach-detach": "true",
-        }
-        resources = {"cpu", "ephemeral-storage", "hugepages-1Gi", "hugepages-2Mi", "memory", "pods"}
-        assert node["status"]["capacity"].keys() == node["status"]["allocatable"].keys() == resources
-        assert node["status"]["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}
-        assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.36.0"
-
-
-async def test_a_pod_has_what_its_kubelet_reports(cluster: Cluster) -> None:
-    resources = {"limits": {"cpu": "1"}}
-    made = cluster.make(POD, pod(containers=[{"name": "main", "image": "web", "resources": resources}]))
-    await cluster.settled()
-    status = cluster.api.get(Request(POD, "default", "web-1"))["status"]
-    assert {row["observedGeneration"] for row in status["conditions"]} == {made["metadata"]["generation"]}
-    (row,) = status["containerStatuses"]
-    assert row["allocatedResources"] == {"cpu": "1"}
-    assert row["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}
-    assert row["containerID"].startswith("simulated://")
-
-
-NETWORKED: Json = {
-    "metadata": {"labels": {"app": "web"}},
-    "spec": {
-        "hostNetwork": True,
-        "serviceAccount": "robot",
-        "containers": [
-            {
-                "name": "main",
-                "image": "web",
-                "ports": [{"containerPort": 80}],
-                "resources": {"limits": {"cpu": "1"}},
-                "readinessProbe": {"grpc": {"port": 80}},
-            }
-        ],
-    },
-}
-SELECTED: Json = {"selector": {"matchLabels": {"app": "web"}}, "template": NETWORKED}
-ONCE_NETWORKED: Json = {"template": {**NETWORKED, "spec": {**NETWORKED["spec"], "restartPolicy": "Never"}}}
-TEMPLATES: list[tuple[Kind, Json]] = [
-    (POD_TEMPLATE, {"template": NETWORKED}),
-    (REPLICATION_CONTROLLER, {"spec": {"template": NETWORKED}}),
-    (REPLICA_SET, {"spec": SELECTED}),
-    (DEPLOYMENT, {"spec": SELECTED}),
-    (STATEFUL_SET, {"spec": {**SELECTED, "serviceName": "web"}}),
-    (DAEMON_SET, {"spec": SELECTED}),
-    (JOB, {"spec": ONCE_NETWORKED}),
-    (CRON_JOB, {"spec": {"schedule": "0 0 * * *", "jobTemplate": {"spec": ONCE_NETWORKED}}}),
-]
-
-
-@pytest.mark.parametrize(("kind", "obj"), TEMPLATES, ids=[kind.kind for kind, _ in TEMPLATES])
-async def test_requests_and_host_ports_are_filled_in_in_pods_only(cluster: Cluster, kind: Kind, obj: Json) -> None:
-    made = cluster.make(kind, {"metadata": {"name": "web"}, **obj})
-    template = made.get("template") or made["spec"].get("template") or made["spec"]["jobTemplate"]["spec"]["template"]
-    await cluster.settled()
-    pods = [each["spec"] for each in cluster.api.list(Request(POD)).items]
-    for spec in (template["spec"], *pods):
-        assert (spec["serviceAccountName"], spec["serviceAccount"]) == ("robot", "robot")
-        assert spec["containers"][0]["readinessProbe"]["grpc"] == {"port": 80, "service": ""}
-    (container,) = template["spec"]["containers"]
-    assert container["resources"] == {"limits": {"cpu": "1"}}
-    assert container["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
-    assert len(pods) == (kind not in {POD_TEMPLATE, CRON_JOB})
-    for spec in pods:
-        assert spec["containers"][0]["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}
-        assert spec["containers"][0]["ports"] == [{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]

@@ -65,14 +65,3 @@ def test_a_pool(tmp_path: Path) -> None:
         external(running, "late", "192.0.2.2")
         left = running.kubectl("get", "service", "both", "-o", "jsonpath={.metadata.finalizers}")
         assert left == ""
-
-
-def test_without_a_pool_and_by_hand(tmp_path: Path) -> None:
-    with kdns_up(tmp_path) as running:
-        make(running, "a")
-        external(running, "a", "<pending>")
-        by_hand = '{"status":{"loadBalancer":{"ingress":[{"ip":"198.51.100.7"}]}}}'
-        running.kubectl("patch", "service", "a", "--subresource=status", "-p", by_hand)
-        external(running, "a", "198.51.100.7")
-        running.kubectl("delete", "service", "a", "--timeout=60s")
-        assert "NotFound" in running.kubectl("get", "service", "a", check=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -102,27 +101,6 @@ def test_names_of_a_stateful_set(running: Running) -> None:
     eventually(lambda: names(running, "pods", "-l", "app=nginx"), ["web-0", "web-1"])
 
 
-def test_what_get_shows(running: Running) -> None:
-    rows = running.kubectl("get", "deploy,rs,sts,ds", "--no-headers")
-    assert re.search(r"^deployment.apps/front +2/2 +2 +2 ", rows, re.MULTILINE)
-    assert re.search(r"^replicaset.apps/front-\w+ +2 +2 +2 ", rows, re.MULTILINE)
-    assert re.search(r"^statefulset.apps/web +2/2 ", rows, re.MULTILINE)
-    assert re.search(r"^daemonset.apps/agent +1 +1 +1 +1 +1 ", rows, re.MULTILINE)
-    everything = running.kubectl("get", "all")
-    for kind in ("pod", "service", "deployment.apps", "replicaset.apps", "statefulset.apps", "daemonset.apps"):
-        assert f"\n{kind}/" in f"\n{everything}"
-    described = running.kubectl("describe", "deployment", "front")
-    assert re.search(
-        r"ScalingReplicaSet .* deployment-controller +Scaled up replica set front-\w+ from 0 to 2", described
-    )
-    wide = running.kubectl("get", "deployment", "front", "-o", "wide", "--no-headers")
-    assert wide.split()[-3:] == ["front", "front:1", "app=front"]
-    for kind, app in (("rs", "front"), ("ds", "agent"), ("sts", "nginx")):
-        header, row = running.kubectl("get", kind, "-o", "wide").splitlines()
-        assert header.split()[-3:] == ["CONTAINERS", "IMAGES", "SELECTOR"]
-        assert re.search(rf" {app} +{app}:[.\d]+ +app={app}", row)
-
-
 def test_a_rollout_and_back(running: Running) -> None:
     running.kubectl("set", "image", "deployment/front", "front=front:2")
     out = running.kubectl("rollout", "status", "deployment/front", "--timeout=60s")
@@ -176,47 +154,6 @@ def test_a_pause_holds_a_rollout(running: Running) -> None:
     assert "Expected resource version to be 1" in refused
 
 
-@pytest.mark.parametrize(
-    ("cascade", "sets", "pods"),
-    [("background", 0, 0), ("foreground", 0, 0), ("orphan", 1, 2)],
-    ids=str,
-)
-def test_cascading_deletion(running: Running, cascade: str, sets: int, pods: int) -> None:
-    name = f"gone-{cascade}"
-    running.kubectl("create", "deployment", name, "--image=i", "--replicas=2")
-    running.kubectl("rollout", "status", f"deployment/{name}", "--timeout=60s")
-    running.kubectl("delete", "deployment", name, f"--cascade={cascade}", "--timeout=60s")
-    here = ("-l", f"app={name}")
-    eventually(lambda: (len(names(running, "rs", *here)), len(names(running, "pods", *here))), (sets, pods))
-
-
-def test_a_namespace_goes_with_its_workloads(running: Running) -> None:
-    running.kubectl("create", "namespace", "app")
-    running.kubectl("apply", "-n", "app", "-f", "-", stdin=manual())
-    running.kubectl("rollout", "status", "-n", "app", "statefulset/web", "--timeout=60s")
-    running.kubectl("delete", "namespace", "app", "--timeout=60s")
-    left = running.kubectl("get", "all,controllerrevisions,pvc", "-n", "app")
-    assert left == "No resources found in app namespace.\n"
-    running.until([], "web-0.nginx.app.svc.cluster.local")
-
-
-def test_nodes_of_a_daemon_set(running: Running) -> None:
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "second"}}
-    running.kubectl("apply", "-f", "-", stdin=json.dumps(node))
-    where = ("get", "pods", "-l", "app=agent", "-o", "jsonpath={.items[*].spec.nodeName}")
-    eventually(lambda: sorted(running.kubectl(*where).split()), ["kdns", "second"])
-    running.kubectl("taint", "node", "second", "role=db:NoExecute")
-    eventually(lambda: running.kubectl(*where).split(), ["kdns"])
-    running.kubectl("delete", "node", "second")
-
-
-def test_what_is_refused(running: Running) -> None:
-    change = '{"spec":{"selector":{"matchLabels":{"app":"other"}}}}'
-    refused = running.kubectl("patch", "deployment", "front", "-p", change, check=False)
-    assert 'spec.selector: Invalid value: {"matchLabels":{"app":"other"}}: field is immutable' in refused
-    assert "`selector` does not match template `labels`" in refused
-
-
 def test_a_restart_changes_nothing(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
     with kdns_up(tmp_path, *data) as running:
@@ -229,14 +166,3 @@ def test_a_restart_changes_nothing(tmp_path: Path) -> None:
         running.kubectl("scale", "deployment/kept", "--replicas=1")
         running.kubectl("rollout", "status", "deployment/kept", "--timeout=60s")
         eventually(lambda: len(names(running, "pods")), 1)
-
-
-def test_without_simulated_pods_they_wait(tmp_path: Path) -> None:
-    with kdns_up(tmp_path, "--no-simulated-pods") as running:
-        running.kubectl("create", "deployment", "waits", "--image=i", "--replicas=2")
-        running.kubectl("apply", "-f", "-", stdin=manual())
-        phases = ("get", "pods", "-o", "jsonpath={.items[*].status.phase}")
-        eventually(lambda: running.kubectl(*phases).split(), ["Pending"] * 3)
-        assert names(running, "pods", "-l", "app=nginx") == ["web-0"]
-        waiting = ("rollout", "status", "deployment/waits", "--timeout=1s")
-        eventually(lambda: "Waiting for deployment" in running.kubectl(*waiting, check=False), wanted=True)

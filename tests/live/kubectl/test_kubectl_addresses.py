@@ -70,27 +70,6 @@ def test_a_full_cluster_gets_more_addresses_and_gives_them_back(cluster: Running
     assert len(addresses(cluster)) == 14
 
 
-def test_a_hand_made_address_is_kept_from_services(cluster: Running) -> None:
-    parent = {"group": "example.com", "resource": "gateways", "namespace": "default", "name": "front"}
-    made = {"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": "10.96.0.5"}}
-    cluster.kubectl("create", "-f", "-", stdin=json.dumps({**made, "spec": {"parentRef": parent}}))
-    assert addresses(cluster)["10.96.0.5"] == "gateways.example.com/default/front"
-    ask = ("create", "service", "clusterip", "web", "--tcp=80", "--clusterip=10.96.0.5")
-    assert "failed to allocate IP 10.96.0.5: provided IP is already allocated" in cluster.kubectl(*ask, check=False)
-    cluster.kubectl("delete", "ip", "10.96.0.5")
-    cluster.kubectl(*ask)
-    assert addresses(cluster)["10.96.0.5"] == "services/default/web"
-
-
-def test_what_is_counted(cluster: Running) -> None:
-    cluster.kubectl("create", "service", "nodeport", "web", "--tcp=80")
-    found = cluster.kubectl("get", "--raw", "/metrics")
-    label = '{cidr="10.96.0.0/28"}'
-    assert f"kube_apiserver_clusterip_allocator_allocated_ips{label} 3.0" in found
-    assert f"kube_apiserver_clusterip_allocator_available_ips{label} 11.0" in found
-    assert "kube_apiserver_nodeport_allocator_allocated_ports 1.0" in found
-
-
 def test_another_flag_at_a_restart_is_an_event(tmp_path: Path) -> None:
     with kdns_up(tmp_path, "--service-cidr", "10.96.0.0/28", "--data", "data") as running:
         running.kubectl("create", "service", "clusterip", "web", "--tcp=80")

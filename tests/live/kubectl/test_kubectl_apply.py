@@ -72,27 +72,12 @@ async def test_server_side_apply(kubectl: Kubectl) -> None:
     assert target_port(kubectl) == 9376
 
 
-async def test_managed_fields_are_shown_on_demand(kubectl: Kubectl) -> None:
-    await kubectl("apply --server-side -f -", WEB)
-    for output in ("yaml", "json"):
-        assert "managedFields" not in await kubectl(f"get svc my-service -o {output}")
-        assert 'k:{"port":80,"protocol":"TCP"}' in (
-            await kubectl(f"get svc my-service -o {output} --show-managed-fields")
-        ).replace("\\", "")
-    assert "managedFields" not in await kubectl("get svc my-service -o wide")
-    assert await kubectl("get svc my-service -o jsonpath={.metadata.managedFields[*].manager}") == "kubectl"
-
-
 @pytest.mark.parametrize(
     ("change", "manager"),
     [
         ("label svc my-service x=y", "kubectl-label Update"),
-        ("annotate svc my-service x=y", "kubectl-annotate Update"),
         ('patch svc my-service -p {"spec":{"selector":{"x":"y"}}}', "kubectl-patch Update"),
         ('patch svc my-service --type=merge --field-manager=mine -p {"spec":{"type":"NodePort"}}', "mine Update"),
-        ("set selector svc my-service x=y", "kubectl-set Update"),
-        ("edit svc my-service", "kubectl-edit Update"),
-        ("replace -f -", "kubectl-replace Update"),
         ("apply -f -", "kubectl-client-side-apply Update"),
     ],
 )
@@ -171,18 +156,6 @@ async def test_apply_sets(kubectl: Kubectl) -> None:
     assert [obj["metadata"]["name"] for obj in kubectl.api.list(Request(SERVICE, "default")).items] == ["my-service"]
 
 
-async def test_a_status_is_applied_through_its_subresource(kubectl: Kubectl) -> None:
-    await kubectl("apply --server-side -f -", WEB.replace("spec:", "spec:\n  type: LoadBalancer"))
-    status = "status: {loadBalancer: {ingress: [{ip: 192.0.2.9}]}}"
-    text = f"apiVersion: v1\nkind: Service\nmetadata: {{name: my-service}}\n{status}\n"
-    await kubectl("apply --server-side --subresource=status --field-manager=lb -f -", text)
-    assert kubectl.service()["status"]["loadBalancer"]["ingress"][0]["ip"] == "192.0.2.9"
-    assert [(each["manager"], each.get("subresource")) for each in kubectl.service()["metadata"]["managedFields"]] == [
-        ("kubectl", None),
-        ("lb", "status"),
-    ]
-
-
 async def test_dry_runs_and_edits_that_change_nothing(kubectl: Kubectl) -> None:
     assert await kubectl("create --dry-run=server -f -", WEB) == "service/my-service created (server dry run)\n"
     assert await kubectl("apply --dry-run=server -f -", WEB) == "service/my-service created (server dry run)\n"
@@ -217,23 +190,13 @@ async def test_delete_cascades(kubectl: Kubectl, cascade: str, left: list[str]) 
     assert [obj["metadata"]["name"] for obj in kubectl.api.list(Request(ENDPOINT_SLICE, "default")).items] == left
 
 
-async def test_explain_tells_all(kubectl: Kubectl) -> None:
-    told = await kubectl("explain service --recursive")
-    assert "  spec\t<ServiceSpec>\n    allocateLoadBalancerNodePorts\t<boolean>" in told
-    assert "managedFields\t<[]ManagedFieldsEntry>" in told
-
-
-async def test_unknown_fields_of_a_configuration(kubectl: Kubectl) -> None:
-    refused = await kubectl.run("apply --server-side -f -", WEB.replace("targetPort", "targtPort"))
-    assert ".spec.ports[0].targtPort: field not declared in schema" in refused.err
-    refused = await kubectl.run("apply -f -", WEB.replace("targetPort", "targtPort"))
-    assert 'strict decoding error: unknown field "spec.ports[0].targtPort"' in refused.err
-
-
-@pytest.mark.parametrize("apply", ["apply -f -", "apply --server-side -f -", "create -f -"])
 @pytest.mark.parametrize(
-    ("kind", "version"),
-    [("LeaseCandidate", "coordination.k8s.io/v1beta1"), ("ComponentStatus", "v1"), ("Widget", "example.com/v1")],
+    ("kind", "version", "apply"),
+    [
+        ("LeaseCandidate", "coordination.k8s.io/v1beta1", "apply -f -"),
+        ("ComponentStatus", "v1", "create -f -"),
+        ("Widget", "example.com/v1", "apply --server-side -f -"),
+    ],
 )
 async def test_a_kind_that_is_not_served_keeps_nothing_else_back(
     kubectl: Kubectl, kind: str, version: str, apply: str

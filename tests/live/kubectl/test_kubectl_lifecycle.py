@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,27 +28,6 @@ apiVersion: v1
 kind: Service
 metadata: {name: web}
 spec: {selector: {app: web}, ports: [{port: 80}]}
-"""
-APPLICATION = """
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings, labels: {app: x}}
-data: {k: v}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: password, labels: {app: x}}
-stringData: {k: v}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: disk, labels: {app: x}}
-spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
----
-apiVersion: networking.k8s.io/v1
-kind: Ingress
-metadata: {name: web, labels: {app: x}}
-spec: {defaultBackend: {service: {name: web, port: {number: 80}}}}
 """
 
 
@@ -103,17 +81,6 @@ def nodes_of(run: Callable[..., str]) -> list[str]:
     return sorted(run("get", "pods", "-o", "jsonpath={.items[*].spec.nodeName}").split())
 
 
-@pytest.mark.parametrize("allowed", [[], ["--prune-allowlist=core/v1/ConfigMap", "--prune-allowlist=core/v1/Secret"]])
-def test_apply_prunes(space: Callable[..., str], tmp_path: Path, allowed: list[str]) -> None:
-    file = tmp_path / "app.yaml"
-    for text in (APPLICATION, APPLICATION.split("---", maxsplit=1)[0]):
-        file.write_text(text)
-        space("apply", "--prune", "-l", "app=x", "-f", str(tmp_path), *allowed)
-    kept = ["ingress.networking.k8s.io/web", "persistentvolumeclaim/disk"] if allowed else []
-    found = names(space, "configmap,secret,ingress,pvc", "-l", "app=x")
-    assert sorted(found) == ["configmap/settings", *kept]
-
-
 def test_a_deleted_pod_drains_before_it_goes(space: Callable[..., str]) -> None:
     space("apply", "-f", "-", stdin=DEPLOYMENT % (1, 2))
     pods_ready(space, 1)
@@ -137,50 +104,6 @@ def test_a_deleted_pod_drains_before_it_goes(space: Callable[..., str]) -> None:
     assert {(False, True, True), (True, True, False)} in map(conditions, slices)
 
 
-def test_force_takes_a_pod_at_once(space: Callable[..., str]) -> None:
-    space("apply", "-f", "-", stdin=DEPLOYMENT % (1, 25))
-    pods_ready(space, 1)
-    (pod,) = names(space, "pods")
-    space("delete", pod, "--wait=false")
-    assert "Terminating" in space("get", pod)
-    assert "force deleted" in space("delete", pod, "--force", "--grace-period=0")
-    assert pod not in names(space, "pods")
-
-
-@pytest.mark.parametrize(("cascade", "left"), [("background", 0), ("foreground", 0), ("orphan", 2)])
-def test_delete_cascades(space: Callable[..., str], cascade: str, left: int) -> None:
-    space("apply", "-f", "-", stdin=DEPLOYMENT % (2, 0))
-    pods_ready(space, 2)
-    space("delete", "deployment", "web", f"--cascade={cascade}", "--timeout=60s")
-    until(lambda: len(names(space, "pods")), left)
-    assert len(names(space, "replicasets")) == (1 if left else 0)
-
-
-def test_a_finalizer_holds_until_it_is_taken_away(space: Callable[..., str]) -> None:
-    space("create", "configmap", "held")
-    space("patch", "configmap", "held", "-p", '{"metadata":{"finalizers":["example.com/a"]}}')
-    space("delete", "configmap", "held", "--wait=false")
-    assert names(space, "configmaps") == ["configmap/held"]
-    space("patch", "configmap", "held", "--type=json", "-p", '[{"op":"remove","path":"/metadata/finalizers"}]')
-    assert names(space, "configmaps") == []
-
-
-def test_a_namespace_says_what_holds_it(cluster: Running) -> None:
-    cluster.kubectl("create", "namespace", "held")
-    cluster.kubectl("-n", "held", "create", "configmap", "c")
-    cluster.kubectl("-n", "held", "patch", "cm", "c", "-p", '{"metadata":{"finalizers":["example.com/a"]}}')
-    cluster.kubectl("delete", "namespace", "held", "--wait=false")
-    said = cluster.kubectl("describe", "namespace", "held")
-    assert "Some resources are remaining: configmaps. has 1 resource instances" in said
-    late = cluster.kubectl("-n", "held", "create", "configmap", "late", check=False)
-    assert "unable to create new content in namespace held because it is being terminated" in late
-    namespace = json.loads(cluster.kubectl("get", "namespace", "held", "-o", "json"))
-    namespace["spec"] = {}
-    path = "/api/v1/namespaces/held/finalize"
-    cluster.kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(namespace))
-    cluster.kubectl("wait", "--for=delete", "namespace/held", "--timeout=60s")
-
-
 def test_drain_moves_pods(cluster: Running, space: Callable[..., str]) -> None:
     until(lambda: cluster.kubectl("get", "pods", "-A", "-o", "name"), "")  # of the tests before
     space("apply", "-f", "-", stdin=DEPLOYMENT % (4, 1))
@@ -197,27 +120,6 @@ def test_drain_moves_pods(cluster: Running, space: Callable[..., str]) -> None:
     cluster.kubectl("uncordon", "n2")
 
 
-def test_pods_leave_with_their_node_and_wait_for_another(cluster: Running, space: Callable[..., str]) -> None:
-    cluster.kubectl("apply", "-f", "-", stdin=NODE % ("spare", "c"))
-    pinned = (DEPLOYMENT % (1, 0)).replace(
-        "    spec:\n", "    spec:\n      nodeSelector: {kubernetes.io/hostname: spare}\n"
-    )
-    space("apply", "-f", "-", stdin=pinned)
-    pods_ready(space, 1)
-    assert nodes_of(space) == ["spare"]
-    slices = "jsonpath={.items[0].endpoints[0].zone}"
-    until(lambda: space("get", "endpointslices", "-o", slices), "c")
-    cluster.kubectl("label", "node", "spare", "topology.kubernetes.io/zone=d", "--overwrite")
-    until(lambda: space("get", "endpointslices", "-o", slices), "d")
-    cluster.kubectl("delete", "node", "spare")
-    until(lambda: space("get", "pods", "-o", "jsonpath={.items[*].status.phase}"), "Pending")
-    said = space("get", "events", "--field-selector", "reason=FailedScheduling")
-    assert "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector." in said
-    cluster.kubectl("apply", "-f", "-", stdin=NODE % ("spare", "c"))
-    pods_ready(space, 1)
-    cluster.kubectl("delete", "node", "spare")
-
-
 def test_jobs_are_done(space: Callable[..., str]) -> None:
     space("create", "cronjob", "often", "--image=busybox", "--schedule=*/5 * * * *", "--", "true")
     space("create", "job", "once", "--from=cronjob/often")
@@ -227,17 +129,3 @@ def test_jobs_are_done(space: Callable[..., str]) -> None:
     assert "Completed" in space("get", "pods")
     space("delete", "job", "once")
     until(lambda: names(space, "pods"), [])
-
-
-def test_what_applications_bring_along(space: Callable[..., str]) -> None:
-    space("create", "configmap", "c", "--from-literal=a=b", "--from-literal=c=d")
-    space("create", "secret", "generic", "s", "--from-literal=password=secret")
-    space("create", "serviceaccount", "robot")
-    space("create", "ingress", "web", "--class=nginx", "--rule=example.com/*=web:80")
-    assert space("get", "configmap", "c", "--no-headers").split()[:2] == ["c", "2"]
-    assert space("get", "secret", "s", "-o", "jsonpath={.data.password}") == "c2VjcmV0"
-    assert set(names(space, "serviceaccounts")) == {"serviceaccount/default", "serviceaccount/robot"}
-    assert space("get", "ingress", "web", "--no-headers").split()[:3] == ["web", "nginx", "example.com"]
-    assert "base64" in space("explain", "configmap.binaryData")
-    bad = space("create", "secret", "generic", "t", "--type=kubernetes.io/tls", check=False)
-    assert 'Secret "t" is invalid: [data[tls.crt]: Required value, data[tls.key]: Required value]' in bad

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from verbs_api import HEADLESS, NOW, new_api, pod, refused, service
+from verbs_api import NOW, new_api, pod, refused, service
 
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NAMESPACE, POD, SERVICE, Json
 from kdns.controlplane.server.patch import MERGE_PATCH
@@ -50,21 +50,6 @@ def test_finalizers_hold_an_object() -> None:
     refused(404, "not found", lambda: api.get(Request(SERVICE, "default", "web")))
 
 
-def test_a_grace_period_holds_an_object_until_it_is_forced() -> None:
-    api = new_api(grace=True)
-    placed = {**pod(), "spec": {**pod()["spec"], "nodeName": "n"}}
-    api.create(Request(POD, "default"), placed)
-    held = api.delete(Request(POD, "default", "p")).copy()
-    assert held["metadata"]["deletionTimestamp"] == "2023-11-14T22:13:50Z"
-    assert held["metadata"]["deletionGracePeriodSeconds"] == 30
-    api.patch(Request(POD, "default", "p"), MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
-    api.delete(Request(POD, "default", "p"), options={"gracePeriodSeconds": 0})
-    assert api.list(Request(POD)).items == []
-    api.create(Request(POD, "default"), placed)
-    last = api.delete(Request(POD, "default", "p"), options={"gracePeriodSeconds": 0}).copy()["metadata"]
-    assert (last["deletionTimestamp"], last["deletionGracePeriodSeconds"], last["generation"]) == (NOW, 0, 2)
-
-
 def owned(name: str, *owners: Json) -> Json:
     references = [
         {"apiVersion": "v1", "kind": "Service", "name": o["metadata"]["name"], "uid": o["metadata"]["uid"]}
@@ -91,18 +76,6 @@ def test_dependents_go_with_their_last_owner(policy: str, left: list[str]) -> No
     assert [owner["name"] for owner in slices["both"] or []] == ["b"]
     api.delete(Request(SERVICE, "default", "b"))
     assert [s["metadata"]["name"] for s in api.list(Request(ENDPOINT_SLICE)).items] == left[1:]
-
-
-def test_a_long_chain_of_owners_goes_whole() -> None:
-    api, references = new_api(), list[Json]()
-    for number in range(1200):
-        name = f"s{number}"
-        made = api.create(
-            Request(SERVICE, "default"), {**service(name, ownerReferences=references), "spec": HEADLESS}
-        ).copy()
-        references = [{"apiVersion": "v1", "kind": "Service", "name": name, "uid": made["metadata"]["uid"]}]
-    api.delete(Request(SERVICE, "default", "s0"))
-    assert api.list(Request(SERVICE)).items == []
 
 
 def test_a_namespace_is_born_active() -> None:
@@ -138,24 +111,6 @@ def test_a_namespace_waits_for_what_is_held() -> None:
     )
     assert error.body()["details"]["causes"][0]["reason"] == "NamespaceTerminating"
     api.patch(Request(SERVICE, "x", "web"), MERGE_PATCH, {"metadata": {"finalizers": []}})
-    refused(404, 'namespaces "x" not found', lambda: api.get(Request(NAMESPACE, "", "x")))
-
-
-@pytest.mark.parametrize(
-    ("born_with", "subresource", "freed"),
-    [
-        ({"metadata": {"finalizers": ["example.com/a"]}}, "", {"metadata": {"finalizers": []}}),
-        ({"spec": {"finalizers": ["example.com/a"]}}, "finalize", {"spec": {"finalizers": []}}),
-    ],
-)
-def test_a_namespace_waits_for_its_own_finalizers(born_with: Json, subresource: str, freed: Json) -> None:
-    api = new_api()
-    api.create(Request(NAMESPACE), {**born_with, "metadata": {"name": "x", **born_with.get("metadata", {})}})
-    api.delete(Request(NAMESPACE, "", "x"))
-    terminating = api.get(Request(NAMESPACE, "", "x"))
-    assert terminating["status"]["phase"] == "Terminating"
-    changed = {**terminating, **freed, "metadata": {**terminating["metadata"], **freed.get("metadata", {})}}
-    api.update(Request(NAMESPACE, "", "x", subresource=subresource), changed)
     refused(404, 'namespaces "x" not found', lambda: api.get(Request(NAMESPACE, "", "x")))
 
 

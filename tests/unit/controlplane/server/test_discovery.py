@@ -1,26 +1,21 @@
-"""Discovery documents: order, heads, hashes, and kinds of subresources."""
+"""Discovery documents: order, heads, and kinds of subresources."""
 
 from __future__ import annotations
 
-import pytest
 from served_kinds import CATALOGUE
 
-from kdns.controlplane.apimachinery.inert import AUTOSCALER_V1
-from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, POD, Json, Kind
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, POD, Json, Kind
+from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.server import discovery
 
 
-@pytest.mark.parametrize(
-    ("kind", "wanted"),
-    [
-        (CONFIG_MAP, "qFsyl6wFWjQ="),
-        (CONTROLLER_REVISION, "85nkx63pcBU="),
-        (DEPLOYMENT, "8aSe+NMegvE="),
-        (AUTOSCALER_V1, "qwQve8ut294="),
-    ],
-)
-def test_storage_version_hashes(kind: Kind, wanted: str) -> None:
-    assert discovery.storage_version_hash(kind) == wanted
+def test_versions_of_a_group_are_in_the_order_of_their_priority() -> None:
+    catalogue, versions = built_in(), ("v1", "v2beta1", "v1beta2", "v1beta1", "v1alpha3", "nightly")
+    for version in sorted(versions, reverse=True):
+        catalogue.put(Kind("example.com", version, "Widget", "widgets"), catalogue[CONFIG_MAP])
+    group = discovery.group(catalogue, "example.com") or {}
+    assert tuple(row["version"] for row in group["versions"]) == versions
+    assert group["preferredVersion"] == group["versions"][0]
 
 
 def test_heads_and_order() -> None:

@@ -14,6 +14,7 @@ from kdns.controlplane.server.io.response import accepts_gzip
         ("gzip, deflate, br", True),
         ("GZIP;Q=0.5", True),
         ("*", True),
+        ("identity, gzip", True),
         ("x-gzip", True),
         ("gzip;q=0", False),
         ("gzip; q=0.000", False),
