@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeAlias
 
 from kdns.corefile.lexer import Token
-from kdns.corefile.lines import Line
+from kdns.corefile.lines import BracesError, Line
 from kdns.errors import CorefileError
 
 Reader: TypeAlias = Callable[[str], Sequence[tuple[str, str]]]
@@ -33,7 +33,8 @@ def no_files(pattern: str) -> Sequence[tuple[str, str]]:
 class Importer:
     """Replaces imports by lines. It holds the snippets defined so far and the number of imports.
 
-    A wrong import is a mistake, and inserts nothing. A directive with one in its block is left out.
+    A wrong import is a mistake, and inserts nothing. A directive that is not whole is left out. `gaps` counts what is
+    missing without a mistake of its own.
     """
 
     parse: Callable[[str, str], tuple[Line, ...]]
@@ -41,26 +42,28 @@ class Importer:
     mistakes: list[CorefileError]
     snippets: dict[str, Line] = field(default_factory=dict)
     imports: int = 0
+    gaps: int = 0
 
     def resolved(self, lines: Iterable[Line], chain: tuple[str, ...] = (), *, outermost: bool = True) -> Iterator[Line]:
         """Yields the lines without imports and snippet definitions; `chain` names the enclosing imports."""
         for line in lines:
-            before = len(self.mistakes)
-            if line.is_import:
-                try:
+            before = len(self.mistakes) + self.gaps
+            try:
+                if line.is_import:
                     yield from self._imported(line, chain, outermost)
-                except CorefileError as error:
-                    if self.imports > MAX_IMPORTS:
-                        raise
-                    self.mistakes.append(error)
-            elif outermost and _is_snippet(line):
-                self._define(line)
-            elif line.braces:
-                resolved = replace(line, block=tuple(self.resolved(line.block, chain, outermost=False)))
-                if outermost or len(self.mistakes) == before:
-                    yield resolved
-            else:
-                yield line
+                elif outermost and _is_snippet(line):
+                    self._define(line)
+                elif line.braces:
+                    block = tuple(self.resolved(line.block, chain, outermost=False))
+                    is_whole = line.is_whole and len(self.mistakes) + self.gaps == before
+                    if outermost or is_whole:
+                        yield replace(line, block=block, is_whole=is_whole)
+                else:
+                    yield line
+            except CorefileError as error:
+                if self.imports > MAX_IMPORTS:
+                    raise
+                self.mistakes.append(error)
 
     def _define(self, line: Line) -> None:
         name = line.name[1:-1]
@@ -90,6 +93,7 @@ class Importer:
     def _sources(self, source: Token) -> Iterator[tuple[str, Callable[[], tuple[Line, ...]]]]:
         """Name and lines of the import's target; a file is parsed when the function is called."""
         if snippet := self.snippets.get(source.text):
+            self.gaps += not snippet.is_whole
             yield f"({source.text})", lambda: snippet.block
             return
         pattern = posixpath.normpath(posixpath.join(posixpath.dirname(source.path), source.text))
@@ -98,6 +102,9 @@ class Importer:
         except (OSError, UnicodeError, ValueError) as error:
             raise source.error(f"cannot read {pattern}: {error}") from error
         if not files and not any(sign in pattern for sign in "*?["):
+            if any(isinstance(mistake, BracesError) for mistake in self.mistakes):  # it may be one that was not read
+                self.gaps += 1
+                return
             raise source.error(f"found no snippet ({source.text}) above this line and no file {pattern}")
         for path, text in files:
             yield path, partial(self.parse, text, path)

@@ -68,13 +68,14 @@ class Token:
 
 def tokens(text: str, path: str) -> Iterator[Token]:
     """Raises CorefileError for an open quote and a NUL; `path` is only for messages."""
-    if "\0" in text:  # it would cut off names of files and hosts in C libraries
-        raise CorefileError(path, text.count("\n", 0, text.index("\0")) + 1, "\0", "expected text, got a NUL byte")
     line, starts_line = 1, True
     for lexeme in _LEXEME.finditer(text.removeprefix(BYTE_ORDER_MARK)):
-        kind, found = lexeme.lastgroup, lexeme.group()
+        kind, word = lexeme.lastgroup, lexeme.group()
         if kind == "unclosed":
             raise CorefileError(path, line, '"', "the quote is not closed")
+        if "\0" in word:  # it would cut off names of files and hosts in C libraries
+            line += word.count("\n", 0, word.index("\0"))
+            raise CorefileError(path, line, "\0", "expected text, got a NUL byte")
         if kind == "newline":
             starts_line = True
         elif kind == "quoted":
@@ -82,9 +83,9 @@ def tokens(text: str, path: str) -> Iterator[Token]:
             yield Token(path, line, inner, starts_line, quoted=True)
             starts_line = False
         elif kind == "word":
-            yield Token(path, line, found, starts_line)
+            yield Token(path, line, word, starts_line)
             starts_line = False
-        line += found.count("\n")
+        line += word.count("\n")
 
 
 def expanded(tokens: Iterable[Token], environ: Mapping[str, str]) -> Iterator[Token]:

@@ -17,7 +17,10 @@ NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ServerBlock:
-    """Zones, directives, and mistakes that do not hide others; without `braces` it is the only block."""
+    """Zones, directives, and mistakes that do not hide others; without `braces` it is the only block.
+
+    `is_whole` is False if a part of it could not be read.
+    """
 
     path: str
     line: int
@@ -25,6 +28,7 @@ class ServerBlock:
     stanzas: tuple[Stanza, ...]
     braces: bool = True
     mistakes: tuple[CorefileError, ...] = ()
+    is_whole: bool = True
 
 
 def parse(
@@ -37,14 +41,14 @@ def parse(
 ) -> tuple[ServerBlock, ...]:
     """Returns the server blocks (at least one) in order, imports and variables resolved; raises CorefileError.
 
-    Mistakes that do not hide others are in the blocks, those of imports in `mistakes`, if it is given.
+    Mistakes in single options are in the blocks, those of the grammar and of imports in `mistakes`, if it is given.
     Differs: a Corefile without a server block is an error; CoreDNS starts and answers nothing.
     """
+    errors: list[CorefileError] = [] if mistakes is None else mistakes
 
     def shape(text: str, path: str) -> tuple[Line, ...]:
-        return lines(expanded(tokens(text, path), environ))
+        return lines(expanded(tokens(text, path), environ), errors)
 
-    errors: list[CorefileError] = [] if mistakes is None else mistakes
     outer = tuple(Importer(shape, read, errors).resolved(shape(text, path)))
     if mistakes is None and errors:
         raise errors[0]
@@ -64,6 +68,6 @@ def _server_blocks(outer: tuple[Line, ...]) -> Iterator[ServerBlock]:
             for option in stanza.block
             if option.braces
         ]
-        yield ServerBlock(line.path, line.line, addresses, stanzas, line.braces, tuple(mistakes))
+        yield ServerBlock(line.path, line.line, addresses, stanzas, line.braces, tuple(mistakes), line.is_whole)
         if not line.braces:
             return

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from kdns.answers.chain import Plugin
 from kdns.corefile.address import DEFAULT_PORTS, ZoneAddress
 from kdns.corefile.lexer import Token
-from kdns.corefile.lines import Stanza
+from kdns.corefile.lines import BracesError, Stanza
 from kdns.corefile.parse import ServerBlock
 from kdns.errors import CorefileError, InputError
 from kdns.net import Address, HostPort, join_host_port, parse_address
@@ -58,7 +58,7 @@ class ServerConfig:
     """The configuration of one server block: those of its directives that are used, in the chain's order.
 
     `options` are what they say of how the block is served. `rows` are the block's directives in that order, also those
-    with a mistake; `stanzas` are their stanzas.
+    with a mistake; `stanzas` are their stanzas. `is_whole` is False if a part of the block could not be read.
     """
 
     path: str
@@ -68,6 +68,7 @@ class ServerConfig:
     stanzas: tuple[Stanza, ...] = field(default=(), compare=False, repr=False)
     rows: tuple[Row, ...] = field(default=(), compare=False, repr=False)
     options: BlockOptions = field(default=DEFAULTS, compare=False, repr=False)
+    is_whole: bool = field(default=True, compare=False, repr=False)
 
     @property
     def zones(self) -> tuple[str, ...]:
@@ -117,7 +118,8 @@ class ServerConfig:
 
     @property
     def is_placed(self) -> bool:
-        return all(self.is_valid(name) for name in ("bind", "view"))
+        """Whether its addresses are known, and whether it has a view."""
+        return self.is_whole and all(self.is_valid(name) for name in ("bind", "view"))
 
     def warnings(self) -> Iterator[CorefileError]:
         """Yields the mistakes that do not prevent a start."""
@@ -168,13 +170,15 @@ def server_configs(
     """Returns the servers without mistakes, the others without their invalid parts, and every mistake, once.
 
     Mistakes within blocks come before those between blocks. `table` has the directives by name, in the chain's order.
-    `dns_port` is used if dns:// has no port. With `mistakes` of imports, those between blocks are not looked for.
+    `dns_port` is used if dns:// has no port. `mistakes` are those of the grammar and of imports: after them blocks that
+    are not whole are not compared to others, and after a BracesError none is.
     """
     errors = [*mistakes]
+    is_certain = not any(isinstance(mistake, BracesError) for mistake in errors)
     is_whole = not errors
     everyone: list[ServerConfig] = []
     wrong: set[int] = set()
-    for number, block in enumerate(blocks):
+    for number, block in enumerate(blocks if is_certain else _server_blocks(blocks, table)):
         before = len(errors)
         everyone.append(server := _server(block, table, errors))
         errors += _unserved(server)
@@ -182,6 +186,7 @@ def server_configs(
             wrong.add(number)
     if is_whole:
         errors += _missing_tls(everyone, dns_port)
+    if is_certain:
         errors += clashes([(server, server.bound if server.is_placed else ()) for server in everyone], dns_port)
     servers = tuple(server for number, server in enumerate(everyone) if number not in wrong)
     return servers, tuple(everyone[number] for number in sorted(wrong)), distinct(errors)
@@ -190,6 +195,13 @@ def server_configs(
 def distinct(mistakes: Iterable[Mistake]) -> list[Mistake]:
     """Each block that imports a snippet has the snippet's mistakes; they are told once."""
     return list({str(mistake): mistake for mistake in mistakes}.values())
+
+
+def _server_blocks(blocks: Iterable[ServerBlock], table: Mapping[str, Row]) -> Iterator[ServerBlock]:
+    """Yields the blocks that begin with zones, where a brace too many may have ended a server block early."""
+    for block in blocks:
+        if block.braces and not any(address.token and address.token.text in table for address in block.addresses):
+            yield block
 
 
 def _unserved(server: ServerConfig) -> Iterator[CorefileError]:
@@ -204,7 +216,7 @@ def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileE
     if head := directive_as_zone(block, table):
         wanted = f"a zone before `{{`, got the directive `{head.text}`; put it into a server block such as `. {{ … }}`"
         errors.append(head.error(f"expected {wanted}"))
-        block = replace(block, stanzas=(), mistakes=())
+        block = replace(block, stanzas=(), mistakes=(), is_whole=False)
     errors += _missing_zones(block, table)
     own: list[CorefileError] = []
     zones = tuple(dict.fromkeys(address.zone for address in block.addresses)) or (".",)  # stands in for wrong ones
@@ -238,7 +250,7 @@ def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileE
     rows = tuple(table[name] for name in table if name in stanzas)
     sayings = (row.sets_up(config) for row in rows if row.sets_up for config in counting.get(row.name, ()))
     options = reduce(BlockOptions.joined, sayings, DEFAULTS).placed()
-    return ServerConfig(block.path, block.line, block.addresses, counting, block.stanzas, rows, options)
+    return ServerConfig(block.path, block.line, block.addresses, counting, block.stanzas, rows, options, block.is_whole)
 
 
 def _explained(mistake: CorefileError, stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> CorefileError:

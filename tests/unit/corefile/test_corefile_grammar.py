@@ -28,12 +28,13 @@ def reader(files: dict[str, str]) -> Reader:
     return read
 
 
-def parsed(case: dict[str, Any]) -> tuple[ServerBlock, ...]:
+def parsed(case: dict[str, Any], mistakes: list[CorefileError] | None = None) -> tuple[ServerBlock, ...]:
     return parse(
         case["text"],
         case.get("path", "Corefile"),
         environ=case.get("environ", {}),
         read=reader(case.get("files", {})),
+        mistakes=mistakes,
     )
 
 
@@ -60,11 +61,13 @@ def test_shapes(case: dict[str, Any]) -> None:
 
 
 def mistakes(case: dict[str, Any]) -> list[str]:
-    """What is said about a text: about its grammar, or about words of its blocks."""
+    """What is said about a text: about its grammar and imports, and about words of its blocks."""
+    found: list[CorefileError] = []
     try:
-        return [str(mistake) for block in parsed(case) for mistake in block.mistakes]
+        blocks = parsed(case, found)
     except CorefileError as error:
         return [str(error)]
+    return [*map(str, found), *(str(mistake) for block in blocks for mistake in block.mistakes)]
 
 
 @pytest.mark.parametrize("case", GOLDEN["errors"], ids=lambda case: repr(case["text"]))
