@@ -6,6 +6,7 @@ A message has the place, the value and the expected value.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 __all__ = [
@@ -42,8 +43,10 @@ class InputError(KdnsError):
 class CorefileError(InputError):
     """An invalid Corefile: file, line (from 1, 0 for the file), the offending token and the reason.
 
-    The token is shown unless the reason quotes it or begins with it.
+    The token is shown unless the reason quotes it or begins with it. `others` are further mistakes in the same file.
     """
+
+    others: tuple[CorefileError, ...] = ()
 
     def __init__(self, path: str, line: int, token: str, reason: str) -> None:
         self.path, self.line, self.token, self.reason = path, line, token, reason
@@ -59,6 +62,13 @@ class CorefileError(InputError):
         """Puts the directive's name before the reason, once; returns the error itself."""
         self.reason = f"{directive}: {self.reason.removeprefix(f'{directive}: ')}"
         return self
+
+
+def first_of(mistakes: Iterable[CorefileError]) -> CorefileError:
+    """The first mistake, with the others of its file."""
+    first, *others = mistakes
+    first.others = tuple(others)
+    return first
 
 
 class DoubtfulError(CorefileError):

@@ -22,5 +22,5 @@ async def watch(
             reported = ""
         except CorefileError as error:
             if str(error) != reported:
-                report([error])
+                report([error, *error.others])
             reported = str(error)

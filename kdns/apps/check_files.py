@@ -74,6 +74,8 @@ class _Reading(BlockWorld):
             self._note(error)
 
     def _note(self, error: InputError) -> None:
+        for other in error.others if isinstance(error, CorefileError) else ():
+            self._note(other)
         located = self.located(error)
         is_of_file = isinstance(error, KubeconfigError) or (
             isinstance(error, CorefileError) and (not error.line or error.path not in self._corefiles)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -23,13 +24,20 @@ MAX_RECORDS: Final = 4_000_000
 """The most records of one zone file, with included and generated ones."""
 MAX_INCLUDES: Final = 1000
 MAX_DEPTH: Final = 7
+MAX_MISTAKES: Final = 100
+"""A reader ends after this many."""
 
 ReadFile: TypeAlias = Callable[[str, str], tuple[str, str]]
 """Path and text of an included file, given the including file and the name; ValueError with the reason."""
 
 
 class ZoneFileError(ValueError):
-    """A mistake in a master file: its path, its line (from 1, 0 for the whole file), and what is wrong."""
+    """A mistake in a master file: its path, its line (from 1, 0 for the whole file), and what is wrong.
+
+    `others` are further mistakes of the file and of those that it includes.
+    """
+
+    others: tuple[ZoneFileError, ...] = ()
 
     def __init__(self, path: str, line: int, reason: str) -> None:
         self.path, self.line, self.reason = path, line, reason
@@ -46,8 +54,13 @@ def no_includes(path: str, name: str) -> NoReturn:
 
 def parse_zone(text: str, origin: str, path: str = "zone", read: ReadFile = no_includes) -> tuple[RRset, ...]:
     """One RRset a record, owners in lower case; records outside of `origin` are left out. ZoneFileError."""
-    reader = _Reader(text, origin, path, read)
-    reader.read()
+    reader = _Reader(origin, read)
+    with suppress(_TooManyMistakesError):
+        reader.read_lines(_Tokenizer(text, filename=path))
+    if reader.mistakes:
+        first, *others = reader.mistakes
+        first.others = tuple(others)
+        raise first
     return tuple(reader.records)
 
 
@@ -156,15 +169,20 @@ class _Records:
         self.records.append(RRset(self._last[1], int(rdata.rdtype), ttl, (value,)))
 
 
-class _Reader(dns.zonefile.Reader):
-    """dnspython's reader of lines, with files that are included by our own rules."""
+class _TooManyMistakesError(Exception):
+    """Ends a reader."""
 
-    def __init__(self, text: str, origin: str, path: str, read: ReadFile) -> None:
+
+class _Reader(dns.zonefile.Reader):
+    """dnspython's reader of lines, with files that are included by our own rules. It goes on behind wrong lines."""
+
+    def __init__(self, origin: str, read: ReadFile) -> None:
         self._transaction = _Records(dns.name.from_text(origin))
         self._read_file = read
         self._includes = 0
+        self.mistakes: list[ZoneFileError] = []
         super().__init__(
-            _Tokenizer(text, filename=path),
+            _Tokenizer(""),
             dns.rdataclass.IN,
             self._transaction,  # type: ignore[arg-type] # it uses these methods only
         )
@@ -173,29 +191,40 @@ class _Reader(dns.zonefile.Reader):
     def records(self) -> list[RRset]:
         return self._transaction.records
 
-    def read(self) -> None:
-        try:
-            self._read_lines(self.tok, 0)
-        except (dns.exception.DNSException, ValueError, AssertionError) as error:
-            if isinstance(error, ZoneFileError):
-                raise
-            path, line = self.tok.where()
-            tokens = self.tok if isinstance(self.tok, _Tokenizer) else None
-            reason = _reason(str(error), tokens.last if tokens else None)
-            raise ZoneFileError(str(path), tokens.line if tokens else line, reason) from error
-
-    def _read_lines(self, tokens: dns.tokenizer.Tokenizer, depth: int) -> None:
+    def read_lines(self, tokens: _Tokenizer, depth: int = 0) -> None:
         """Reads the lines of one file; an included file leaves origin and owner unchanged (RFC 1035 §5.1)."""
-        while not (token := tokens.get(want_leading=True, want_comment=True)).is_eof():
-            if token.is_comment():
-                tokens.get_eol()
-            elif token.is_identifier() and token.value[:1] == "$":
-                self._directive(token.value.upper(), tokens, depth)
-            elif not token.is_eol():
-                tokens.unget(token)
-                self._rr_line()
+        self.tok = tokens
+        is_end = False
+        while not is_end:
+            try:
+                is_end = self._read_line(tokens, depth)
+            except (dns.exception.DNSException, ValueError, AssertionError) as error:
+                self._note(error, tokens)
+                tokens.skip_line()
 
-    def _directive(self, name: str, tokens: dns.tokenizer.Tokenizer, depth: int) -> None:
+    def _note(self, error: Exception, tokens: _Tokenizer) -> None:
+        if not isinstance(error, ZoneFileError):
+            path, _ = tokens.where()
+            error = ZoneFileError(str(path), tokens.line, _reason(str(error), tokens.last))
+        self.mistakes.append(error)
+        if len(self.mistakes) == MAX_MISTAKES or len(self.records) >= MAX_RECORDS:
+            raise _TooManyMistakesError
+        if not self.default_ttl_known:  # an SOA or $TTL with a mistake would have set it
+            self.default_ttl, self.default_ttl_known = 0, True
+
+    def _read_line(self, tokens: _Tokenizer, depth: int) -> bool:
+        """Reads one line; True at the end of the text."""
+        token = tokens.get(want_leading=True, want_comment=True)
+        if token.is_comment():
+            tokens.get_eol()
+        elif token.is_identifier() and token.value[:1] == "$":
+            self._directive(token.value.upper(), tokens, depth)
+        elif not token.is_eol_or_eof():
+            tokens.unget(token)
+            self._rr_line()
+        return token.is_eof()
+
+    def _directive(self, name: str, tokens: _Tokenizer, depth: int) -> None:
         if name == "$TTL":
             self.default_ttl = dns.ttl.from_text(tokens.get_string())
             self.default_ttl_known, self.default_ttl_from_soa = True, False
@@ -210,7 +239,7 @@ class _Reader(dns.zonefile.Reader):
         else:
             raise dns.exception.SyntaxError(f"{name} is none of $ORIGIN, $TTL, $INCLUDE and $GENERATE")
 
-    def _include(self, tokens: dns.tokenizer.Tokenizer, depth: int) -> None:
+    def _include(self, tokens: _Tokenizer, depth: int) -> None:
         (including, line), path = tokens.where(), tokens.get_string()
         token: Any = tokens.get()
         origin = self.current_origin
@@ -225,8 +254,8 @@ class _Reader(dns.zonefile.Reader):
         except ValueError as error:
             raise ZoneFileError(str(including), line, str(error)) from error
         saved = self.current_origin, self.last_name
-        self.tok, self.current_origin = _Tokenizer(text, filename=included), origin
-        self._read_lines(self.tok, depth + 1)
+        self.current_origin = origin
+        self.read_lines(_Tokenizer(text, filename=included), depth + 1)
         self.tok, (self.current_origin, self.last_name) = tokens, saved
 
 
@@ -238,11 +267,23 @@ class _Tokenizer(dns.tokenizer.Tokenizer):
     """That of the last word: dnspython's own is the next one when it has read a line's end."""
 
     def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
+        self.last = None
         self.last = token = super().get(want_leading, want_comment)
         if not token.is_eol_or_eof():
             self.line = self.line_number - (self.ungotten_char == "\n")
         return token
 
+    def skip_line(self) -> None:
+        """Goes to the end of a line with a mistake, or of the text where a parenthesis is open."""
+        while not self.quoting and (self.last is None or not self.last.is_eol_or_eof()):
+            try:
+                self.get()
+            except dns.exception.DNSException:
+                self.multiline = 0
+        self.quoting, self.delimiters = False, _DELIMITERS  # a quote ends with its line
+
+
+_DELIMITERS: Final = {" ", "\t", "\n", ";", "(", ")", '"'}
 
 _WANTED: Final = {
     "expecting an identifier": "expected a word",

@@ -28,7 +28,11 @@ _BASE32: Final = b"0123456789abcdefghijklmnopqrstuv"
 
 
 class ZoneError(ValueError):
-    """Invalid records of a zone; the message names the owner."""
+    """Invalid records of a zone: the reasons, which name the owners."""
+
+    def __init__(self, *reasons: str) -> None:
+        self.reasons = reasons
+        super().__init__("; ".join(reasons))
 
 
 @dataclass(slots=True, eq=False)
@@ -145,15 +149,18 @@ class Zone:
         soa = self.nodes[self.labels].rrsets.get(SOA)
         if soa is None:
             raise ZoneError(f"the zone {self.name} has no SOA record at its apex")
-        if len(soa.rdata) > 1:
-            raise ZoneError(f"the zone {self.name} has more than one SOA record")
+        wrong = [f"the zone {self.name} has more than one SOA record"] if len(soa.rdata) > 1 else []
         for node in self.nodes.values():
             cname = node.rrsets.get(CNAME)
             if cname and len(node.rrsets) > 1 and not node.rrsets.keys() <= BESIDE_CNAME:
-                raise ZoneError(f"{node.owner} has a CNAME and other records beside it (RFC 1034 §3.6.2)")
-            for rtype in (CNAME, DNAME):
-                if rtype in node.rrsets and len(node.rrsets[rtype].rdata) > 1:
-                    raise ZoneError(f"{node.owner} has more than one {'CNAME' if rtype == CNAME else 'DNAME'}")
+                wrong.append(f"{node.owner} has a CNAME and other records beside it (RFC 1034 §3.6.2)")
+            wrong += [
+                f"{node.owner} has more than one {name}"
+                for rtype, name in ((CNAME, "CNAME"), (DNAME, "DNAME"))
+                if rtype in node.rrsets and len(node.rrsets[rtype].rdata) > 1
+            ]
+        if wrong:
+            raise ZoneError(*wrong)
 
     def _close(self) -> None:
         depth = len(self.labels)

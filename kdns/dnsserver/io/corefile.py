@@ -23,7 +23,7 @@ CHARACTERS_MAX: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Corefile:
-    """A parsed Corefile: its servers, those with mistakes, and every mistake; only the first one of the grammar.
+    """A parsed Corefile: its servers, those with mistakes, and every mistake.
 
     `sha512` is the hash of its text and its imports, "" for a file that could not be read.
     """

@@ -5,6 +5,7 @@ It acts on the answers of all directives of its block, except zone transfers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Final, Literal
@@ -15,6 +16,7 @@ from kdns.answers.response import EVERYTHING
 from kdns.corefile.address import name
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Stanza
+from kdns.errors import CorefileError, first_of
 from kdns.net import Network, packed
 from kdns.serverblocks.directive import Directive, Repeat, World
 from kdns.serverblocks.stanza import Option, adds, configured, count, duration_s, integer, path_of, sets
@@ -71,25 +73,41 @@ def parse_weights(text: str, path: str) -> Weights:
     Raises CorefileError, with the file's own lines.
     """
     weights: dict[str, dict[bytes, int]] = {}
+    mistakes: list[CorefileError] = []
     of_name: dict[bytes, int] | None = None
     for number, line in enumerate(text.splitlines(), start=1):
         words = [Token(path, number, word) for word in line.split()]
         if not words or words[0].text.startswith("#"):
             continue
-        if len(words) > 2:
-            raise words[2].error("one word too many; expected a name alone, or an address and its weight")
-        address = packed(words[0].text)
-        if len(words) == 1:
-            if address:
-                raise words[0].error(f"expected a weight from 1 to {MAX_WEIGHT} after the address")
-            of_name = weights.setdefault(name(words[0]), {})
-            continue
-        if not address:
-            raise words[0].expected("an IP address")
-        if of_name is None:
-            raise words[0].error("expected a name before the first address")
-        of_name.setdefault(address, integer(words[1], 1, MAX_WEIGHT))
+        try:
+            if len(words) == 1:
+                of_name = weights.setdefault(_weighted_name(words[0]), {})
+            else:
+                address, weight = _weight(words)
+                if of_name is None:
+                    raise words[0].error("expected a name before the first address")
+                of_name.setdefault(address, weight)
+        except CorefileError as error:
+            mistakes.append(error)
+            of_name = {} if of_name is None else of_name
+    if mistakes:
+        raise first_of(mistakes)
     return weights
+
+
+def _weighted_name(word: Token) -> str:
+    if packed(word.text):
+        raise word.error(f"expected a weight from 1 to {MAX_WEIGHT} after the address")
+    return name(word)
+
+
+def _weight(words: Sequence[Token]) -> tuple[bytes, int]:
+    if len(words) > 2:
+        raise words[2].error("one word too many; expected a name alone, or an address and its weight")
+    address = packed(words[0].text)
+    if not address:
+        raise words[0].expected("an IP address")
+    return address, integer(words[1], 1, MAX_WEIGHT)
 
 
 class Loadbalance(Plugin):

@@ -113,7 +113,7 @@ def scan(config: AutoConfig, served_zones: dict[str, ServedZone], world: World) 
         try:
             version = newer_version(path, known, world)
         except CorefileError as error:
-            found.mistakes.append(error)
+            found.mistakes += (error, *error.others)
         else:
             if version:
                 found.versions[name] = version

@@ -14,7 +14,7 @@ from kdns.corefile.lines import Stanza
 from kdns.dns.names import ZoneSet
 from kdns.dns.zone.difference import Difference, is_newer
 from kdns.dns.zone.zone import Zone, ZoneError
-from kdns.errors import CorefileError
+from kdns.errors import CorefileError, first_of
 from kdns.plugins.sources.zones.authority import Authority, ServedZone, differences_to
 from kdns.serverblocks.directive import Directive, Repeat, UnreadableFileError, World
 from kdns.serverblocks.stanza import FALLTHROUGH, UPSTREAM, Option, configured, count, duration_s, flag, path_of, sets
@@ -62,15 +62,16 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> FileConfig:
 
 
 def zone_of(text: str, path: str, name: str, read: Callable[[str], str]) -> Zone:
-    """Returns the zone of a file's text, with the files that it includes; CorefileError at the line of a mistake."""
+    """Returns the zone of a file's text, with the files that it includes; CorefileError for mistakes."""
     from kdns.dns.zonefile import ZoneFileError, parse_zone  # noqa: PLC0415 - only where it is used
 
     try:
         return Zone(name, parse_zone(text, name, path, partial(_included, read)))
     except ZoneFileError as error:
-        raise CorefileError(error.path, error.line, "", error.reason) from error
+        found = (error, *error.others)
+        raise first_of(CorefileError(each.path, each.line, "", each.reason) for each in found) from error
     except ZoneError as error:
-        raise CorefileError(path, 0, "", str(error)) from error
+        raise first_of(CorefileError(path, 0, "", reason) for reason in error.reasons) from error
 
 
 def _included(read: Callable[[str], str], path: str, name: str) -> tuple[str, str]:

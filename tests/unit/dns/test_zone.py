@@ -10,7 +10,8 @@ import pytest
 from zone_text import record_texts
 
 from kdns.dns.names import Labels, labels_of
-from kdns.dns.types import ANY, CNAME, DS, MX, NS, NSEC3, RRSIG, SOA, SRV, TXT, A, rcode_name, type_name
+from kdns.dns.rdata import type_covered, wire_of
+from kdns.dns.types import AAAA, ANY, CNAME, DS, MX, NS, NSEC, NSEC3, RRSIG, SOA, SRV, TXT, A, rcode_name, type_name
 from kdns.dns.zone.difference import difference, is_newer
 from kdns.dns.zone.lookup import Lookup, lookup
 from kdns.dns.zone.zone import Zone, ZoneError, ZoneNode
@@ -167,6 +168,31 @@ def test_mistakes_in_files_have_their_line(about: str) -> None:
     assert (caught.value.path, caught.value.line) == ("db", line)
 
 
+def test_every_mistake_of_a_file_is_told() -> None:
+    """A line, a quote and a parenthesis with a mistake end where they end; what follows from a mistake is none."""
+    text = (
+        "@ IN SOA ns h 1 2 3 4\nwww IN A 192.0.2\n  IN NOSUCH x\n\nok IN A 192.0.2.1\n"
+        't IN TXT "a\nu IN A ( 192.0.2.1\n c )\n'
+        "$TTL x\n$INCLUDE none\n$INCLUDE sub\nv IN MX 5\nlast IN TXT ( a\nx IN NOSUCH\n"
+    )
+
+    def read(_path: str, name: str) -> tuple[str, str]:
+        if name == "none":
+            raise ValueError("not there")
+        return name, "a IN A x\nb IN A y\n"
+
+    with pytest.raises(ZoneFileError) as caught:
+        parse_zone(text, "example.org.", "db", read)
+    found = [(mistake.path, mistake.line) for mistake in (caught.value, *caught.value.others)]
+    assert found == [("db", line) for line in (1, 2, 3, 6, 8, 9, 10)] + [("sub", 1), ("sub", 2), ("db", 12), ("db", 14)]
+
+
+def test_mistakes_of_a_file_are_bounded() -> None:
+    with pytest.raises(ZoneFileError) as caught:
+        parse_zone("x IN NOSUCH y\n" * 1000, "example.org.", "db")
+    assert len(caught.value.others) == 99
+
+
 def test_included_files_leave_origin_and_owner_alone() -> None:
     files = {"sub": "$ORIGIN deeper\nwww IN A 192.0.2.7\n", "db": ""}
     text = f"{HEAD}a IN A 192.0.2.1\n$INCLUDE sub inner\n  IN A 192.0.2.2\n$GENERATE 1-3 h$ A 192.0.2.$\n"
@@ -187,6 +213,56 @@ def test_included_files_are_limited_in_depth_and_number(included: str, times: in
 def test_other_names_are_left_out() -> None:
     text = f"{HEAD}$ORIGIN .\nexample.com. IN A 192.0.2.1\nweb.example.org. IN A 192.0.2.2\n"
     assert set(zone(text).nodes) == {labels_of("example.org."), labels_of("web.example.org.")}
+
+
+NSEC_CHAIN = {
+    "@": "a NS SOA MX RRSIG NSEC DNSKEY",
+    "a": "ai NS DS RRSIG NSEC",
+    "ai": "b A HINFO AAAA RRSIG NSEC",
+    "b": "ns1 NS RRSIG NSEC",
+    "ns1": "ns2 A RRSIG NSEC",
+    "ns2": "*.w A RRSIG NSEC",
+    "*.w": "x.w MX RRSIG NSEC",
+    "x.w": "x.y.w MX RRSIG NSEC",
+    "x.y.w": "*.wild MX RRSIG NSEC",
+    "*.wild": "xx CNAME RRSIG NSEC",
+    "xx": "@ A HINFO AAAA RRSIG NSEC",
+}
+SIGNATURE = "5 2 3600 20040509183619 20040409183619 38519 example. AAAA"
+
+
+@pytest.mark.parametrize(
+    ("name", "qtype", "proofs"),
+    [
+        pytest.param("x.w", MX, [], id="B.1 an answer"),
+        pytest.param("ml", A, ["b", "@"], id="B.2 no name"),
+        pytest.param("ns1", MX, ["ns1"], id="B.3 no data"),
+        pytest.param("mc.a", MX, [], id="B.4 a signed child"),
+        pytest.param("mc.b", MX, ["b"], id="B.5 an unsigned child"),
+        pytest.param("a.z.w", MX, ["x.y.w"], id="B.6 a wildcard: no closer name"),
+        pytest.param("a.z.w", AAAA, ["x.y.w", "*.w"], id="B.7 a wildcard without the type"),
+        pytest.param("@", DS, ["@"], id="B.8 no DS at an apex"),
+        pytest.param("z.wild", MX, ["*.wild", "x.y.w"], id="a wildcard CNAME to a wildcard"),
+    ],
+)
+def test_a_signed_zone_proves_with_nsec(name: str, qtype: int, proofs: list[str]) -> None:
+    """The example of RFC 4035, appendix A, with *.wild: the proofs are those of its appendix B (§3.1.3)."""
+    records = f"a IN NS ns1.a\na IN DS 57855 5 1 {'3F' * 20}\nb IN NS ns1.b\nai IN A 192.0.2.9\nns1 IN A 192.0.2.1\n"
+    mail = f"x.w IN MX 1 xx\nx.y.w IN MX 1 xx\n*.w IN MX 1 ai\n*.w IN RRSIG MX {SIGNATURE}\nxx IN A 192.0.2.10\n"
+    nsecs = "".join(
+        f"{owner} IN NSEC {rest}\n{owner} IN RRSIG NSEC {SIGNATURE}\n" for owner, rest in NSEC_CHAIN.items()
+    )
+    held = Zone("example.", parse_zone(f"{HEAD}{records}{mail}*.wild IN CNAME a.z.w\n{nsecs}", "example."))
+    labels = labels_of("example." if name == "@" else f"{name}.example.")
+    found = lookup(held, labels, qtype, do=True)
+    owners = [
+        rrset.owner.removesuffix("example.").removesuffix(".") for rrset in found.authority if rrset.rtype == NSEC
+    ]
+    signatures = [rrset for rrset in found.authority if type_covered(rrset.rtype, rrset.rdata[0]) == NSEC]
+    assert ([owner or "@" for owner in owners], len(signatures)) == (proofs, len(proofs))
+    if name == "a.z.w" and qtype == MX:  # the signature is the wildcard's, which has two labels (RFC 4034 §3.1.3)
+        assert [wire_of(rrset.rdata[0])[3] for rrset in found.answer if rrset.rtype == RRSIG] == [2]
+    assert all(rrset.rtype not in {NSEC, RRSIG} for rrset in lookup(held, labels, qtype).authority)
 
 
 def test_a_zone_that_opts_out_proves_with_nsec3() -> None:
