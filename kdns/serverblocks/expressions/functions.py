@@ -184,11 +184,3 @@ PREDICATES: Final[dict[str, Predicate]] = {
     "one": Predicate(BOOL, BOOL, lambda pairs: sum(hit for _, hit in pairs) == 1),
 }
 """Functions with a predicate."""
-
-UNSUPPORTED: Final = frozenset((
-    "abs", "ceil", "concat", "date", "duration", "findIndex", "findLast", "findLastIndex", "first", "flatten", "float",
-    "floor", "fromBase64", "fromJSON", "fromPairs", "get", "groupBy", "keys", "last", "lastIndexOf", "max", "mean",
-    "median", "min", "now", "reduce", "repeat", "reverse", "round", "sort", "sortBy", "splitAfter", "sum", "take",
-    "timezone", "toBase64", "toJSON", "toPairs", "uniq", "values",
-))  # fmt: skip
-"""Functions of expr-lang that no expression about a query needs."""

@@ -1,7 +1,7 @@
 """Text of an expression → a function of a query; what is wrong with it is an error at its word.
 
 The language is a part of expr-lang (github.com/expr-lang/expr). Kinds are checked when the Corefile is read.
-Differs: `let`, `if`, slices, `?.` and functions that no query needs are not there; the pattern of `matches` is
+Differs: statements, maps, slices and functions that no query needs are not there; the pattern of `matches` is
 determined by the text, so that nothing that a client sends becomes a pattern.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.corefile.lexer import Token
@@ -17,17 +18,14 @@ from kdns.errors import CorefileError
 from kdns.serverblocks.expressions.functions import (
     BUILTINS,
     PREDICATES,
-    UNSUPPORTED,
     Environment,
     Function,
     Predicate,
 )
-from kdns.serverblocks.expressions.literals import unquoted
 from kdns.serverblocks.expressions.values import (
     ANY,
     BOOL,
     LIST,
-    MAP,
     NIL,
     NUMBER,
     OPERATORS,
@@ -39,15 +37,13 @@ from kdns.serverblocks.expressions.values import (
     fits,
     kind_of,
     result_kind,
+    unquoted,
 )
 from kdns.serverblocks.patterns import MAX_REGEX_CHARS, Pattern, compiled
 from kdns.spelling import closest
 
 SINGLE_QUOTES: Final = "; double quotes are the Corefile's, strings of an expression stand in single quotes"
 COMMENT: Final = "; an expression with # stands in double quotes, # begins a comment outside of them"
-SLICES: Final = (
-    "slices such as `[0:2]` are not supported; `startsWith`, `endsWith`, `trimPrefix` and `split` look at parts"
-)
 MAX_EXPRESSION_CHARS: Final = 10_000
 MAX_DEPTH: Final = 40
 """The deepest nesting of expressions."""
@@ -65,13 +61,11 @@ _LEXEME: Final = re.compile(
       | (?P<number>0[xX][0-9a-fA-F]+|[0-9]+\.[0-9]+|[0-9]+)
       | (?P<string>'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`)
       | (?P<name>[A-Za-z_$][A-Za-z0-9_$]*)
-      | (?P<pointer>\#[a-z]*)
-      | (?P<sign>&&|\|\||==|!=|<=|>=|\?\?|\?\.|\.\.|\*\*|[-+*/%^<>!?:(),.;=|{}\[\]])
+      | (?P<element>\#)
+      | (?P<sign>&&|\|\||==|!=|<=|>=|\?\?|\.\.|[-+*/%<>!?:(),=|{}\[\]])
       | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_ABSENT_SIGNS: Final = frozenset(("**", "^", "?."))
-"""Operators of expr-lang that no expression about a query needs."""
 _SYNONYMS: Final = {"||": "or", "&&": "and", "!": "not"}
 BINDING: Final = {
     "|": 0, "or": 10, "and": 15, "matches": 20, "??": 500, **{name: row.binding for name, row in OPERATORS.items()},
@@ -81,11 +75,10 @@ _NEGATABLE: Final = frozenset(("in", "matches", "contains", "startsWith", "endsW
 _NOT_BINDING: Final = 50
 _SIGN_BINDING: Final = 90
 _CONSTANTS: Final[dict[str, Value]] = {"true": True, "false": False, "nil": None}
-_STATEMENTS: Final = frozenset(("let", "if", "else"))
 
-RESERVED: Final = frozenset((*_CONSTANTS, *(word for word in BINDING if word.isalpha()), "not", *_STATEMENTS))
+RESERVED: Final = frozenset((*_CONSTANTS, *(word for word in BINDING if word.isalpha()), "not"))
 """Words that cannot be names of variables."""
-FUNCTION_NAMES: Final = frozenset((*BUILTINS, *PREDICATES, *UNSUPPORTED))
+FUNCTION_NAMES: Final = frozenset((*BUILTINS, *PREDICATES))
 """Names of functions of the language, which cannot be names of variables either."""
 
 
@@ -150,6 +143,10 @@ def _depends(*nodes: Expression) -> bool:
     return all(node.is_of_packet for node in nodes)
 
 
+def _element(values: _Evaluate, at: _Evaluate, scope: _Scope) -> Value:
+    return values(scope)[at(scope)]
+
+
 def _common(kinds: Sequence[ValueKind]) -> ValueKind:
     return kinds[0] if len(set(kinds)) == 1 else ANY
 
@@ -182,9 +179,8 @@ class _Parser:
             if kind == "other":
                 is_quote = word in "'\"`"
                 what = "the string is not closed" if is_quote else f"unexpected character `{word}` in the expression"
+                what += "; strings stand in single quotes" if word == "." else ""
                 raise self._error(lexeme, what)
-            if kind == "sign" and word in _ABSENT_SIGNS:
-                raise self._error(lexeme, f"the operator `{word}` of expr-lang is not supported")
             if kind != "blank":
                 lexemes.append(lexeme)
         return [*lexemes, _Lexeme("end", "", max(0, len(text) - 1))]
@@ -385,36 +381,23 @@ class _Parser:
                     raise self._error(lexeme, f"{error}; write a backslash in a string twice") from error
             case "name", _:
                 return self._named(lexeme)
-            case "pointer", _:
-                return self._element(lexeme)
+            case "element", _ if self._elements:
+                return self._elements[-1]
+            case "element", _:
+                raise self._error(lexeme, "`#` outside of a predicate, such as in `any(LIST, # > 1)`")
             case "sign", "(":
                 inner = self._expression(0)
                 self._expect(")")
                 return inner
             case "sign", "[":
                 return self._list()
-            case "sign", "{":
-                return self._map()
-            case "sign", "." if self._elements:
-                self._next -= 1
-                return self._elements[-1]
         got = f"`{lexeme.text}`" if lexeme.text else f"the end{COMMENT if self._elements else ''}"
         raise self._error(lexeme, f"expected a value in the expression, got {got}")
-
-    def _element(self, lexeme: _Lexeme) -> Expression:
-        """Returns the element that the innermost predicate is about."""
-        if not self._elements:
-            raise self._error(lexeme, f"`{lexeme.text}` outside of a predicate, such as in `any(LIST, # > 1)`")
-        if lexeme.text != "#":
-            raise self._error(lexeme, f"`{lexeme.text}` is not supported; `#` is the element")
-        return self._elements[-1]
 
     def _named(self, lexeme: _Lexeme) -> Expression:
         name = lexeme.text
         if name in _CONSTANTS:
             return _constant(_CONSTANTS[name])
-        if name in _STATEMENTS:
-            raise self._error(lexeme, f"`{name}` of expr-lang is not supported")
         if name in RESERVED:
             raise self._error(lexeme, f"expected a value in the expression, got `{name}`")
         if self._is("("):
@@ -422,18 +405,12 @@ class _Parser:
         if name in self._functions or name in PREDICATES:
             raise self._error(lexeme, f"`{name}` is a function: `{name}(...)` calls it")
         if name not in self._variables:
-            if self._peek.text == ".":
-                reason = f"unknown name `{name[:50]}` in the expression; strings stand in single quotes"
-                raise self._error(lexeme, reason)
             raise self._unknown(lexeme, (*self._variables, *self._functions, *PREDICATES))
         return Expression(self._variables[name], lambda scope: scope.environment.variables[name])
 
     def _unknown(self, lexeme: _Lexeme, names: Sequence[str]) -> CorefileError:
-        name, supported = lexeme.text, ", ".join(sorted(names))
-        if name in UNSUPPORTED:
-            return self._error(lexeme, f"the function `{name}` of expr-lang is not supported; supported: {supported}")
-        meant = closest(name, names)
-        hint = f"did you mean `{meant}`?" if meant else f"there are {supported}"
+        name, meant = lexeme.text, closest(lexeme.text, names)
+        hint = f"did you mean `{meant}`?" if meant else f"there are {', '.join(sorted(names))}"
         return self._error(lexeme, f"unknown name `{name[:50]}` in the expression; {hint}")
 
     def _call(self, name: _Lexeme, *piped: Expression) -> Expression:
@@ -515,49 +492,14 @@ class _Parser:
             return _constant(tuple(node.choices[0] for node in nodes if node.choices))
         return Expression(LIST, lambda scope: tuple(node.run(scope) for node in nodes), _depends(*nodes))
 
-    def _map(self) -> Expression:
-        nodes: dict[str, Expression] = {}
-        while not self._accept("}"):
-            if nodes:
-                self._expect(",")
-            key = self._take()
-            if key.kind not in {"name", "string", "number"}:
-                raise self._error(key, f"expected a key of a map, got `{key.text[:30]}`")
-            self._expect(":")
-            nodes[unquoted(key.text) if key.kind == "string" else key.text] = self._expression(0)
-        return Expression(
-            MAP, lambda scope: {key: node.run(scope) for key, node in nodes.items()}, _depends(*nodes.values())
-        )
-
     def _postfix(self, node: Expression) -> Expression:
-        while self._is(".") or self._is("["):
+        while self._is("["):
             sign = self._take()
-            accepted = {MAP} if sign.text == "." else {MAP, LIST, STRING}
-            if node.kind not in {*accepted, ANY}:
-                raise self._error(sign, f"a {node.kind.value} has no {'fields' if sign.text == '.' else 'elements'}")
-            if sign.text == "[":
-                key = _constant(0) if self._is(":") else self._expression(0)
-                if self._is(":"):
-                    raise self._error(self._peek, SLICES)
-                self._expect("]")
-            else:
-                name = self._take()
-                if name.kind != "name":
-                    raise self._error(name, f"expected the name of a field, got `{name.text[:30]}`")
-                key = _constant(name.text)
-            if node.kind is not ANY:
-                self._want(sign, key, STRING if node.kind is MAP else NUMBER, "as an index")
-            node = _indexed(node, key)
+            if node.kind not in {LIST, STRING, ANY}:
+                raise self._error(sign, f"a {node.kind.value} has no elements")
+            key = self._expression(0)
+            self._expect("]")
+            at = self._want(sign, key, NUMBER, "as an index")
+            kind = STRING if node.kind is STRING else ANY
+            node = Expression(kind, partial(_element, node.run, at), _depends(node, key))
         return node
-
-
-def _indexed(node: Expression, key: Expression) -> Expression:
-    def element(scope: _Scope) -> Value:
-        value, which = node.run(scope), key.run(scope)
-        if isinstance(value, dict) and isinstance(which, str):
-            return value.get(which)
-        if isinstance(value, tuple | str | range) and type(which) is int:
-            return value[which]
-        raise EvaluationError(f"a {kind_of(value).value} has no element at a {kind_of(which).value}")
-
-    return Expression(STRING if node.kind is STRING else ANY, element, _depends(node, key))

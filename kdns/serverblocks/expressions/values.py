@@ -1,4 +1,4 @@
-"""Values of expressions: their kinds, the operators, and the limits of all of them.
+"""Values of expressions: their kinds, the operators, the limits of all of them, and how strings are written.
 
 Integers have 64 bits, as in Go: a larger one is an error. So are a string of more than MAX_CHARS and a list of more
 than MAX_VALUES.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable
 from enum import Enum
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -16,14 +17,25 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from kdns.errors import KdnsError
 
 Value: TypeAlias = Any
-"""None, bool, int, float, str, tuple, range or dict."""
+"""None, bool, int, float, str or tuple."""
 
 MAX_CHARS: Final = 4096
 """No name has more than 1016 characters."""
 MAX_VALUES: Final = 4096
-MAX_RANGE: Final = 1_000_000
-"""The longest range, which is not in memory."""
 _INT_BITS: Final = 63
+
+
+_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{3}|.)", re.DOTALL)
+_ESCAPED: Final = {
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    **{sign: sign for sign in "\\'\""},
+}
 
 
 class EvaluationError(KdnsError):
@@ -38,14 +50,26 @@ class ValueKind(Enum):
     NUMBER = "number"
     STRING = "string"
     LIST = "list"
-    MAP = "map"
     ANY = "any"
 
 
-NIL, BOOL, NUMBER, STRING, LIST, MAP, ANY = ValueKind
-_KINDS: Final = {
-    type(None): NIL, bool: BOOL, int: NUMBER, float: NUMBER, str: STRING, tuple: LIST, range: LIST, dict: MAP,
-}  # fmt: skip
+NIL, BOOL, NUMBER, STRING, LIST, ANY = ValueKind
+_KINDS: Final = {type(None): NIL, bool: BOOL, int: NUMBER, float: NUMBER, str: STRING, tuple: LIST}
+
+
+def unquoted(quoted: str) -> str:
+    """Returns the text of a string in quotes with Go's escapes, in backquotes without; ValueError for a wrong one."""
+    return quoted[1:-1] if quoted[0] == "`" else _ESCAPE.sub(_character, quoted[1:-1])
+
+
+def _character(match: re.Match[str]) -> str:
+    escape = match[1]
+    if escape in _ESCAPED:
+        return _ESCAPED[escape]
+    code = int(escape[1:], 16) if escape[0] in "xuU" and escape[1:] else int(escape, 8) if escape[1:] else -1
+    if not 0 <= code <= 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+        raise ValueError(f"`\\{escape}` is not an escape")
+    return chr(code)
 
 
 def kind_of(value: Value) -> ValueKind:
@@ -65,23 +89,9 @@ def text_of(value: Value) -> str:
             return "true" if value else "false"
         case float():
             return str(int(value)) if value.is_integer() and abs(value) < 1e21 else repr(value)
-        case tuple() | range():
-            return f"[{_joined(map(text_of, value))}]"
-        case dict():
-            return f"map[{_joined(f'{key}:{text_of(value[key])}' for key in sorted(value))}]"
+        case tuple():
+            return str(bounded(f"[{' '.join(map(text_of, value))}]"))
     return str(value)
-
-
-def _joined(texts: Iterable[str]) -> str:
-    """Returns the texts with blanks between them; EvaluationError as soon as they are too long."""
-    joined: list[str] = []
-    size = 0
-    for text in texts:
-        joined.append(text)
-        size += len(text) + 1
-        if size > MAX_CHARS:
-            raise EvaluationError(f"a string of more than {MAX_CHARS} characters")
-    return " ".join(joined)
 
 
 def bounded(value: Value) -> Value:
@@ -106,8 +116,6 @@ def same(left: Value, right: Value) -> bool:
     """Returns whether values are equal; true is not a number."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
-    if isinstance(left, range) != isinstance(right, range) and {kind_of(left), kind_of(right)} == {LIST}:
-        return len(left) == len(right) and tuple(left) == tuple(right)
     return bool(left == right)
 
 
@@ -119,15 +127,11 @@ def _remainder(left: Value, right: Value) -> Value:
 
 
 def _range(left: Value, right: Value) -> Value:
-    if right - left >= MAX_RANGE:
-        raise EvaluationError(f"a range of more than {MAX_RANGE} numbers")
-    return range(left, right + 1)
+    return tuple(range(left, min(right, left + MAX_VALUES) + 1))
 
 
 def _is_in(left: Value, right: Value) -> bool:
-    if isinstance(right, range):
-        return type(left) is int and left in right
-    return left in right if isinstance(right, dict) else any(same(left, value) for value in right)
+    return any(same(left, value) for value in right)
 
 
 class Operator(NamedTuple):
@@ -150,7 +154,7 @@ OPERATORS: Final = {
     "<=": Operator(20, operator.le, _ORDER),
     ">": Operator(20, operator.gt, _ORDER),
     ">=": Operator(20, operator.ge, _ORDER),
-    "in": Operator(20, _is_in, ((ANY, LIST, BOOL), (STRING, MAP, BOOL))),
+    "in": Operator(20, _is_in, ((ANY, LIST, BOOL),)),
     "contains": Operator(20, operator.contains, _STRINGS),
     "startsWith": Operator(20, str.startswith, _STRINGS),
     "endsWith": Operator(20, str.endswith, _STRINGS),

@@ -23,8 +23,7 @@ from kdns.plugins.sources.template.gofunctions import (
     field,
     text,
 )
-from kdns.serverblocks.expressions.literals import unquoted
-from kdns.serverblocks.expressions.values import EvaluationError
+from kdns.serverblocks.expressions.values import EvaluationError, unquoted
 
 MAX_TEMPLATE_CHARS: Final = 65536
 MAX_DEPTH: Final = 20
@@ -482,7 +481,7 @@ def _loop(
 
 def _entries(value: GoValue) -> Iterable[tuple[GoValue, GoValue]]:
     match value:
-        case tuple() | range():
+        case tuple():
             return enumerate(value[: MAX_TURNS + 1])
         case Map():
             return sorted(value.items())
