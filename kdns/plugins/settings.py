@@ -36,7 +36,6 @@ from kdns.serverblocks.stanza import (
     is_duration,
     not_yet,
     path_of,
-    refuse_repeated,
     sets,
     text,
 )
@@ -60,11 +59,6 @@ MONITORS: Final = ("until-ready", "continuously")
 PPROF_INSTEAD: Final = "`py-spy dump` and `py-spy top` show the stacks of the process"
 
 
-def _bind(stanza: Stanza, _zones: tuple[str, ...]) -> BindConfig:
-    count(stanza, "bind ADDRESS|INTERFACE...")
-    return configured(BindConfig(tuple(dict.fromkeys(map(_host, stanza.args)))), stanza, BIND)
-
-
 def _host(token: Token) -> str:
     """Interfaces are only looked up by the listeners: a name here need not exist."""
     try:
@@ -75,9 +69,6 @@ def _host(token: Token) -> str:
     if len(token.text) > MAX_INTERFACE_CHARS or re.search(r"[\s/]", token.text):
         raise token.expected("an IP address or the name of a network interface")
     return token.text
-
-
-BIND: Final = {"except": Option("except ADDRESS|INTERFACE...", adds("exclude", _host))}
 
 
 def _tls(stanza: Stanza, _zones: tuple[str, ...]) -> TlsConfig:
@@ -95,32 +86,6 @@ TLS: Final = {
         sets("client_auth", lambda word: ClientAuth(choice(word, CLIENT_AUTHS))),
     ),
     "keylog": Option("keylog FILE", sets("keylog", text)),
-}
-
-
-def _limits(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
-    count(stanza, stanza.name)
-    refuse_repeated(stanza)
-    defaults, options = LIMITS[stanza.name]
-    return configured(defaults, stanza, options)
-
-
-LIMITS: Final = {
-    "https": (
-        ListenerOptions(https_connections=DEFAULTS.https_connections),
-        {
-            "max_connections": Option(
-                "max_connections N", sets("https_connections", lambda word: integer(word, 0) or inf)
-            )
-        },
-    ),
-    "quic": (
-        ListenerOptions(quic_streams=DEFAULTS.quic_streams, quic_pending=DEFAULTS.quic_pending),
-        {
-            "max_streams": Option("max_streams N", sets("quic_streams", integer, 1)),
-            "worker_pool_size": Option("worker_pool_size N", sets("quic_pending", integer, 1)),
-        },
-    ),
 }
 
 
@@ -241,8 +206,25 @@ _ROWS: Final[tuple[Row, ...]] = (
         example="cert key",
         sets_up=lambda tls: BlockOptions(listener=ListenerOptions(tls=tls)),
     ),
-    Directive("https", ListenerOptions, options=LIMITS["https"][1], parse=_limits, sets_up=_listener),
-    Directive("quic", ListenerOptions, options=LIMITS["quic"][1], parse=_limits, sets_up=_listener),
+    Directive(
+        "https",
+        lambda: ListenerOptions(https_connections=DEFAULTS.https_connections),
+        options={
+            "max_connections": Option(
+                "max_connections N", sets("https_connections", lambda word: integer(word, 0) or inf), once=True
+            )
+        },
+        sets_up=_listener,
+    ),
+    Directive(
+        "quic",
+        lambda: ListenerOptions(quic_streams=DEFAULTS.quic_streams, quic_pending=DEFAULTS.quic_pending),
+        options={
+            "max_streams": Option("max_streams N", sets("quic_streams", integer, 1), once=True),
+            "worker_pool_size": Option("worker_pool_size N", sets("quic_pending", integer, 1), once=True),
+        },
+        sets_up=_listener,
+    ),
     Directive("timeouts", ListenerOptions, options=TIMEOUTS, parse=_timeouts, sets_up=_listener),
     # Differs: CoreDNS opens N sockets for each address in one process; N is one for the whole server here.
     Directive(
@@ -254,10 +236,10 @@ _ROWS: Final[tuple[Row, ...]] = (
     Directive(RELOAD_USAGE, BlockOptions, parse=_reload, sets_up=_as_is),
     Directive(
         "bind ADDRESS|INTERFACE...",
-        BindConfig,
-        options=BIND,
+        lambda *hosts: BindConfig(tuple(dict.fromkeys(hosts))),
+        options={"except": Option("except ADDRESS|INTERFACE...", adds("exclude", _host))},
         repeat=Repeat.ADD,
-        parse=_bind,
+        argument=_host,
         example="::1",
         sets_up=lambda bind: BlockOptions(binds=(bind,)),
     ),

@@ -31,7 +31,7 @@ from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.serverblocks.block_options import BlockOptions
 from kdns.serverblocks.listener_options import TlsConfig
-from kdns.serverblocks.stanza import configured, count, text
+from kdns.serverblocks.stanza import configured, count, folded, text
 from kdns.tally import Tally
 from kdns.upstream.upstream import Upstream, UpstreamSpec
 
@@ -263,12 +263,13 @@ class Directive(Generic[Config, Given]):
     """One directive: `usage` begins with its name, `config` makes its configuration, `plugin` gets that and the World.
 
     Of several stanzas the last configuration is used; with Repeat.ADD `plugin` gets all of them in a tuple. A plugin of
-    None is not in the chain. `options` are the options of its block, by name. `argument` reads each argument, which
-    `config` is called with; a usage that ends in `[ZONES...]` means all zones, which default to those of the server
-    block. Where arguments mean more, `parse` makes the configuration of a stanza and of the block's zones, or raises
-    CorefileError. `example` are the fewest valid arguments: with them a block is read whose directive has wrong ones.
-    `sets_up` returns what a configuration says of how the block is served. `warnings` yields mistakes of a
-    configuration that do not prevent a start.
+    None is not in the chain. `options` are the options of its block, by name; with `folds` the names are read in lower
+    case. `needs` are those that the block must have, and the error without them. `argument` reads each argument, which
+    `config` is called with; a usage that ends in `[ZONES...]` means zones behind the other arguments, as one argument,
+    which defaults to those of the server block. Where arguments mean more, `parse` makes the configuration of a stanza
+    and of the block's zones, or raises CorefileError. `example` are the fewest valid arguments: with them a block is
+    read whose directive has wrong ones. `sets_up` returns what a configuration says of how the block is served.
+    `warnings` yields mistakes of a configuration that do not prevent a start.
     """
 
     usage: str
@@ -281,6 +282,8 @@ class Directive(Generic[Config, Given]):
     example: str = ""
     sets_up: Callable[[Config], BlockOptions] | None = None
     warnings: Callable[[Config], Iterable[CorefileError]] = lambda _: ()
+    folds: bool = False
+    needs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -291,11 +294,16 @@ class Directive(Generic[Config, Given]):
         if self.parse:
             return self.parse(stanza, zones)
         count(stanza, self.usage)
-        if self.usage.endswith("[ZONES...]"):
-            config = self.config(all_zones(stanza.args) or zones)
-        else:
-            config = self.config(*map(self.argument, stanza.args))
-        return configured(config, stanza, self.options)
+        words, args = self.usage.split()[1:], stanza.args
+        others = len(words) - 1 if words[-1:] == ["[ZONES...]"] else len(args)
+        values = [*map(self.argument, args[:others])]
+        if others < len(words) and words[-1] == "[ZONES...]":
+            values.append(all_zones(args[others:]) or zones)
+        config = configured(self.config(*values), folded(stanza) if self.folds else stanza, self.options)
+        for option, reason in self.needs.items():
+            if all(line.name != option for line in stanza.block):
+                raise stanza.error(reason)
+        return config
 
 
 Row: TypeAlias = Directive[Any, Any]

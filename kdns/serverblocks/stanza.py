@@ -32,12 +32,13 @@ UNLIMITED = 1 << 20
 class Option:
     """One option of a block: its usage, its effect, and the bounds of its argument count.
 
-    Without `bounds` they follow from the usage: see `argument_bounds`.
+    Without `bounds` they follow from the usage: see `argument_bounds`. With `once` a second line of it is a mistake.
     """
 
     usage: str
     apply: Apply
     bounds: tuple[int, int] | None = None
+    once: bool = False
 
 
 class UnknownOptionError(CorefileError):
@@ -70,10 +71,14 @@ def count(line: Line, usage: str, bounds: tuple[int, int] | None = None) -> None
 
 def configured(config: Config, stanza: Stanza, options: Mapping[str, Option]) -> Config:
     """Returns `config` with every option of the stanza's block applied in order."""
+    first: dict[str, Line] = {}
     for line in stanza.block:
         option = options.get(line.name)
         if option is None:
             raise UnknownOptionError(line, options)
+        before = first.setdefault(line.name, line)
+        if option.once and before is not line:
+            raise line.error(f"`{line.name}` may occur only once; first at {before.path}:{before.line}")
         count(line, option.usage, option.bounds)
         config = option.apply(config, line)
     return config
@@ -124,14 +129,6 @@ FALLTHROUGH: Final = Option("fallthrough [ZONES...]", sets_all("fallthrough", la
 """Sets the configuration's field `fallthrough` to zones, to the root without any."""
 UPSTREAM: Final = Option("upstream [ADDRESS...]", lambda config, _line: config)
 """An old option without effect: targets of CNAMEs are always resolved by the whole server."""
-
-
-def refuse_repeated(stanza: Stanza) -> None:
-    first: dict[str, Line] = {}
-    for line in stanza.block:
-        if line.name in first:
-            raise line.error(f"`{line.name}` may occur only once; first at {line.path}:{first[line.name].line}")
-        first[line.name] = line
 
 
 def not_yet(what: str) -> Apply:

@@ -6,7 +6,6 @@ Later directives receive the query with that limit, and so do upstreams.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Final
 
 from kdns.answers.answer import MAX_UDP_BYTES
@@ -21,20 +20,13 @@ from kdns.values import evolve
 MOST_BYTES: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class BufsizeConfig:
-    """The limit in bytes."""
-
-    size_bytes: int = MAX_UDP_BYTES
-
-
 class Bufsize(Plugin):
     """Lowers the size in a query's OPT; it depends on the packet only."""
 
     sees = Sees.PACKET
 
-    def __init__(self, config: BufsizeConfig, _world: World) -> None:
-        self._size_bytes = config.size_bytes
+    def __init__(self, size_bytes: int, _world: World) -> None:
+        self._size_bytes = size_bytes
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         edns = request.query.edns
@@ -50,9 +42,9 @@ class Bufsize(Plugin):
 
 DIRECTIVE: Final = Directive(
     "bufsize [SIZE]",
-    BufsizeConfig,
+    lambda size_bytes=MAX_UDP_BYTES: size_bytes,
     Bufsize,
     repeat=Repeat.LAST,
     argument=lambda token: integer(token, PLAIN_PAYLOAD_BYTES, MOST_BYTES),
-    sets_up=lambda config: BlockOptions(udp_bytes=config.size_bytes),
+    sets_up=lambda size_bytes: BlockOptions(udp_bytes=size_bytes),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -18,20 +17,16 @@ from kdns.values import evolve
 MAX_BYTES: Final = 255
 
 
-@dataclass(frozen=True, slots=True)
-class NsidConfig:
-    """The text; the machine's host name where it is empty."""
-
-    text: str = ""
-
-
 class Nsid(Plugin):
-    """Adds the option to responses to queries that have it. Queries with options are never in the table."""
+    """Adds the option to responses to queries that have it. Queries with options are never in the table.
+
+    Its data is the text, or the machine's host name where that is empty.
+    """
 
     sees = Sees.PACKET
 
-    def __init__(self, config: NsidConfig, world: World) -> None:
-        self._add = partial(with_option, (NSID, (config.text or world.hostname).encode()))
+    def __init__(self, text: str, world: World) -> None:
+        self._add = partial(with_option, (NSID, (text or world.hostname).encode()))
 
     def plain_zones(self) -> tuple[Labels, ...]:
         return ()
@@ -47,11 +42,11 @@ def with_option(option: tuple[int, bytes], reply: Reply) -> Reply:
     return reply and evolve(reply, options=(*(one for one in reply.options if one[0] != option[0]), option))
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> NsidConfig:
+def parse(stanza: Stanza, _zones: tuple[str, ...]) -> str:
     text = " ".join(token.text for token in stanza.args)
     if len(text.encode()) > MAX_BYTES:
         raise stanza.args[0].error(f"expected a name of at most {MAX_BYTES} bytes: each answer carries it")
-    return configured(NsidConfig(text), stanza, {})
+    return configured(text, stanza, {})
 
 
-DIRECTIVE: Final = Directive("nsid [DATA...]", NsidConfig, Nsid, parse=parse)
+DIRECTIVE: Final = Directive("nsid [DATA...]", str, Nsid, parse=parse)

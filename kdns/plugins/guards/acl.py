@@ -13,15 +13,14 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
 from kdns.answers.response import Response, Reuse
-from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Line
 from kdns.dns.names import ZoneSet, text_of
 from kdns.dns.query import extended_error
 from kdns.dns.types import BLOCKED, FILTERED, NOERROR, REFUSED, type_number
 from kdns.net import Network, client_address
 from kdns.serverblocks.directive import Directive, Repeat, World
-from kdns.serverblocks.stanza import Option, configured, folded, mnemonic
+from kdns.serverblocks.stanza import Option, mnemonic
 from kdns.tally import Tally
 from kdns.values import evolve
 
@@ -174,8 +173,4 @@ def _network(token: Token) -> Network:
 OPTIONS: Final[dict[str, Option]] = {action: Option(f"{action} {USAGE}", _rule) for action in ACTIONS}
 
 
-def parse(stanza: Stanza, zones: tuple[str, ...]) -> AclConfig:
-    return configured(AclConfig(all_zones(stanza.args) or zones), folded(stanza), OPTIONS)
-
-
-DIRECTIVE: Final = Directive("acl [ZONES...]", AclConfig, Acl, OPTIONS, Repeat.ADD, parse=parse)
+DIRECTIVE: Final = Directive("acl [ZONES...]", AclConfig, Acl, OPTIONS, Repeat.ADD, folds=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Final
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, Source
@@ -16,20 +15,13 @@ from kdns.serverblocks.stanza import positive_s
 DEFAULT_S: Final = 5.001
 
 
-@dataclass(frozen=True, slots=True)
-class CancelConfig:
-    """The longest time that an answer may take, in seconds."""
-
-    timeout_s: float = DEFAULT_S
-
-
 class Cancel(Plugin):
-    """Ends what waits for too long. An answer that is there at once is not touched."""
+    """Ends what waits longer than `timeout_s` seconds. An answer that is there at once is not touched."""
 
     sees = Sees.PACKET
 
-    def __init__(self, config: CancelConfig, world: World) -> None:
-        self._timeout_s = config.timeout_s
+    def __init__(self, timeout_s: float, world: World) -> None:
+        self._timeout_s = timeout_s
         self._world = world
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
@@ -49,7 +41,7 @@ class Cancel(Plugin):
 
 DIRECTIVE: Final = Directive(
     "cancel [TIMEOUT]",
-    CancelConfig,
+    lambda timeout_s=DEFAULT_S: timeout_s,
     Cancel,
     argument=lambda token: positive_s(token, "a duration longer than 0, as in `cancel 5001ms`"),
 )

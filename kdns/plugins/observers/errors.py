@@ -11,13 +11,14 @@ from typing import Final
 
 from kdns.answers.chain import Plugin, Request, Sees
 from kdns.answers.response import Response
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lexer import Token
+from kdns.corefile.lines import Line
 from kdns.dns.types import type_name
 from kdns.durations import format_duration
 from kdns.serverblocks.block_options import BlockOptions
 from kdns.serverblocks.directive import Directive, Level, World
 from kdns.serverblocks.patterns import Pattern, regex
-from kdns.serverblocks.stanza import Option, configured, count, flag, positive_s
+from kdns.serverblocks.stanza import Option, flag, positive_s
 
 LEVELS: dict[str, Level] = {level: level for level in ("warning", "error", "info", "debug")}
 
@@ -61,11 +62,10 @@ OPTIONS = {
 }
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ErrorsConfig:
-    count(stanza, "errors [stdout]")
-    if stanza.args and stanza.args[0].text != "stdout":
-        raise stanza.args[0].expected("`stdout` or no argument (errors are written to the log)")
-    return configured(ErrorsConfig(), stanza, OPTIONS)
+def _stdout(token: Token) -> str:
+    if token.text != "stdout":
+        raise token.expected("`stdout` or no argument (errors are written to the log)")
+    return token.text
 
 
 @dataclass(slots=True)
@@ -136,9 +136,9 @@ class Errors(Plugin):
 
 DIRECTIVE: Final = Directive(
     "errors [stdout]",
-    ErrorsConfig,
+    lambda *_: ErrorsConfig(),
     Errors,
     OPTIONS,
-    parse=parse,
+    argument=_stdout,
     sets_up=lambda config: BlockOptions(logs_stacks=config.stacktrace),
 )

@@ -5,8 +5,7 @@ A fact's label begins with the directive that provides it, such as `kubernetes/n
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from typing import Final, Protocol, runtime_checkable
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
@@ -66,13 +65,6 @@ class Facts(Mapping[str, str]):
         return len(self._all)
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataConfig:
-    """The zones whose queries have facts."""
-
-    zones: tuple[str, ...]
-
-
 class Metadata(Plugin):
     """Gives each request the facts that the block's other plugins know about it.
 
@@ -81,8 +73,8 @@ class Metadata(Plugin):
 
     sees = Sees.EVERY
 
-    def __init__(self, config: MetadataConfig, world: World) -> None:
-        self._zones = ZoneSet(config.zones)
+    def __init__(self, zones: Iterable[str], world: World) -> None:
+        self._zones = ZoneSet(zones)
         self._world = world
         self._providers: tuple[Provider, ...] | None = None
 
@@ -97,4 +89,4 @@ class Metadata(Plugin):
         return evolve(request, metadata=Facts(request, self._providers))
 
 
-DIRECTIVE: Final = Directive("metadata [ZONES...]", MetadataConfig, Metadata)
+DIRECTIVE: Final = Directive("metadata [ZONES...]", tuple[str, ...], Metadata)

@@ -11,9 +11,9 @@ from typing import Final
 
 from kdns.answers.chain import Reply, Request, Serve
 from kdns.answers.response import Response
-from kdns.corefile.address import all_zones, zones
+from kdns.corefile.address import zones
 from kdns.corefile.lexer import Token
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Line
 from kdns.dns.names import ZoneSet, labels_of
 from kdns.dns.types import REFUSED
 from kdns.errors import CorefileError
@@ -21,7 +21,7 @@ from kdns.plugins.sources.file import RELOAD_S, Version, newer_version
 from kdns.plugins.sources.zones.authority import Authority, ServedZone
 from kdns.serverblocks.directive import Directive, Repeat, UnreadableFileError, World
 from kdns.serverblocks.patterns import Pattern, compiled, regex
-from kdns.serverblocks.stanza import UPSTREAM, Option, configured, duration_s, sets
+from kdns.serverblocks.stanza import UPSTREAM, Option, duration_s, path_of, sets
 from kdns.watch import watch
 
 NAME: Final = "auto"
@@ -44,11 +44,12 @@ class AutoConfig:
 def _directory(config: AutoConfig, line: Line) -> AutoConfig:
     if len(line.args) == 2:
         raise line.args[1].error("expected a template of the zone's name, such as {1}, after the regular expression")
+    config = replace(config, directory=path_of(line.args[0]))
     if len(line.args) == 1:
-        return replace(config, directory=line.args[0].text)
-    directory, pattern, template = line.args
+        return config
+    _, pattern, template = line.args
     regex(pattern)
-    return replace(config, directory=directory.text, pattern=pattern.text, template=template.text)
+    return replace(config, pattern=pattern.text, template=template.text)
 
 
 OPTIONS: Final = {
@@ -56,13 +57,6 @@ OPTIONS: Final = {
     "reload": Option("reload DURATION", sets("reload_s", duration_s)),
     "upstream": UPSTREAM,
 }
-
-
-def parse(stanza: Stanza, block_zones: tuple[str, ...]) -> AutoConfig:
-    config = configured(AutoConfig(all_zones(stanza.args) or block_zones), stanza, OPTIONS)
-    if not config.directory:
-        raise stanza.error("the directory is missing; expected an option such as `directory /etc/zones`")
-    return config
 
 
 def origin_of(path: str, pattern: Pattern, template: str) -> str | None:
@@ -181,4 +175,11 @@ class AutoZones(Authority):
                 self._world.log("warning", "zone has another file", **facts)
 
 
-DIRECTIVE: Final = Directive("auto [ZONES...]", AutoConfig, AutoZones, OPTIONS, Repeat.ADD, parse=parse)
+DIRECTIVE: Final = Directive(
+    "auto [ZONES...]",
+    AutoConfig,
+    AutoZones,
+    OPTIONS,
+    Repeat.ADD,
+    needs={"directory": "the directory is missing; expected an option such as `directory /etc/zones`"},
+)

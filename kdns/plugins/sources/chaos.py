@@ -9,13 +9,11 @@ from typing import Final
 from kdns import __version__
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import Response, Reuse
-from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels
 from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CH, TXT
 from kdns.serverblocks.directive import Directive, World
-from kdns.serverblocks.stanza import configured
 
 DEFAULT_VERSION: Final = f"kdns-{__version__}"
 DEFAULT_AUTHORS: Final = ("The kdns authors",)
@@ -66,9 +64,8 @@ def text_of_strings(text: str) -> bytes:
     return text_rdata(*(octets[start : start + MAX_STRING_BYTES] for start in starts))
 
 
-def parse(stanza: Stanza, _zones: tuple[str, ...]) -> ChaosConfig:
-    version, *authors = [token.text for token in stanza.args] or [DEFAULT_VERSION]
-    return configured(ChaosConfig(version, tuple(authors) or DEFAULT_AUTHORS), stanza, {})
-
-
-DIRECTIVE: Final = Directive("chaos [VERSION] [AUTHORS...]", ChaosConfig, Chaos, parse=parse)
+DIRECTIVE: Final = Directive(
+    "chaos [VERSION] [AUTHORS...]",
+    lambda version=DEFAULT_VERSION, *authors: ChaosConfig(version, authors or DEFAULT_AUTHORS),
+    Chaos,
+)

@@ -9,19 +9,16 @@ from hashlib import sha256
 from posixpath import dirname, join
 from typing import Final
 
-from kdns.corefile.address import all_zones
-from kdns.corefile.lines import Stanza
 from kdns.dns.names import ZoneSet
 from kdns.dns.zone.difference import Difference, is_newer
 from kdns.dns.zone.zone import Zone, ZoneError
 from kdns.errors import CorefileError, first_of
 from kdns.plugins.sources.zones.authority import Authority, ServedZone, differences_to
 from kdns.serverblocks.directive import Directive, Repeat, UnreadableFileError, World
-from kdns.serverblocks.stanza import FALLTHROUGH, UPSTREAM, Option, configured, count, duration_s, flag, path_of, sets
+from kdns.serverblocks.stanza import FALLTHROUGH, UPSTREAM, Option, duration_s, flag, path_of, sets
 from kdns.watch import watch
 
 NAME: Final = "file"
-USAGE: Final = "file DBFILE [ZONES...]"
 RELOAD_S: Final = 60.0
 
 
@@ -53,12 +50,6 @@ OPTIONS: Final = {
     "fallthrough": FALLTHROUGH,
     "upstream": UPSTREAM,
 }
-
-
-def parse(stanza: Stanza, zones: tuple[str, ...]) -> FileConfig:
-    count(stanza, USAGE)
-    config = FileConfig(path_of(stanza.args[0]), all_zones(stanza.args[1:]) or zones)
-    return configured(config, stanza, OPTIONS)
 
 
 def zone_of(text: str, path: str, name: str, read: Callable[[str], str]) -> Zone:
@@ -151,4 +142,6 @@ class ZoneFiles(Authority):
                 self._world.log("warning", "records outside of the zone ignored", zone=served.name, owners=ignored)
 
 
-DIRECTIVE: Final = Directive(USAGE, FileConfig, ZoneFiles, OPTIONS, Repeat.ADD, parse=parse, example="db")
+DIRECTIVE: Final = Directive(
+    "file DBFILE [ZONES...]", FileConfig, ZoneFiles, OPTIONS, Repeat.ADD, path_of, example="db"
+)

@@ -14,9 +14,8 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import Response
-from kdns.corefile.address import all_zones
 from kdns.corefile.lexer import Token
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Line
 from kdns.dns.names import Labels, ZoneSet, encode_name, labels_of, text_of
 from kdns.dns.query import AA, NOTIFY, Query
 from kdns.dns.rdata import expanded, rdata_of, wire_of
@@ -26,7 +25,7 @@ from kdns.dns.wire import AUTHORITY, records
 from kdns.dns.zone.difference import is_newer
 from kdns.net import MAX_PORT, HostPort, client_address, packed, parse_port, split_optional_port
 from kdns.serverblocks.directive import Directive, Repeat, World
-from kdns.serverblocks.stanza import Option, configured, ip
+from kdns.serverblocks.stanza import Option, ip, sets
 from kdns.upstream.upstream import UpstreamError
 from kdns.values import evolve
 
@@ -106,23 +105,10 @@ def _to(config: TransferConfig, line: Line) -> TransferConfig:
     return replace(config, to=(*config.to, *peers), is_open=is_open)
 
 
-def _source(config: TransferConfig, line: Line) -> TransferConfig:
-    if config.source:
-        raise line.args[0].error("`source` may occur only once")
-    return replace(config, source=ip(line.args[0]))
-
-
 OPTIONS = {
     "to": Option("to HOST[:PORT]...|*", _to),
-    "source": Option("source ADDRESS", _source),
+    "source": Option("source ADDRESS", sets("source", ip), once=True),
 }
-
-
-def parse(stanza: Stanza, zones: tuple[str, ...]) -> TransferConfig:
-    config = configured(TransferConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
-    if not (config.to or config.is_open):
-        raise stanza.error("`to` is missing; expected addresses, as in `to 192.0.2.1`, or `to *`")
-    return config
 
 
 class Transfers(Plugin):
@@ -287,4 +273,11 @@ def _weight(rrset: RRset) -> int:
     return sum(owner + len(wire_of(rdata)) for rdata in rrset.rdata)
 
 
-DIRECTIVE: Final = Directive("transfer [ZONES...]", TransferConfig, Transfers, OPTIONS, Repeat.ADD, parse=parse)
+DIRECTIVE: Final = Directive(
+    "transfer [ZONES...]",
+    TransferConfig,
+    Transfers,
+    OPTIONS,
+    Repeat.ADD,
+    needs={"to": "`to` is missing; expected addresses, as in `to 192.0.2.1`, or `to *`"},
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,9 @@ def plain(found: object) -> object:
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, object]:
-    """The fields of a configuration; those of its parts have the part's name in front."""
+    """The fields of a configuration, those of its parts with the part's name in front; `value` where it has none."""
+    if not is_dataclass(config):
+        return {"value": config}
     found: dict[str, object] = {}
     for field in fields(config):
         name, value = prefix + field.name, getattr(config, field.name)

@@ -15,7 +15,7 @@ from kdns.dns.message import query
 from kdns.dns.names import labels_of
 from kdns.dnsserver.blocks import Exchange
 from kdns.plugins.observers.log import Log, LogConfig, compiled
-from kdns.plugins.observers.metadata import Metadata, MetadataConfig
+from kdns.plugins.observers.metadata import Metadata
 from kdns.plugins.sources.kubernetes.facts import client_facts, name_facts
 from kdns.plugins.sources.kubernetes.options import Options
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
@@ -53,7 +53,7 @@ class Behind(Plugin):
 )
 def test_facts_are_had_when_they_are_wanted(zone: str, expected: dict[str, str]) -> None:
     knowing, behind, setup = Knowing(), Behind(), FakeWorld()
-    plugin = Metadata(MetadataConfig((zone,)), setup)
+    plugin = Metadata((zone,), setup)
     setup.built = (plugin, knowing, behind)
     plugin.serve(Request(read(query("example.org.", 1))), lambda request: behind.serve(request, None))  # type: ignore[arg-type]
     assert knowing.calls == 0
@@ -96,7 +96,7 @@ def test_log_writes_facts() -> None:
     state.upsert(Namespace(Meta("shop")))
     state.synced |= {Service, Namespace, EndpointSlice, Pod}
     plugins = (
-        Metadata(MetadataConfig((".",)), setup),
+        Metadata((".",), setup),
         Log(
             (LogConfig((".",), compiled("{/kubernetes/namespace} {/kubernetes/client-pod-name} {/none/such}")),), setup
         ),

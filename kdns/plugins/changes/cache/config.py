@@ -153,8 +153,6 @@ def _at_most(token: Token, most_s: float) -> float:
 def _serve_stale_policy(config: CacheConfig, line: Line) -> CacheConfig:
     if line.args[0].text.lower() != "prefer_positive":
         raise line.args[0].expected("the policy prefer_positive")
-    if config.prefer_positive:
-        raise line.error("`serve_stale_policy` may occur only once")
     return replace(config, prefer_positive=True)
 
 
@@ -173,7 +171,7 @@ OPTIONS: Final = {
     "denial": Option("denial CAPACITY [TTL] [MINTTL]", _denial),
     "prefetch": Option("prefetch AMOUNT [DURATION] [PERCENT%]", sets_all("prefetch", _prefetch)),
     "serve_stale": Option(STALE_USAGE, sets_all("stale", _stale)),
-    "serve_stale_policy": Option("serve_stale_policy prefer_positive", _serve_stale_policy),
+    "serve_stale_policy": Option("serve_stale_policy prefer_positive", _serve_stale_policy, once=True),
     "servfail": Option("servfail DURATION", sets("failure_ttl_s", _at_most, MAX_FAILURE_TTL_S)),
     "disable": Option("disable success|denial [ZONES...]", _disable),
     "keepttl": Option("keepttl", flag("keep_ttl")),

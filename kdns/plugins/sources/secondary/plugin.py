@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from kdns.answers.chain import Reply, Request, Serve
 from kdns.answers.response import Response
 from kdns.corefile.address import all_zones
-from kdns.corefile.lines import Line, Stanza
+from kdns.corefile.lines import Line
 from kdns.dns.names import ZoneSet, labels_of
 from kdns.dns.query import AA, OPCODE
 from kdns.dns.types import AXFR, IXFR, NOERROR, SOA
@@ -29,7 +29,7 @@ from kdns.plugins.sources.secondary.inbound import Inbound, TransferKind, questi
 from kdns.plugins.sources.transfer import peer
 from kdns.plugins.sources.zones.authority import Authority, ServedZone, differences_to
 from kdns.serverblocks.directive import Directive, Repeat, World
-from kdns.serverblocks.stanza import FALLTHROUGH, UNLIMITED, Option, configured, sets
+from kdns.serverblocks.stanza import FALLTHROUGH, UNLIMITED, Option, sets
 from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 if TYPE_CHECKING:
@@ -84,13 +84,6 @@ OPTIONS: Final = {
     "catalog": Option("catalog [ZONES...]", _catalog),
     "fallthrough": FALLTHROUGH,
 }
-
-
-def parse(stanza: Stanza, zones: tuple[str, ...]) -> SecondaryConfig:
-    config = configured(SecondaryConfig(all_zones(stanza.args) or zones), stanza, OPTIONS)
-    if not config.primaries:
-        raise stanza.error("the primary is missing; expected an option such as `transfer from 192.0.2.1`")
-    return config
 
 
 def is_primary(client: str, primaries: Iterable[HostPort]) -> bool:
@@ -334,4 +327,11 @@ def _version(inbound: Inbound, served: ServedZone, *, is_catalog: bool) -> tuple
     return Version(zone, differences_to(served, zone)), members
 
 
-DIRECTIVE: Final = Directive("secondary [ZONES...]", SecondaryConfig, SecondaryZones, OPTIONS, Repeat.ADD, parse=parse)
+DIRECTIVE: Final = Directive(
+    "secondary [ZONES...]",
+    SecondaryConfig,
+    SecondaryZones,
+    OPTIONS,
+    Repeat.ADD,
+    needs={"transfer": "the primary is missing; expected an option such as `transfer from 192.0.2.1`"},
+)

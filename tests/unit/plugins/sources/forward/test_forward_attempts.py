@@ -16,7 +16,7 @@ from kdns.dns.message import query
 from kdns.dns.query import RA, TC, Query
 from kdns.errors import CorefileError
 from kdns.plugins.observers.log import Log, LogConfig, compiled
-from kdns.plugins.observers.metadata import Metadata, MetadataConfig
+from kdns.plugins.observers.metadata import Metadata
 from kdns.upstream.upstream import Transport, UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 A = "example.org. 5 IN A 192.0.2.99"
@@ -105,7 +105,7 @@ async def test_metadata_has_the_upstream_that_was_asked_last(setup: ForwardSetup
     scripts(setup, u1=REFUSED, u2=says(A))
     plugin = forward_of("forward . 192.0.2.1 192.0.2.2 {\npolicy sequential\n}", setup)
     log = Log((LogConfig((".",), compiled("{/forward/upstream}")),), setup)
-    setup.built = (Metadata(MetadataConfig((".",)), setup), log, plugin)
+    setup.built = (Metadata((".",), setup), log, plugin)
     server = server_of(*setup.built)
     outcome = server.respond(query("example.org.", 1), server.table.partition("udp", 4), ("192.0.2.9", 5))
     assert isinstance(outcome, Coroutine)
