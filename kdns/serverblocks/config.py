@@ -88,6 +88,9 @@ class ServerConfig:
         configs = self.configs(row)
         if not row.plugin or not configs:
             return None
+        for warning in (warning for config in configs if row.warned for warning in row.warnings(config)):
+            reason = warning.reason.removeprefix(f"{row.name}: ")
+            world.log("warning", row.warned, path=warning.path, line=warning.line, reason=reason)
         try:
             return row.plugin(configs if row.repeat is Repeat.ADD else configs[0], world)
         except CorefileError as error:

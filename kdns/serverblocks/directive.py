@@ -269,7 +269,7 @@ class Directive(Generic[Config, Given]):
     which defaults to those of the server block. Where arguments mean more, `parse` makes the configuration of a stanza
     and of the block's zones, or raises CorefileError. `example` are the fewest valid arguments: with them a block is
     read whose directive has wrong ones. `sets_up` returns what a configuration says of how the block is served.
-    `warnings` yields mistakes of a configuration that do not prevent a start.
+    `warnings` yields mistakes of a configuration that do not prevent a start; `warned` is the event of their log lines.
     """
 
     usage: str
@@ -282,6 +282,7 @@ class Directive(Generic[Config, Given]):
     example: str = ""
     sets_up: Callable[[Config], BlockOptions] | None = None
     warnings: Callable[[Config], Iterable[CorefileError]] = lambda _: ()
+    warned: str = ""
     folds: bool = False
     needs: Mapping[str, str] = field(default_factory=dict)
 

@@ -53,8 +53,6 @@ class ViewPlugin(Plugin):
         self.is_of_packet = all(condition.is_of_packet for condition in config.conditions)
         self._conditions = config.conditions
         self._world = world
-        for doubt in config.doubts:
-            world.log("warning", "view in doubt", path=doubt.path, line=doubt.line, reason=doubt.reason)
 
     def metadata(self, request: Request) -> Mapping[str, str]:
         del request
@@ -76,5 +74,11 @@ class ViewPlugin(Plugin):
 
 
 DIRECTIVE: Final = Directive(
-    "view NAME", ViewConfig, ViewPlugin, OPTIONS, example="v", warnings=lambda config: config.doubts
+    "view NAME",
+    ViewConfig,
+    ViewPlugin,
+    OPTIONS,
+    example="v",
+    warnings=lambda config: config.doubts,
+    warned="view in doubt",
 )

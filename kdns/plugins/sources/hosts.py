@@ -249,8 +249,6 @@ class Hosts(Plugin):
         self._read_s = 0.0
         self.table = HostTable((), config.zones)
         self._path = world.path(config.path)
-        for mistake in config.mistakes:
-            world.log("warning", "hosts line ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
         world.watch_file("hosts file", config.path, config.reload_s, self._use, parse=self._read, is_optional=True)
         world.expose(
             "coredns_hosts_entries", "Addresses of names, and names of addresses.", ("hostsfile",), self._entries
@@ -319,5 +317,11 @@ class Hosts(Plugin):
 
 
 DIRECTIVE: Final = Directive(
-    "hosts [FILE [ZONES...]]", HostsConfig, Hosts, OPTIONS, parse=parse, warnings=lambda config: config.mistakes
+    "hosts [FILE [ZONES...]]",
+    HostsConfig,
+    Hosts,
+    OPTIONS,
+    parse=parse,
+    warnings=lambda config: config.mistakes,
+    warned="hosts line ignored",
 )

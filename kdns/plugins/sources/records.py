@@ -89,8 +89,6 @@ class Records(Authority):
 
     def __init__(self, config: RecordsConfig, world: World) -> None:
         super().__init__(NAME, world)
-        for mistake in config.mistakes:
-            world.log("warning", "record ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
         zones = zip(config.zones, config.records, strict=True)
         self.serve_zones(ServedZone(name, zone=_zone(name, records)) for name, records in zones)
 
@@ -111,5 +109,10 @@ def _without_no_soa(section: tuple[RRset, ...]) -> tuple[RRset, ...]:
 
 
 DIRECTIVE: Final = Directive(
-    "records [ZONES...]", RecordsConfig, Records, parse=parse, warnings=lambda config: config.mistakes
+    "records [ZONES...]",
+    RecordsConfig,
+    Records,
+    parse=parse,
+    warnings=lambda config: config.mistakes,
+    warned="record ignored",
 )

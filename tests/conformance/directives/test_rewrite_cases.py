@@ -122,7 +122,7 @@ async def wrong(case: Case) -> str:
         return f"refused: {error}"
     if "upstream_lookups" in case:
         setup.resolve = lambda request: looked_up(case, request)  # type: ignore[method-assign] # stands in for the server
-    rewrite = plugin.build(server_config.configs(plugin.DIRECTIVE), setup)
+    rewrite = plugin.Rewrite(server_config.configs(plugin.DIRECTIVE), setup)
     server = Server(
         "dns://:53",
         [Block(".", Chain([Metadata(case.get("metadata") or {}), rewrite, behind]))],

@@ -6,7 +6,7 @@ applies, `continue` applies the next rule to the changed question. Answers are c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -15,7 +15,6 @@ from kdns.answers.response import Response
 from kdns.dns.types import SERVFAIL
 from kdns.plugins.changes.rewrite.answers import Change, RetargetCname, taken_apart
 from kdns.plugins.changes.rewrite.config import USAGES, RewriteConfig, parse
-from kdns.plugins.changes.rewrite.rules import Step
 from kdns.serverblocks.directive import Directive, Repeat, World
 from kdns.values import evolve
 
@@ -31,8 +30,8 @@ class Rewrite(Plugin):
 
     sees = Sees.PACKET
 
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = tuple(steps)
+    def __init__(self, configs: Iterable[RewriteConfig], world: World) -> None:
+        self._steps = tuple(config.step(world) for config in configs)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
         current, name = request, request.query.name
@@ -103,18 +102,13 @@ class _Work(NamedTuple):
         return message
 
 
-def build(configs: tuple[RewriteConfig, ...], world: World) -> Rewrite:
-    for doubt in (doubt for config in configs for doubt in config.doubts):
-        world.log("warning", "rewrite in doubt", path=doubt.path, line=doubt.line, reason=doubt.reason)
-    return Rewrite([config.step(world) for config in configs])
-
-
 DIRECTIVE: Final = Directive(
     "rewrite [continue|stop] FIELD ...",
     RewriteConfig,
-    build,
+    Rewrite,
     USAGES,
     Repeat.ADD,
     parse=parse,
     warnings=lambda config: config.doubts,
+    warned="rewrite in doubt",
 )

@@ -192,8 +192,6 @@ def build(configs: tuple[DnstapConfig, ...], world: World) -> Dnstap:
     lost = world.counters(
         "kdns_dnstap_lost_messages", "Copies of messages that the collector did not read in time.", ("endpoint",)
     )
-    for mistake in (mistake for config in configs for mistake in config.mistakes):
-        world.log("warning", "option ignored", path=mistake.path, line=mistake.line, reason=mistake.reason)
     readers = [
         Reader(
             world.frames(_placed(config.frames, world), lost.tally(str(config.frames))),
@@ -235,4 +233,5 @@ DIRECTIVE: Final = Directive(
     parse=parse,
     example="/socket",
     warnings=lambda config: config.mistakes,
+    warned="option ignored",
 )

@@ -43,8 +43,6 @@ class TemplatePlugin(Plugin):
 
     def __init__(self, configs: tuple[TemplateConfig, ...], world: World) -> None:
         import_module("kdns.dns.zonefile")  # the reader of records, before the first query
-        for warning in (warning for config in configs for warning in warnings(config)):
-            world.log("warning", "template always fails", path=warning.path, line=warning.line, reason=warning.reason)
         self._stencils = tuple(map(stencil_of, configs))
         self._world = world
         text = "Queries that a template matched."
@@ -166,4 +164,5 @@ DIRECTIVE: Final = Directive(
     parse=parse,
     example="ANY ANY",
     warnings=warnings,
+    warned="template always fails",
 )
