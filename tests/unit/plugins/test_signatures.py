@@ -66,6 +66,7 @@ def test_a_message_between_others_may_be_unsigned_and_none_may_be_missing() -> N
         ({}, SECRET, NOW_S, BADKEY),
         ({"key.": SECRET}, b"other", NOW_S, BADSIG),
         ({"key.": SECRET}, SECRET, NOW_S + 301, BADTIME),
+        ({"key.": SECRET}, SECRET, NOW_S - 301, BADTIME),
         ({"key.": SECRET}, SECRET, NOW_S - 300, 0),
     ],
 )

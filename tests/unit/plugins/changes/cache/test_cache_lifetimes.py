@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 
+from functools import partial
+
 import pytest
 from cache_world import CLIENTS, FAILURE, NO_NAME, World, value
 from decoded_message import decode
@@ -153,6 +155,14 @@ def test_a_stale_answer_lives_until_there_is_a_new_one(mode: str) -> None:
     world.setup.clock_s = 110.0 + 60 + 3600
     world.upstream.reply = lambda: FAILURE
     assert value(world.ask()) == "SERVFAIL"
+
+
+@pytest.mark.parametrize("mode", ["immediate", "verify"])
+def test_a_failure_replaces_no_stale_denial(mode: str) -> None:
+    world = World(f"cache {{\nserve_stale 1h {mode}\n}}")
+    for clock_s, reply in ((0.0, NO_NAME), (40.0, FAILURE), (41.0, FAILURE), (42.0, FAILURE)):
+        world.setup.clock_s, world.upstream.reply = clock_s, partial(evolve, reply)
+        assert world.ask().rcode == "NXDOMAIN"
 
 
 def test_clients_that_wait_for_a_new_answer_get_none_that_is_another_client_s() -> None:
