@@ -79,7 +79,6 @@ class ServerConfig:
         return self.directives.get(directive.name, ())  # type: ignore[return-value] # `parse` of that row made them
 
     def build(self, world: World) -> list[Plugin]:
-        """Returns the plugins of the block; raises CorefileError and InputError."""
         plugins = (self.plugin(row, world) for row in self.rows)
         return [plugin for plugin in plugins if plugin is not None]
 
@@ -97,7 +96,6 @@ class ServerConfig:
             raise error.of(row.name) from error.__cause__
 
     def is_valid(self, name: str) -> bool:
-        """Returns whether the block has no stanza of a directive, or a valid one."""
         return name in self.directives or all(row.name != name for row in self.rows)
 
     @property
@@ -109,7 +107,6 @@ class ServerConfig:
 
     @property
     def pages(self) -> Iterator[tuple[Stanza, Page]]:
-        """The HTTP pages, with their stanzas."""
         for row in self.rows:
             stanza = next(stanza for stanza in reversed(self.stanzas) if stanza.name == row.name)
             yield from ((stanza, config) for config in self.configs(row) if isinstance(config, Page))
@@ -257,7 +254,6 @@ def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileE
 
 
 def _explained(mistake: CorefileError, stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> CorefileError:
-    """Returns a mistake, that of an unknown option with what was likely meant."""
     if not isinstance(mistake, UnknownOptionError):
         return mistake
     return mistake.option.error(option_reason(mistake, stanza, block, table))

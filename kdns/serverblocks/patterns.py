@@ -66,7 +66,6 @@ def compiled(text: str) -> Pattern:
 
 
 def regex(token: Token) -> Pattern:
-    """Returns the pattern of a word; raises CorefileError."""
     if len(token.text) > MAX_REGEX_CHARS:
         raise token.error(
             f"expected a regular expression of at most {MAX_REGEX_CHARS} characters, got {len(token.text)}"

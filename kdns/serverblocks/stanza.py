@@ -145,14 +145,12 @@ def text(token: Token) -> str:
 
 
 def path_of(token: Token) -> str:
-    """Returns the argument, which names a file or a folder."""
     if not token.text:
         raise token.expected("a path")
     return token.text
 
 
 def integer(token: Token, least: int, most: int | None = None) -> int:
-    """Returns a decimal integer within bounds, both included."""
     bounds = f"from {least} to {most}" if most is not None else f"of at least {least}"
     if token.text[:1].isdigit() and token.text[-1:].isalpha() and is_duration(token.text):
         raise token.expected(f"a whole number {bounds} without a unit")
@@ -192,7 +190,6 @@ def duration_s(token: Token) -> float:
 
 
 def positive_s(token: Token, wanted: str = "a duration longer than 0") -> float:
-    """Returns the seconds of a duration that is not 0."""
     seconds = duration_s(token)
     if not seconds:
         raise token.expected(wanted)
@@ -200,7 +197,6 @@ def positive_s(token: Token, wanted: str = "a duration longer than 0") -> float:
 
 
 def ip(token: Token) -> str:
-    """Returns an IP address in normal form."""
     try:
         return str(ip_address(token.text))
     except ValueError:

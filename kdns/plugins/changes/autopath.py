@@ -153,7 +153,6 @@ class Autopath(Plugin):
         return self._walk(request, reply, path, next)
 
     async def _walk(self, request: Request, first: Response, path: SearchPath, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
-        """Returns the first reply of the path's other names that is an answer, otherwise the first of all."""
         base = request.query.labels[: len(request.query.labels) - len(path[0])]
         reuse = first.reuse
         for element in (*path[1:], ()):
@@ -170,7 +169,6 @@ class Autopath(Plugin):
         return evolve(first, reuse=self._reuse(reuse))
 
     def _answer(self, request: Request, reply: Response, labels: Labels, reuse: Reuse) -> Response:
-        """Returns the reply for another name as the reply for the queried one: after a CNAME."""
         reply = from_wire(reply)
         answer = reply.answer
         if answer:

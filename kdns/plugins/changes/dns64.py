@@ -110,7 +110,6 @@ class Dns64(Plugin):
         return then(next(request.about(request.query.labels, A)), partial(self._translation, request, first))
 
     def _translation(self, request: Request, first: Response, found: Reply) -> Reply:
-        """Returns the answer for A with AAAA records in place of A; the first one where none exist."""
         if found is None:
             return None
         found = from_wire(found)

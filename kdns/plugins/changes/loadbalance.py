@@ -38,7 +38,6 @@ class LoadbalanceConfig:
     reload_s: float = 30.0
 
     def order(self, weights: Weights) -> Order:
-        """Returns the policy that is applied to answers; `weights` are those of the file, none for round_robin."""
         return Order(rotate=True, prefer=self.prefer, weights=weights)
 
 

@@ -107,7 +107,6 @@ class Acl(Plugin):
         return then(reply, for_one_client) if is_of_client and request.depth else reply
 
     def _decision(self, request: Request) -> tuple[Action, str, bool]:
-        """Returns the action, the closest zone of its rule, and whether they depend on the client."""
         query = request.query
         client: bytes | None = None
         for zones, rule, networks in self._rules:
@@ -144,7 +143,6 @@ def _rule(config: AclConfig, line: Line) -> AclConfig:
 
 
 def _sections(line: Line) -> list[tuple[str, list[Token]]]:
-    """Returns the words after each `type` and `net`; CorefileError for other words, and for missing ones."""
     sections: list[tuple[str, list[Token]]] = []
     for token in line.args:
         if token.text.lower() in SECTIONS:

@@ -77,7 +77,6 @@ class Loop(Plugin):
         self._expected[labels] = now_s + EXPECTED_S, came_back
 
     async def _follow(self) -> None:
-        """Queries each upstream once, and again if it did not answer or forms a loop."""
         while True:
             now_s = self._world.now_s()
             routes = list(self._routes())
@@ -126,7 +125,6 @@ class Loop(Plugin):
                 self._world.log("info", "forwarding loop resolved", upstream=member.name)
 
     def _mark(self, route: Route, *, is_looping: bool) -> bool:
-        """Notes whether an upstream forms a loop, which is not used; returns whether that is new."""
         before = self._looping.get(route.group, frozenset())
         looping = before | {route.member} if is_looping else before - {route.member}
         self._looping[route.group] = looping

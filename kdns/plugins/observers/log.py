@@ -133,7 +133,6 @@ class Log(Plugin):
         self._rules = [(ZoneSet(config.zones), config) for config in configs]
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply, which `sent` logs; a missing response is logged at once."""
         reply = next(request)
         if isinstance(reply, Response) and reply.metadata is request.metadata:
             return reply

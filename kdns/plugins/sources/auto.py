@@ -73,7 +73,6 @@ def origin_of(path: str, pattern: Pattern, template: str) -> str | None:
 
 
 def files_by_zone(paths: Iterable[str], config: AutoConfig, pattern: Pattern) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the file of each zone, and the files that are ignored because another one has the same zone."""
     chosen: dict[str, str] = {}
     left_out: dict[str, str] = {}
     within = ZoneSet(config.zones)
@@ -99,7 +98,6 @@ class Scan:
 
 
 def scan(config: AutoConfig, served_zones: dict[str, ServedZone], world: World) -> Scan:
-    """Reads what is new in the directory; CorefileError for a directory that cannot be read."""
     pattern = compiled(config.pattern)
     found = Scan(*files_by_zone(world.files_below(config.directory), config, pattern))
     for name, path in found.chosen.items():

@@ -161,7 +161,6 @@ class Transfers(Plugin):
         return [plugin for plugin in self._world.plugins() if isinstance(plugin, Transferer)]
 
     async def _notify_all(self) -> None:
-        """Notifies secondaries of all zones at the start, and later of changed ones."""
         for plugin in self._transferers():
             plugin.on_zone_change(self._note)
             for zone in plugin.transfer_zones():
@@ -259,7 +258,6 @@ def _messages(rrsets: Iterable[RRset]) -> Iterator[Response]:
 
 
 def _pieces(rrsets: Iterable[RRset]) -> Iterator[RRset]:
-    """Yields the RRsets, those that are larger than a message in several pieces."""
     for rrset in rrsets:
         if len(rrset.rdata) == 1 or _weight(rrset) <= MESSAGE_BYTES:
             yield rrset

@@ -301,7 +301,6 @@ class _Parser:
         return self._postfix(self._primary())
 
     def _binary(self, sign: _Lexeme, left: Expression) -> Expression:
-        """Returns an operator on what is before it and what follows."""
         text = sign.text
         if text == "|":
             return self._call(self._take(), left)
@@ -325,7 +324,6 @@ class _Parser:
         return self._combined(sign, left, right)
 
     def _combined(self, sign: _Lexeme, left: Expression, right: Expression) -> Expression:
-        """Returns an operator on two values; unknown kinds are checked when it is evaluated."""
         text, first, second = sign.text, left.run, right.run
 
         def kind_on(one: ValueKind, other: ValueKind) -> ValueKind:
@@ -414,7 +412,6 @@ class _Parser:
         return self._error(lexeme, f"unknown name `{name[:50]}` in the expression; {hint}")
 
     def _call(self, name: _Lexeme, *piped: Expression) -> Expression:
-        """Returns a function of the values in parentheses, after those that a pipe gives."""
         if predicate := PREDICATES.get(name.text):
             return self._predicate(name, predicate, piped)
         function = self._functions.get(name.text)

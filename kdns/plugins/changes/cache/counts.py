@@ -58,8 +58,6 @@ class CountsByServer(dict[tuple[str, str], Counts]):
         return counts
 
     def expose_entries(self, world: World, success: Store, denial: Store) -> None:
-        """Shows how many items there are, for each server and view that has asked."""
-
         def entries() -> Iterable[Sample]:
             for server, view in self:
                 for name, store in (("success", success), ("denial", denial)):

@@ -54,7 +54,6 @@ class Items:
         return None
 
     def store(self, question: Question, reply: Reply) -> FetchResult:
-        """Returns a reply with the cache's TTL, and keeps it if it is cacheable."""
         if reply is None or (reply.body is None and is_end(reply)):
             return FetchResult(reply)
         config, query, body = self._config, question.request.query, reply.body
@@ -115,13 +114,11 @@ class Items:
         return item
 
     def remove(self, item: Item) -> None:
-        """Drops an item, and the answers that were made of it."""
         self.success.remove(item.key)
         self.denial.remove(item.key)
         self._world.forget((item.key,))
 
     def _was_used(self, item: Item) -> bool:
-        """Returns whether an item was used since the last call, by the directive or through the table."""
         if item.reused_until_s:
             self._world.settle(item.key)
         was_used = item.was_used or item.uses.count > item.uses_seen

@@ -99,7 +99,6 @@ def contents(query: Query, response: Response, unix_s: Callable[[], float]) -> C
 
 
 def ttls_at(found: Iterable[Record]) -> Sequence[int]:
-    """Returns the positions of the records' TTLs. An OPT has none."""
     return [record.ttl_at for record in found if record.rtype != OPT]
 
 

@@ -60,7 +60,6 @@ class Cache(Plugin):
         self._counts.expose_entries(world, self.items.success, self.items.denial)
 
     def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the item of the question, or the next directive's reply, which becomes an item."""
         query = request.query
         if query.qtype in TRANSFERS or self._zones.closest(query.labels) is None:
             return next(request)
@@ -82,7 +81,6 @@ class Cache(Plugin):
         return self._fresh(item, question) if now_s < item.end_s else self._expired(item, question)
 
     def _dry_run(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-        """Returns the item of the question, without counting or refreshing it, or the next directive's reply."""
         item = self.items.pick(question_key(request), request.received_s)
         if item is None or (request.received_s >= item.end_s and self._stale and self._stale.verify):
             return next(request)
@@ -123,7 +121,6 @@ class Cache(Plugin):
         return self._of_item(item, request.query, tallies, item.reuse(end_s))
 
     def _expired(self, item: Item, question: Question) -> Reply | Awaitable[Reply]:
-        """Returns a stale answer, or with `verify` a new one if it arrives in time."""
         stale = self._stale or StaleConfig()
         is_due = question.request.received_s >= item.next_refresh_s
         if stale.verify and (is_due or self.refreshes.is_under_way(item)):
@@ -177,7 +174,6 @@ class Cache(Plugin):
 
 
 def _for_client(reply: Reply, query: Query, tallies: tuple[Tally, ...]) -> Reply:
-    """Returns a reply of the later directives for one client, counted when it is sent."""
     if reply is None or is_end(reply):
         for tally in tallies:
             tally.count += 1

@@ -83,7 +83,6 @@ class Refreshes:
                 flight.finish(outcome)
 
     def _stop(self) -> None:
-        """Stops refreshing: waiting clients get the stale answer."""
         self._is_stopped = True
         while self._by_key:
             _, flight = self._by_key.popitem()
@@ -97,7 +96,6 @@ class Refreshes:
 
 
 def is_popular(item: Item, prefetch: PrefetchConfig, now_s: float) -> bool:
-    """Returns whether an item was used often enough, without a gap, and is in the last part of its TTL."""
     if now_s - item.last_s > prefetch.gap_s:
         item.uses_before = item.uses.count
     item.last_s = now_s

@@ -64,7 +64,6 @@ def key_tag(dnskey: bytes) -> int:
 
 
 def _signer(algorithm: int, fields: dict[str, str]) -> tuple[Callable[[bytes], bytes], bytes]:
-    """Returns a function that signs with a private key, and the public key as a DNSKEY has it."""
     if algorithm in CURVES:
         return _ecdsa(algorithm, int.from_bytes(b64decode(fields["privatekey"], validate=True), "big"))
     if algorithm in RSA_HASHES:

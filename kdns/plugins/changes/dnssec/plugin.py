@@ -271,7 +271,6 @@ class Dnssec(Plugin):
         return (*merged, *signatures)
 
     def _signatures(self, request: Request, zone: Labels, rrset: RRset) -> list[RRset]:
-        """Returns the signatures of an RRset by each key, kept ones as far as they hold long enough."""
         now_s = int(self._world.unix_s())
         records = canonical(rrset)
         made: list[RRset] = []

@@ -56,7 +56,6 @@ def _with_fixed_soa(response: Response) -> Response:
 
 
 def _mapped(response: Response, changed: Callable[[RRset], RRset]) -> Response:
-    """Returns the response with all records changed, also an SOA under compiled answers."""
     if response.soa is not None and changed(response.soa.rrset) != response.soa.rrset:
         response = _with_fixed_soa(response)
     sections = (response.answer, response.authority, response.additional)

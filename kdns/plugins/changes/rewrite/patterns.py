@@ -52,7 +52,6 @@ def dotted(name: str) -> str:
 
 
 def _latin(word: Token) -> str:
-    """Returns the text of a word; CorefileError for characters that are not bytes."""
     try:
         word.text.encode("latin-1")
     except UnicodeEncodeError as error:

@@ -111,5 +111,4 @@ class AnswerRule(Rule):
 
 
 def restored_suffix(pattern: NamePattern) -> Change:
-    """Returns the change of names with the new suffix, which get the first one again."""
     return RenameRecords(by_pattern(suffix_pattern(pattern.to, pattern.text)))

@@ -70,7 +70,6 @@ def _secret(config: TsigConfig, line: Line) -> TsigConfig:
 
 
 def _numbers(number: Callable[[str], int], wanted: str, args: Sequence[Token]) -> frozenset[int] | None:
-    """Returns the types or opcodes of some words; None for `all`."""
     found = set()
     for token in args:
         if token.text.lower() in {ALL, NONE}:

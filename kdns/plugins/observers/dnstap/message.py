@@ -71,7 +71,6 @@ def message(tap: Tap) -> bytes:
 
 
 def _time(field: int, unix_s: float) -> bytes:
-    """Returns seconds, and the rest in nanoseconds in the field behind."""
     nanoseconds = round(unix_s * NANOSECONDS)
     seconds, rest = divmod(nanoseconds, NANOSECONDS)
     return _number(field, seconds) + _key(field + 1, _FIXED32) + rest.to_bytes(4, "little")

@@ -120,7 +120,6 @@ def _with_metadata(request: Request, reply: Reply) -> Reply:
 
 
 def _frames(token: Token, *, listens: bool) -> FrameSpec:
-    """Returns the endpoint as a URL, or as the path of a socket."""
     scheme, separator, rest = token.text.partition("://")
     if not separator:
         scheme, rest = "unix", token.text

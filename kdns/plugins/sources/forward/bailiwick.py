@@ -130,7 +130,6 @@ def _label_starts(query: Query) -> frozenset[int]:
 
 
 def in_bailiwick(wire: bytes, query: Query, every: Iterable[Record]) -> list[Record]:
-    """Returns the records that belong to the question; ValueError for invalid names."""
     every = tuple(every)
     names = NamesAt(wire)
     chain = _chain(names, query, [record for record in every if record.section == ANSWER])
@@ -163,7 +162,6 @@ def in_bailiwick(wire: bytes, query: Query, every: Iterable[Record]) -> list[Rec
 
 
 def _chain(names: NamesAt, query: Query, answer: Iterable[Record]) -> tuple[Labels, ...]:
-    """Returns the question's name, and the targets of its CNAMEs and DNAMEs, in any order of records."""
     aliases: dict[Labels, Labels] = {}
     suffixes: dict[Labels, Labels] = {}
     for record in answer:
@@ -190,7 +188,6 @@ def _below(name: Labels, owner: Labels) -> bool:
 
 
 def _covered(wire: bytes, record: Record) -> int:
-    """Returns the type of a record; for a signature, the type that it covers."""
     if record.rtype != RRSIG or record.end < record.rdata_at + 2:
         return record.rtype
     (covered,) = unpack_from("!H", wire, record.rdata_at)

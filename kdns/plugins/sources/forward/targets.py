@@ -73,7 +73,6 @@ class File:
 
 
 def split_zone(text: str) -> tuple[str, str]:
-    """Returns a target without its % part, and the part after the %."""
     zone = _ZONE.search(text)
     return (text[: zone.start()] + text[zone.end() :], zone[1]) if zone else (text, "")
 

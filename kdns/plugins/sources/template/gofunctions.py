@@ -227,7 +227,6 @@ FUNCTIONS: Final[dict[str, Callable[..., GoValue]]] = {
 
 
 def called(name: str, arguments: tuple[GoValue, ...]) -> GoValue:
-    """Returns the result of a function;  EvaluationError where it does not take them."""
     try:
         result = FUNCTIONS[name](*arguments)
     except TypeError as error:

@@ -292,7 +292,6 @@ class _Parser:
         return value
 
     def _command(self, piped: _Evaluate | None) -> _Evaluate:
-        """Returns one value, or a function or method with its arguments, the piped value last."""
         if not self._lexemes:
             raise TemplateSyntaxError("a value is missing in an action")
         first = self._lexemes[0]
@@ -414,7 +413,6 @@ def _call(name: str, arguments: tuple[_Evaluate, ...], run: _Run, dot: GoValue) 
 
 
 def _junction(arguments: tuple[_Evaluate, ...], run: _Run, dot: GoValue, *, until: bool) -> GoValue:
-    """Returns the first argument that decides `and` or `or`, else the last one."""
     if not arguments:
         raise EvaluationError("`and` and `or` take at least one value")
     value: GoValue = None

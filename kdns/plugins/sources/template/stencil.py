@@ -87,7 +87,6 @@ class Stencil:
     is_of_packet: bool = True
 
     def zone_of(self, query: Query) -> str:
-        """Returns the zone in which the stanza is about a question, "" where it is not."""
         config = self.config
         if config.qclass not in {CLASS_ANY, query.qclass} and query.qclass != CLASS_ANY:
             return ""

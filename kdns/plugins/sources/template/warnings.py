@@ -34,7 +34,6 @@ def warnings(config: TemplateConfig) -> Iterator[CorefileError]:
 
 
 def _missing_field(stencil: Stencil, template: Template) -> str:
-    """Returns the first unknown field, or a group or variable without a value."""
     config = stencil.config
     groups = {str(number) for number in range(1 + max((pattern.groups for pattern in config.patterns), default=0))}
     named = {

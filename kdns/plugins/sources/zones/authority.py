@@ -106,7 +106,6 @@ class Authority(Plugin):
             self._world.forget((self._subject(None),))
 
     def renew(self, served: ServedZone, zone: Zone | None, differences: tuple[Difference, ...] = ()) -> None:
-        """Serves another version of a zone, and notifies subscribers."""
         is_new = zone is not None and (served.zone is None or served.zone.serial != zone.serial)
         if served.zone is not None and len(served.zone.nodes) > FREED_AT_ONCE:
             self._world.spawn(partial(self._free, served.zone.parts()))
@@ -129,11 +128,9 @@ class Authority(Plugin):
         return (self.parent_zone(labels) or served) if qtype == DS and is_apex else served
 
     def parent_zone(self, labels: Labels) -> ServedZone | None:
-        """Returns the closest zone above a name; None if no zone is."""
         return self.zone_of(labels[1:]) if labels else None
 
     def zone_of(self, labels: Labels) -> ServedZone | None:
-        """Returns the zone with the longest name that this name is at or below."""
         names = (labels[start:] for start in range(len(labels) + 1))
         return next((served for name in names if (served := self._by_labels.get(name))), None)
 
