@@ -75,7 +75,8 @@ class WouldAskError(Exception):
 
 Reply: TypeAlias = Response | None
 """The result of a plugin; None for no response."""
-Serve: TypeAlias = Callable[[Request], Reply | Awaitable[Reply]]
+ServeResult: TypeAlias = Reply | Awaitable[Reply]
+Serve: TypeAlias = Callable[[Request], ServeResult]
 
 
 class Sees(Enum):

@@ -14,12 +14,11 @@ exist as queried.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, awaited, is_unanswered, then
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, awaited, is_unanswered, then
 from kdns.answers.decode import from_wire
 from kdns.answers.response import PRIVATE, Response, Reuse
 from kdns.corefile.address import all_zones
@@ -99,7 +98,7 @@ class Autopath(Plugin):
     def _read(self, text: str) -> None:
         self._search = search_of(text)
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         query = request.query
         if query.qclass != IN or query.qtype in TRANSFERS or query.labels not in self._zones:
             return next(request)
@@ -144,7 +143,7 @@ class Autopath(Plugin):
         path: SearchPath,
         next: Serve,  # noqa: A002 - as in Plugin
         reply: Reply,
-    ) -> Reply | Awaitable[Reply]:
+    ) -> ServeResult:
         """Returns the first reply where the name exists; it is the same for all clients, unlike what follows."""
         if reply is None or not _is_missing(reply):
             return reply

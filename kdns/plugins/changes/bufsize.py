@@ -5,11 +5,10 @@ Later directives receive the query with that limit, and so do upstreams.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Final
 
 from kdns.answers.answer import MAX_UDP_BYTES
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, Source
+from kdns.answers.chain import Plugin, Request, Sees, Serve, ServeResult, Source
 from kdns.dns.names import Labels
 from kdns.dns.query import PLAIN_PAYLOAD_BYTES
 from kdns.serverblocks.block_options import BlockOptions
@@ -28,7 +27,7 @@ class Bufsize(Plugin):
     def __init__(self, size_bytes: int, _world: World) -> None:
         self._size_bytes = size_bytes
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         edns = request.query.edns
         if edns is None or edns.payload_bytes <= self._size_bytes:
             return next(request)

@@ -9,13 +9,12 @@ Differs: RA stays as the A answer has it; CoreDNS clears it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv6Network, ip_network
 from typing import Final
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, for_one_client, then
 from kdns.answers.decode import from_wire
 from kdns.answers.response import Response
 from kdns.corefile.lexer import Token
@@ -81,7 +80,7 @@ class Dns64(Plugin):
             "coredns_dns64_requests_translated", "Queries for AAAA that caused a query for A.", ("server",)
         )
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         reply = next(request)
         if self.is_concerned(request):
             reply = then(reply, partial(self._after, request, next))
@@ -101,7 +100,7 @@ class Dns64(Plugin):
             return False
         return self._config.translate_all or not any(rrset.rtype == AAAA for rrset in reply.answer)
 
-    def _after(self, request: Request, next: Serve, reply: Reply) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def _after(self, request: Request, next: Serve, reply: Reply) -> ServeResult:  # noqa: A002 - as in Plugin
         if reply is None:
             return None
         first = from_wire(reply)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from typing import Final
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, then
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.query import AA, RA, RD
 from kdns.serverblocks.directive import Directive, Repeat, World
@@ -54,7 +53,7 @@ class Header(Plugin):
         response = reduce(Flags.then, (config.response for config in configs))
         self._response = Flags(query.set & RD, query.clear & RD).then(response)
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         query = request.query
         flags = self._query.of(query.flags)
         if flags != query.flags:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Final
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, then
 from kdns.answers.outcome import ResponseClass, response_class_of
 from kdns.answers.response import Message, Response
 from kdns.dns.query import HEADER_BYTES
@@ -26,7 +25,7 @@ class Minimal(Plugin):
 
     sees = Sees.PACKET
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         reply = next(request)
         if isinstance(reply, Response):
             return shortened(reply) if reply.authority or reply.additional or reply.wire else reply

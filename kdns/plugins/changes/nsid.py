@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, then
 from kdns.corefile.lines import Stanza
 from kdns.dns.names import Labels
 from kdns.dns.types import NSID
@@ -31,7 +30,7 @@ class Nsid(Plugin):
     def plain_zones(self) -> tuple[Labels, ...]:
         return ()
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         edns = request.query.edns
         if edns is None or all(code != NSID for code, _ in edns.options):
             return next(request)

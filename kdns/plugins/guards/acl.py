@@ -5,13 +5,13 @@ The first matching rule applies, in the order of rules and stanzas.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from ipaddress import ip_network
 from typing import Final, Literal, TypeAlias, get_args
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, for_one_client, then
 from kdns.answers.response import Response, Reuse
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line
@@ -94,9 +94,9 @@ class Acl(Plugin):
         name = "coredns_acl_allowed_requests"
         self._allowed = world.counters(name, "Queries that were allowed.", ("server", "view"))
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         action, zone, is_of_client = self._decision(request)
-        reply: Reply | Awaitable[Reply]
+        reply: ServeResult
         if action == "allow":
             allowed = self._allowed.tally(request.server, request.view)
             reply = then(next(request), partial(_tallied, allowed))

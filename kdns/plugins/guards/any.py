@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Final
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Plugin, Request, Sees, Serve, ServeResult
 from kdns.answers.response import Response, Reuse
 from kdns.dns.names import Labels
 from kdns.dns.rdata import text_rdata
@@ -28,7 +27,7 @@ class Any(Plugin):
     def plain_zones(self) -> tuple[Labels, ...]:
         return ()
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         query = request.query
         if query.qtype != ANY or query.qclass != IN:
             return next(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, Source
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, Source
 from kdns.answers.response import Response
 from kdns.dns.names import Labels
 from kdns.dns.types import SERVFAIL
@@ -24,7 +24,7 @@ class Cancel(Plugin):
         self._timeout_s = timeout_s
         self._world = world
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         reply = next(request)
         return reply if reply is None or isinstance(reply, Response) else self._in_time(reply)
 

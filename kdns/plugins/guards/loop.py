@@ -9,12 +9,12 @@ brings are checked too.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import inf
 from typing import Final, NamedTuple
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Plugin, Request, Sees, Serve, ServeResult
 from kdns.dns.names import Labels, is_below, labels_of
 from kdns.dns.query import query_for
 from kdns.dns.types import HINFO
@@ -59,7 +59,7 @@ class Loop(Plugin):
         )
         world.spawn(self._follow)
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         query = request.query
         if query.qtype == HINFO and query.labels in self._expected:
             until_s, came_back = self._expected[query.labels]

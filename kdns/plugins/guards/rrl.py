@@ -7,12 +7,11 @@ external plugin rrl of CoreDNS.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, then
 from kdns.answers.outcome import ResponseClass, answered_type, referral_owner, response_class_of, soa_owner
 from kdns.answers.response import Response
 from kdns.dns.names import ZoneSet
@@ -136,7 +135,7 @@ class Rrl(Plugin):
         name, text = "coredns_rrl_requests_exceeded", "Queries above the allowance of a network."
         self._requests = world.counters(name, text, ()).tally()
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         """Returns the next directive's reply, a truncated one, or no response. Internal queries are not limited."""
         config = self._config
         if request.is_stream or request.depth or request.query.labels not in self._zones:

@@ -6,12 +6,12 @@ The rules of several stanzas are tried in order; the first that matches a query 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, TypeAlias, get_args
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, then
 from kdns.answers.outcome import ResponseClass, response_class_of_wire
 from kdns.answers.response import Response
 from kdns.corefile.address import all_zones
@@ -132,7 +132,7 @@ class Log(Plugin):
         self._world = world
         self._rules = [(ZoneSet(config.zones), config) for config in configs]
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         reply = next(request)
         if isinstance(reply, Response) and reply.metadata is request.metadata:
             return reply

@@ -5,10 +5,10 @@ A fact's label begins with the directive that provides it, such as `kubernetes/n
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Protocol, runtime_checkable
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Plugin, Request, Sees, Serve, ServeResult
 from kdns.dns.names import ZoneSet
 from kdns.serverblocks.directive import Directive, World
 from kdns.values import evolve
@@ -78,7 +78,7 @@ class Metadata(Plugin):
         self._world = world
         self._providers: tuple[Provider, ...] | None = None
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         return next(self.with_facts(request))
 
     def with_facts(self, request: Request) -> Request:

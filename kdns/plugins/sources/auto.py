@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from posixpath import basename
 from typing import Final
 
-from kdns.answers.chain import Reply, Request, Serve
+from kdns.answers.chain import Request, Serve, ServeResult
 from kdns.answers.response import Response
 from kdns.corefile.address import zones
 from kdns.corefile.lexer import Token
@@ -134,7 +134,7 @@ class AutoZones(Authority):
                 report = partial(self._report, placed, "directory not usable")
                 world.spawn(partial(watch, world.sleep, config.reload_s, look, report))
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         query = request.query
         if query.labels in self._within and self.zone_of(query.labels) is None:
             return Response(REFUSED, plugin=NAME)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
 from kdns import __version__
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Plugin, Request, Sees, Serve, ServeResult
 from kdns.answers.response import Response, Reuse
 from kdns.dns.names import Labels
 from kdns.dns.rdata import text_rdata
@@ -46,7 +45,7 @@ class Chaos(Plugin):
     def plain_zones(self) -> tuple[Labels, ...]:
         return ()
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         query = request.query
         texts = self._texts.get(query.name) if query.qclass == CH and query.qtype == TXT else None
         if texts is None:

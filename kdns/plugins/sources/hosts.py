@@ -9,12 +9,12 @@ Differs: a directory as FILE is an error; CoreDNS ignores it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
-from kdns.answers.chain import NOT_SERVED, UNANSWERED, Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import NOT_SERVED, UNANSWERED, Plugin, Request, Sees, Serve, ServeResult
 from kdns.answers.response import EVERYTHING, Response, Reuse
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Line, Stanza
@@ -280,7 +280,7 @@ class Hosts(Plugin):
     def _timestamp(self) -> Iterable[Sample]:
         return [((), self._read_s)]
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         """Returns the records of a name in the zones, and the names of an address in any zone.
 
         `next` for a missing name. A missing PTR always falls through: the reverse zones need not be listed.

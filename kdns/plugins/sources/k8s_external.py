@@ -8,11 +8,11 @@ Differs: a load balancer with several host names gives the first as CNAME; CoreD
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Plugin, Request, Sees, Serve, ServeResult
 from kdns.cluster.objects import EndpointSlice, Key, Service, ServiceMeta, ServiceSpec
 from kdns.cluster.packed import ready_addresses
 from kdns.cluster.state import State
@@ -208,7 +208,7 @@ class External(Plugin):
         self._answers: ZoneAnswers | None = None
         world.spawn(self.check)
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         answers = self._answers or self._attached()
         return answers.serve(request, next) if answers else next(request)
 

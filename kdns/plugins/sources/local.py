@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
-from kdns.answers.chain import NOT_SERVED, Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import NOT_SERVED, Plugin, Request, Sees, Serve, ServeResult
 from kdns.answers.response import Response, Reuse
 from kdns.dns.names import Labels, ZoneSet, is_below, labels_of, text_of
 from kdns.dns.rrset import Rdata, RRset, Soa
@@ -48,7 +47,7 @@ class Local(Plugin):
         name, text = "coredns_local_localhost_requests", "Queries for names below localhost, or that begin with it."
         self._tally = world.counters(name, text, ()).tally()
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         """Returns the records of a local name; the next directive's reply to every other query.
 
         Other classes are REFUSED for local names: these names are not for upstreams.

@@ -5,14 +5,14 @@ RFC 5936, RFC 1995, RFC 1996. The zones are those of the directives behind this 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from struct import pack
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Plugin, Request, Sees, Serve, ServeResult
 from kdns.answers.response import Response
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line
@@ -130,7 +130,7 @@ class Transfers(Plugin):
     def plain_zones(self) -> tuple[Labels, ...]:
         return ()
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         query = request.query
         if query.qtype not in TRANSFERS or query.qclass != IN:
             return next(request)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Final
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Plugin, Request, Sees, Serve, ServeResult
 from kdns.answers.response import Response
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset, Srv
@@ -23,7 +22,7 @@ class Whoami(Plugin):
 
     sees = Sees.PACKET
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         """Returns the client's A or AAAA at the question's name, and SRV with its port at `_udp` or `_tcp`."""
         query, (host, port) = request.query, request.client
         if query.qclass != IN or query.qtype in TRANSFERS:

@@ -18,12 +18,12 @@ neither kept nor given to those who wait; CoreDNS gives it to all clients.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, Source, is_end
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, Source, is_end
 from kdns.answers.response import NEVER, Message, Repeat, Response, Reuse
 from kdns.dns.names import Labels, ZoneSet
 from kdns.dns.query import AA, AD, HEADER_BYTES, RD, Query, stale_mark
@@ -59,7 +59,7 @@ class Cache(Plugin):
         self._counts = CountsByServer(world, ",".join(config.zones))
         self._counts.expose_entries(world, self.items.success, self.items.denial)
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         query = request.query
         if query.qtype in TRANSFERS or self._zones.closest(query.labels) is None:
             return next(request)
@@ -67,7 +67,7 @@ class Cache(Plugin):
             return self._dry_run(request, next)
         return self._serve(next, request)
 
-    def _serve(self, later: Serve, request: Request) -> Reply | Awaitable[Reply]:
+    def _serve(self, later: Serve, request: Request) -> ServeResult:
         query, now_s = request.query, request.received_s
         question = Question(request, later, question_key(request), self._counts[request.server, request.view])
         item = self.items.pick(question.key, now_s)
@@ -80,7 +80,7 @@ class Cache(Plugin):
         item.was_used = True
         return self._fresh(item, question) if now_s < item.end_s else self._expired(item, question)
 
-    def _dry_run(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def _dry_run(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         item = self.items.pick(question_key(request), request.received_s)
         if item is None or (request.received_s >= item.end_s and self._stale and self._stale.verify):
             return next(request)
@@ -120,7 +120,7 @@ class Cache(Plugin):
         tallies = (counts.requests, counts.hits[item.kind], item.uses)
         return self._of_item(item, request.query, tallies, item.reuse(end_s))
 
-    def _expired(self, item: Item, question: Question) -> Reply | Awaitable[Reply]:
+    def _expired(self, item: Item, question: Question) -> ServeResult:
         stale = self._stale or StaleConfig()
         is_due = question.request.received_s >= item.next_refresh_s
         if stale.verify and (is_due or self.refreshes.is_under_way(item)):

@@ -13,14 +13,14 @@ NSEC record is that of the last name.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
 
 from cachetools import LRUCache
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, awaited, then
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, awaited, then
 from kdns.answers.decode import from_wire
 from kdns.answers.outcome import soa_owner
 from kdns.answers.response import NEVER, Response, Reuse
@@ -116,7 +116,7 @@ class Dnssec(Plugin):
     def _entries(self) -> Iterable[Sample]:
         return [((server, "signature"), float(len(self._kept))) for server in sorted(self._servers)]
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         query = request.query
         zone = self._zones.closest(query.labels)
         if zone is None or not self._keys or query.qclass != IN or query.qtype in TRANSFERS:

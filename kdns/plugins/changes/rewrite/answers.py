@@ -5,12 +5,12 @@ Differs: an answer that was renamed has AD cleared, since its data is not what w
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from kdns.answers.chain import Reply, Request, joined, then
+from kdns.answers.chain import Reply, Request, ServeResult, joined, then
 from kdns.answers.decode import from_wire
 from kdns.answers.response import NEVER, PRIVATE, Response, counted_down
 from kdns.dns.names import Labels, encode_name, is_below, labels_of, lowered, text_of
@@ -30,7 +30,7 @@ _SIGNED = frozenset((RRSIG, NSEC))
 class Change(Protocol):
     """Changes an answer; `request` is the client's."""
 
-    def __call__(self, request: Request, response: Response, /) -> Reply | Awaitable[Reply]: ...
+    def __call__(self, request: Request, response: Response, /) -> ServeResult: ...
 
 
 def taken_apart(response: Response, labels: Labels) -> Response:
@@ -176,9 +176,9 @@ class RetargetCname:
     """
 
     pattern: NamePattern
-    resolve: Callable[[Request], Reply | Awaitable[Reply]]
+    resolve: Callable[[Request], ServeResult]
 
-    def __call__(self, request: Request, response: Response, /) -> Reply | Awaitable[Reply]:
+    def __call__(self, request: Request, response: Response, /) -> ServeResult:
         for index, rrset in enumerate(response.answer):
             if rrset.rtype == CNAME:
                 target = self.pattern.replaced(text_of(lowered(labels_of(str(rrset.rdata[0])))))
@@ -186,7 +186,7 @@ class RetargetCname:
                     return self._retargeted(request, response, index, target)
         return response
 
-    def _retargeted(self, request: Request, response: Response, index: int, target: str) -> Reply | Awaitable[Reply]:
+    def _retargeted(self, request: Request, response: Response, index: int, target: str) -> ServeResult:
         try:
             labels = labels_of(target)
             asked = request.about(labels)

@@ -6,11 +6,11 @@ applies, `continue` applies the next rule to the changed question. Answers are c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, for_one_client, then
 from kdns.answers.response import Response
 from kdns.dns.types import SERVFAIL
 from kdns.plugins.changes.rewrite.answers import Change, RetargetCname, taken_apart
@@ -33,7 +33,7 @@ class Rewrite(Plugin):
     def __init__(self, configs: Iterable[RewriteConfig], world: World) -> None:
         self._steps = tuple(config.step(world) for config in configs)
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         current, name = request, request.query.name
         changes: tuple[Change, ...] = ()
         is_of_packet = True
@@ -66,7 +66,7 @@ class _Work(NamedTuple):
     changes: tuple[Change, ...]
     is_of_packet: bool
 
-    def done(self, reply: Reply) -> Reply | Awaitable[Reply]:
+    def done(self, reply: Reply) -> ServeResult:
         if reply is None:
             return None
         query, answered = self.request.query, self.current.query
@@ -78,7 +78,7 @@ class _Work(NamedTuple):
                 response = evolve(response, more_messages=map(self._further, response.more_messages))
         return self._changed(self.changes, response)
 
-    def _changed(self, changes: tuple[Change, ...], response: Reply) -> Reply | Awaitable[Reply]:
+    def _changed(self, changes: tuple[Change, ...], response: Reply) -> ServeResult:
         """Returns the response after these changes. One CNAME is led elsewhere.
 
         What is found there was changed already.

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import Final
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, then
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, then
 from kdns.answers.response import MessageSigner, Response
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line
@@ -142,17 +142,17 @@ class Tsigs(Plugin):
     def _secrets_of(self, path: str) -> dict[str, bytes]:
         return parse_secrets(self._world.read_text(path), path)
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         query = request.query
         if query.labels not in self._zones:
             return next(request)
         return self._unsigned(request, next) if query.is_plain else self._verified(request, next)
 
-    def _unsigned(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def _unsigned(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         is_refused = self._config.requires(request.query.qtype, request.query.flags & OPCODE)
         return Response(REFUSED, plugin=NAME) if is_refused else next(request)
 
-    def _verified(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def _verified(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         from kdns.plugins.guards.tsig.signature import tsig_of, unsigned, verified  # noqa: PLC0415 - imported at the start
 
         query = request.query

@@ -5,13 +5,13 @@ Several stanzas add up: each has its own reader.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
 
 from kdns import __version__
-from kdns.answers.chain import Forwarded, Plugin, Reply, Request, Sees, Serve, then
+from kdns.answers.chain import Forwarded, Plugin, Reply, Request, Sees, Serve, ServeResult, then
 from kdns.answers.response import Response
 from kdns.corefile.address import port_number
 from kdns.corefile.lexer import Token
@@ -78,7 +78,7 @@ class Dnstap(Plugin):
         self._world = world
         self._has_extra = any(reader.extra for reader in self._readers)
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         tap = Tap(CLIENT_QUERY, request.transport, request.client, self._unix_s(request.received_s))
         self._copy(request, tap._replace(query=request.query.packet))
         reply = next(request)

@@ -11,11 +11,11 @@ Differs: records that do not concern the question are left out, see kdns.plugins
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from itertools import chain
 from typing import Final
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, WouldAskError
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, WouldAskError
 from kdns.dns.names import Labels
 from kdns.dns.types import TRANSFERS
 from kdns.plugins.sources.forward.config import OPTIONS, USAGE, ForwardConfig, parse
@@ -32,7 +32,7 @@ class Forward(Plugin):
     def __init__(self, configs: tuple[ForwardConfig, ...], world: World) -> None:
         self.forwarders: Final = tuple(Forwarder(config, world) for config in configs)
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         query = request.query
         if query.qtype in TRANSFERS:
             return next(request)
@@ -43,7 +43,7 @@ class Forward(Plugin):
             return takers[0].ask(request)
         return _first_that_knows(takers, request) if takers else next(request)
 
-    def _would_ask(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def _would_ask(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         for forwarder in self.forwarders:
             if forwarder.matches(request.query.labels):
                 raise WouldAskError(request, NAME, (member.name for member in forwarder.group.members))

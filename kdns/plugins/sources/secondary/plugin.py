@@ -6,13 +6,13 @@ Zones from a primary, refreshed as their SOA says and when the primary notifies 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kdns.answers.chain import Reply, Request, Serve
+from kdns.answers.chain import Request, Serve, ServeResult
 from kdns.answers.response import Response
 from kdns.corefile.address import all_zones
 from kdns.corefile.lines import Line
@@ -127,7 +127,7 @@ class SecondaryZones(Authority):
                 self._follow(zone, config)
         self._hold_all()
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         """Returns the zone's answer. NOTIFY refreshes the zone, except from other addresses (RFC 1996 §3.10)."""
         if not request.query.flags & OPCODE:
             return super().serve(request, next)

@@ -7,12 +7,11 @@ Differs: where the target of a CNAME does not exist the answer is NXDOMAIN (RFC 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from functools import lru_cache, partial
 from importlib import import_module
 from typing import Final
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, for_one_client, then
+from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, for_one_client, then
 from kdns.answers.decode import from_wire
 from kdns.answers.response import PRIVATE, Response, Reuse, counted_down
 from kdns.dns.names import folded, labels_of
@@ -53,7 +52,7 @@ class TemplatePlugin(Plugin):
         text = "Templates whose text was not a valid record."
         self._rr_failures = world.counters("coredns_template_rr_failures", text, labels)
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         """Returns the answer of a stanza; SERVFAIL if one applies and does not match, or the next reply."""
         is_of_packet = True
         for stencil in self._stencils:
@@ -74,7 +73,7 @@ class TemplatePlugin(Plugin):
         reply = next(request)
         return reply if is_of_packet else then(reply, for_one_client)
 
-    def _answer(self, stencil: Stencil, subject: Subject, reuse: Reuse) -> Reply | Awaitable[Reply]:
+    def _answer(self, stencil: Stencil, subject: Subject, reuse: Reuse) -> ServeResult:
         config, request = stencil.config, subject.request
         matches = self._tally(self._matches, subject)
         options = (config.extended_error,) if config.extended_error else ()
@@ -120,7 +119,7 @@ class TemplatePlugin(Plugin):
         known = "other" if qclass.startswith("CLASS") else qclass
         return family.tally(request.server, subject.zone, request.view, known, type_label(request.query.qtype), *more)
 
-    def _completed(self, request: Request, response: Response, target: str) -> Reply | Awaitable[Reply]:
+    def _completed(self, request: Request, response: Response, target: str) -> ServeResult:
         """Returns the answer with what the whole server has for the name that its CNAMEs end in.
 
         There is one such name, so that templates which lead to each other make a line of questions and no tree.

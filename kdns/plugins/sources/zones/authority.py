@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -14,6 +14,7 @@ from kdns.answers.chain import (
     Request,
     Sees,
     Serve,
+    ServeResult,
     has_parent_behind,
     is_unanswered,
     joined,
@@ -134,7 +135,7 @@ class Authority(Plugin):
         names = (labels[start:] for start in range(len(labels) + 1))
         return next((served for name in names if (served := self._by_labels.get(name))), None)
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         """Returns the zone's answer; SERVFAIL for a zone without content, `next` for names in none of the zones.
 
         Where no directive follows, a name in none of the zones is REFUSED, as servers of zones only answer. So are
@@ -206,7 +207,7 @@ class Authority(Plugin):
         """Returns the subject that answers of a zone depend on; None for those that depend on which zones there are."""
         return ("zone", id(self), id(served) if served else 0)
 
-    def _depending(self, reply: Reply | Awaitable[Reply], served: ServedZone | None) -> Reply | Awaitable[Reply]:
+    def _depending(self, reply: ServeResult, served: ServedZone | None) -> ServeResult:
         return then(reply, partial(_reused_until, Reuse((self._subject(served),))))
 
     def _response(self, found: Lookup, served: ServedZone) -> Response:
