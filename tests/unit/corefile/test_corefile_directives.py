@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_corefile_servers import MINIMAL
 from yaml_file import yaml_file
 
 from kdns.cluster.source import Source
@@ -49,31 +50,12 @@ def flat(config: Any, prefix: str = "") -> dict[str, object]:
     return found
 
 
-LEAST = {
-    "autopath": "autopath @kubernetes",
-    "forward": "forward . ::",
-    "root": "root .",
-    "tls": "tls c k",
-    "timeouts": "timeouts {\n idle 1s\n}",
-    "bind": "bind ::",
-    "rewrite": "rewrite type A AAAA",
-    "template": "template ANY ANY",
-    "view": "view v",
-    "dnstap": "dnstap S",
-    "header": "header {\n response set ra\n}",
-    "auto": "auto {\n directory zones\n}",
-    "secondary": "secondary {\n transfer from ::1\n}",
-    "file": "file db",
-    "transfer": "transfer {\n to *\n}",
-}
-
-
 @pytest.mark.parametrize(("directive", "case"), ACCEPTED, ids=[case["stanza"] for _, case in ACCEPTED])
 def test_accepted(directive: str, case: dict[str, Any]) -> None:
     config = flat(configured(case["stanza"]))
     expected = {key: value for key, value in case.items() if key != "stanza"}
     assert {key: plain(config[key]) for key in expected} == expected
-    least = flat(configured(LEAST.get(directive, directive)))
+    least = flat(configured(MINIMAL.get(directive, directive)))
     assert {key: value for key, value in config.items() if key not in expected} == {
         key: value for key, value in least.items() if key not in expected
     }
