@@ -197,8 +197,8 @@ def test_texts_that_are_no_templates(source: str) -> None:
 
 
 PIECES = [
-    *"{{ }} -}} .Name $x := 1 if else end range with ( ) | len eq . text break .Match".split(),
-    *(" ", '"a"', "/* c */"),
+    *("{{", "}}", "-}}", " ", ".Name", "$x", ":=", "1", '"a"', "if", "else", "end", "range", "with"),
+    *("(", ")", "|", "len", "eq", ".", "text", "/* c */", "break", ".Match"),
 ]
 
 
