@@ -108,5 +108,12 @@ def test_files_of_keys() -> None:
 def test_mistakes_in_files_of_keys(text: str, line: int) -> None:
     with pytest.raises(CorefileError) as caught:
         parse_secrets(text, "keys")
-    assert (caught.value.path, caught.value.line) == ("keys", line)
+    assert (caught.value.path, caught.value.line, caught.value.others) == ("keys", line, ())
     assert "c2VjcmV0" not in str(caught.value)
+
+
+def test_every_mistake_in_a_file_of_keys_is_told() -> None:
+    text = 'key a { secret "!"; };\nzone b { };\nkey c { secret "c2VjcmV0"; };\nkey d { };\nkeys\n'
+    with pytest.raises(CorefileError) as caught:
+        parse_secrets(text, "keys")
+    assert [mistake.line for mistake in (caught.value, *caught.value.others)] == [1, 2, 4, 5]

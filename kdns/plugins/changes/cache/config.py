@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from kdns.corefile.address import all_zones
@@ -88,21 +89,13 @@ class CacheConfig:
     disabled_denial: tuple[str, ...] = ()
 
 
-def _limits(line: Line, default: Limits) -> Limits:
-    limits = replace(default, capacity=integer(line.args[0], 0))
+def _limits(field: str, config: CacheConfig, line: Line) -> CacheConfig:
+    limits = replace(getattr(config, field), capacity=integer(line.args[0], 0))
     if len(line.args) > 1:
         limits = replace(limits, max_ttl_s=integer(line.args[1], 1, MAX_TTL_S))
     if len(line.args) > 2:
         limits = replace(limits, min_ttl_s=integer(line.args[2], 0, MAX_TTL_S))
-    return limits
-
-
-def _success(config: CacheConfig, line: Line) -> CacheConfig:
-    return replace(config, success=_limits(line, config.success))
-
-
-def _denial(config: CacheConfig, line: Line) -> CacheConfig:
-    return replace(config, denial=_limits(line, config.denial))
+    return replace(config, **{field: limits})
 
 
 def _prefetch(args: Sequence[Token]) -> PrefetchConfig | None:
@@ -167,8 +160,8 @@ def _disable(config: CacheConfig, line: Line) -> CacheConfig:
 
 
 OPTIONS: Final = {
-    "success": Option("success CAPACITY [TTL] [MINTTL]", _success),
-    "denial": Option("denial CAPACITY [TTL] [MINTTL]", _denial),
+    "success": Option("success CAPACITY [TTL] [MINTTL]", partial(_limits, "success")),
+    "denial": Option("denial CAPACITY [TTL] [MINTTL]", partial(_limits, "denial")),
     "prefetch": Option("prefetch AMOUNT [DURATION] [PERCENT%]", sets_all("prefetch", _prefetch)),
     "serve_stale": Option(STALE_USAGE, sets_all("stale", _stale)),
     "serve_stale_policy": Option("serve_stale_policy prefer_positive", _serve_stale_policy, once=True),
@@ -179,10 +172,6 @@ OPTIONS: Final = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> CacheConfig:
-    """Returns the configuration of a `cache` stanza; its ZONES default to the server block's `zones`.
-
-    Raises CorefileError.
-    """
     args = stanza.args
     config = CacheConfig(zones)
     if args and _INTEGER.fullmatch(args[0].text):

@@ -20,7 +20,7 @@ from kdns.corefile.lines import Line
 from kdns.dns.names import ZoneSet, folded, labels_of, text_of
 from kdns.dns.query import NOTIFY, OPCODE
 from kdns.dns.types import FORMERR, NOTAUTH, REFUSED, type_number
-from kdns.errors import CorefileError
+from kdns.errors import CorefileError, first_of
 from kdns.serverblocks.directive import Directive, World
 from kdns.serverblocks.stanza import Option, adds, mnemonic, path_of, sets_all
 from kdns.values import evolve
@@ -99,21 +99,27 @@ _COMMENT = re.compile(r"//[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
 def parse_secrets(text: str, path: str) -> dict[str, bytes]:
     """Returns the keys of a file that has `key "NAME" { algorithm …; secret "…"; };` as BIND.
 
-    CorefileError for others.
+    CorefileError for others; behind a mistake it goes on at the next key.
     """
     text = _COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
     secrets: dict[str, bytes] = {}
+    mistakes: list[CorefileError] = []
     position = 0
     while text[position:].strip():
         match = _KEY.match(text, position)
         line = text.count("\n", 0, position + len(text[position:]) - len(text[position:].lstrip())) + 1
         clauses = dict(_CLAUSE.findall(match[2])) if match else {}
-        if match is None or "secret" not in clauses or _CLAUSE.sub("", match[2]).strip():
-            raise CorefileError(
-                path, line, "", 'expected a key such as: key "NAME" { algorithm hmac-sha256; secret "…"; };'
-            )
-        secrets[key_name(Token(path, line, match[1]))] = _secret_bytes(Token(path, line, clauses["secret"]))
-        position = match.end()
+        try:
+            if match is None or "secret" not in clauses or _CLAUSE.sub("", match[2]).strip():
+                wanted = 'expected a key such as: key "NAME" { algorithm hmac-sha256; secret "…"; };'
+                raise Token(path, line, "").error(wanted)
+            secrets[key_name(Token(path, line, match[1]))] = _secret_bytes(Token(path, line, clauses["secret"]))
+        except CorefileError as error:
+            mistakes.append(error)
+        following = match or _KEY.search(text, position)
+        position = match.end() if match else following.start() if following else len(text)
+    if mistakes:
+        raise first_of(mistakes)
     return secrets
 
 
