@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from ipaddress import ip_address
 from math import inf
 from typing import Final
@@ -152,35 +151,28 @@ def _jitter_s(token: Token) -> float:
     return seconds
 
 
-@dataclass(frozen=True, slots=True)
-class PprofConfig:
-    """Where the directive is."""
-
-    at: Token
-
-
-def _pprof(stanza: Stanza, _zones: tuple[str, ...]) -> PprofConfig:
+def _pprof(stanza: Stanza, _zones: tuple[str, ...]) -> Token:
+    """Returns the directive's word, which is all that is used of it."""
     count(stanza, "pprof [ADDRESS]")
     for token in stanza.args:
         host_port(token)
-    return configured(PprofConfig(stanza.words[0]), stanza, PPROF)
+    return configured(stanza.words[0], stanza, PPROF)
 
 
-def _pprof_rate(config: PprofConfig, line: Line) -> PprofConfig:
+def _pprof_rate(at: Token, line: Line) -> Token:
     for token in line.args:
         integer(token, 0)
-    return config
+    return at
 
 
 PPROF: Final = {"block": Option("block [RATE]", _pprof_rate)}
 
 
-def _pprof_warnings(config: PprofConfig) -> Iterator[CorefileError]:
-    at = config.at
+def _pprof_warnings(at: Token) -> Iterator[CorefileError]:
     yield DoubtfulError(at.path, at.line, at.text, f"has no effect: {PPROF_INSTEAD}")
 
 
-def _log_pprof(_config: PprofConfig, world: World) -> None:
+def _log_pprof(_at: Token, world: World) -> None:
     world.log("info", "pprof has no effect", instead=PPROF_INSTEAD)
 
 
@@ -266,7 +258,7 @@ _ROWS: Final[tuple[Row, ...]] = (
         sets_up=_page,
     ),
     # Differs: Python has no profiles in pprof's format; py-spy shows the stacks of a running process.
-    Directive("pprof [ADDRESS]", PprofConfig, _log_pprof, PPROF, parse=_pprof, warnings=_pprof_warnings),
+    Directive("pprof [ADDRESS]", Token, _log_pprof, PPROF, parse=_pprof, warnings=_pprof_warnings),
     Directive(
         "prometheus [ADDRESS]",
         MetricsPage,

@@ -6,8 +6,7 @@ RE2 takes a time linear in the text, and has the syntax of Go's regexp.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Final, TypeAlias
 
 from kdns.corefile.lexer import Token
 
@@ -17,35 +16,8 @@ _SINGLE_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")
 _GROUP_NAME: Final = re.compile(r"\(\?P?<(\w+)>")
 
 
-class Match(Protocol):
-    """A match of a pattern."""
-
-    def group(self, index: int | str = 0, /) -> Any: ...
-
-    def groups(self) -> tuple[Any, ...]: ...
-
-    def groupdict(self) -> dict[str, Any]: ...
-
-    def start(self, index: int | str = 0, /) -> int: ...
-
-    def end(self, index: int | str = 0, /) -> int: ...
-
-
-class Pattern(Protocol):
-    """A compiled regular expression."""
-
-    @property
-    def pattern(self) -> str: ...
-
-    @property
-    def groups(self) -> int: ...
-
-    @property
-    def groupindex(self) -> Mapping[str, int]: ...
-
-    def search(self, text: str) -> Match | None: ...
-
-    def fullmatch(self, text: str) -> Match | None: ...
+Pattern: TypeAlias = re.Pattern[str]
+"""RE2's patterns and matches have the methods of re's."""
 
 
 def compiled(text: str) -> Pattern:

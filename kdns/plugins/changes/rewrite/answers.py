@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from kdns.answers.chain import Reply, Request, ServeResult, joined, then
 from kdns.answers.decode import from_wire
@@ -27,10 +27,8 @@ _SIGNED = frozenset((RRSIG, NSEC))
 """Types whose names are part of a signature: another name would only make it wrong."""
 
 
-class Change(Protocol):
-    """Changes an answer; `request` is the client's."""
-
-    def __call__(self, request: Request, response: Response, /) -> ServeResult: ...
+Change: TypeAlias = Callable[[Request, Response], ServeResult]
+"""Changes an answer; the request is the client's."""
 
 
 def taken_apart(response: Response, labels: Labels) -> Response:

@@ -18,11 +18,10 @@ from kdns.dns.types import IN, SOA, rcode_name
 from kdns.dns.wire import ANSWER, Record, owner_of, records
 from kdns.dns.zone.difference import is_newer
 from kdns.dns.zone.zone import MAX_RECORDS, Zone
+from kdns.plugins.sources.transfer import LEAST_SOA_BYTES, serial_at, soa_serial
 
 MAX_TRANSFER_BYTES: Final = 256 << 20
 """The messages of one transfer."""
-LEAST_SOA_BYTES: Final = 22
-"""The rdata of an SOA record whose names are the root."""
 
 
 class TransferKind(Enum):
@@ -48,10 +47,10 @@ def question(zone: str, qtype: int, message_id: int, soa: RRset | None = None) -
 def serial_in(packet: bytes) -> int:
     """Returns the serial in the response to a query for an SOA; ValueError for none."""
     _refuse_errors(packet)
-    for record in records(packet):
-        if record.section == ANSWER and record.rtype == SOA and record.end - record.rdata_at >= LEAST_SOA_BYTES:
-            return _serial(packet, record.end)
-    raise ValueError("a response without an SOA record")
+    serial = soa_serial(packet, ANSWER)
+    if serial is None:
+        raise ValueError("a response without an SOA record")
+    return serial
 
 
 class Inbound:
@@ -93,7 +92,7 @@ class Inbound:
         owner = lowered(owner_of(packet, record))
         if owner != self._labels or record.end - record.rdata_at < LEAST_SOA_BYTES:
             raise ValueError("an SOA record that is not the zone's")
-        return _serial(packet, record.end)
+        return serial_at(packet, record.end)
 
     def _take(self, rtype: int, serial: int | None) -> None:
         self._count += 1
@@ -160,10 +159,6 @@ def _changed(name: str, held: Zone, changes: Sequence[RRset]) -> Zone:
         elif content.pop(key, None) is None:
             raise ValueError(f"changes that do not fit what is held: {owner} is not there")
     return Zone(name, (soa, *content.values()))
-
-
-def _serial(packet: bytes, end: int) -> int:
-    return int.from_bytes(packet[end - 20 : end - 16], "big")
 
 
 def _refuse_errors(packet: bytes) -> None:

@@ -6,7 +6,6 @@ Zones from a primary, refreshed as their SOA says and when the primary notifies 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,11 +21,11 @@ from kdns.dns.types import AXFR, IXFR, NOERROR, SOA
 from kdns.dns.zone.catalog import Member, parse_catalog
 from kdns.dns.zone.difference import is_newer
 from kdns.dns.zone.zone import Zone
-from kdns.net import HostPort, client_address
+from kdns.net import HostPort
 from kdns.plugins.guards.tsig.plugin import Tsigs, key_name
 from kdns.plugins.sources.file import Version
 from kdns.plugins.sources.secondary.inbound import Inbound, TransferKind, question, serial_in
-from kdns.plugins.sources.transfer import peer
+from kdns.plugins.sources.transfer import is_one_of, peer
 from kdns.plugins.sources.zones.authority import Authority, ServedZone, differences_to
 from kdns.serverblocks.directive import Directive, Repeat, World
 from kdns.serverblocks.stanza import FALLTHROUGH, UNLIMITED, Option, sets
@@ -86,12 +85,6 @@ OPTIONS: Final = {
 }
 
 
-def is_primary(client: str, primaries: Iterable[HostPort]) -> bool:
-    """Returns whether a NOTIFY comes from one of the primaries; its port does not matter."""
-    address = client_address(client)
-    return any(client_address(primary.host) == address for primary in primaries)
-
-
 @dataclass(slots=True, eq=False)
 class Followed:
     """A zone that is transferred, and when it was last known to be up to date.
@@ -134,7 +127,7 @@ class SecondaryZones(Authority):
         followed = self.followed.get(request.query.name)
         if followed is None:
             return next(request)
-        if not is_primary(request.client[0], followed.config.primaries):
+        if not is_one_of(request.client[0], followed.config.primaries):
             return None
         followed.is_notified = True
         if not followed.is_noting:
