@@ -84,8 +84,8 @@ class _Blocks:
         self.open: list[_Block] = []
         self.is_whole = True
         self.skips_line = False
-        self.absorbed = 0
-        """Braces that close nothing, or are not closed, because of mistakes that are known."""
+        self.surplus = {"{": 0, "}": 0}
+        """Braces that may have no counterpart because of mistakes that are known."""
         self.unbraced: int | None = None
         self.long_quote: tuple[int, int] | None = None
         """The numbers of complete lines and of mistakes before the first quote with an end in another line."""
@@ -128,7 +128,7 @@ class _Blocks:
                 self.close_block(replace(token, starts_line=True))
             return
         self.mistakes.append(token.error(mistake))
-        if word == "{{" and self.open:
+        if word == "{{" and not self.expects_zones:
             self.skips_line = True
         elif name:
             self.words.append(replace(token, text=name))
@@ -166,10 +166,11 @@ class _Blocks:
     def close_block(self, brace: Token) -> None:
         self.end_line()
         if not self.open:
-            if self.absorbed:
-                self.absorbed -= 1
+            if self.surplus["}"]:
+                self.surplus["}"] -= 1
             else:
                 self.mistakes.append(BracesError(brace.path, brace.line, brace.text, "no block is open here"))
+            del self.lines[len(self.lines) if self.unbraced is None else self.unbraced :]  # of a block ended before
             self.unbraced = None
             return
         _, words, outer, is_outer_whole = self.open.pop()
@@ -182,14 +183,14 @@ class _Blocks:
 
     def misses(self, token: Token, reason: str) -> None:
         """Notes a brace whose counterpart may be missing therefore."""
-        self.absorbed += 1
+        self.surplus[token.text[0]] += 1
         self.mistakes.append(BracesError(token.path, token.line, token.text, reason))
 
     def end(self, error: CorefileError | None) -> tuple[Line, ...]:
         """Returns what is certain at the end of the text, or at an error of its words."""
         if error:
             self.mistakes.append(BracesError(error.path, error.line, error.token, error.reason))
-        elif self.open and not self.absorbed:
+        elif self.open and not self.surplus["{"]:
             brace, words, *_ = self.open[-1]
             inner, outer = self.deepest or (None, None)
             where = (

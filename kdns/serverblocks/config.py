@@ -199,8 +199,10 @@ def distinct(mistakes: Iterable[Mistake]) -> list[Mistake]:
 
 def _server_blocks(blocks: Iterable[ServerBlock], table: Mapping[str, Row]) -> Iterator[ServerBlock]:
     """Yields the blocks that begin with zones, where a brace too many may have ended a server block early."""
-    for block in blocks:
-        if block.braces and not any(address.token and address.token.text in table for address in block.addresses):
+    for number, block in enumerate(blocks):
+        if (block.braces or not number) and not any(
+            address.token and address.token.text in table for address in block.addresses
+        ):
             yield block
 
 
