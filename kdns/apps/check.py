@@ -204,7 +204,7 @@ class _Check:
             else:
                 others.append(document)
         self.warnings += sorted(warnings, key=lambda warning: warning.line)
-        for manifest in manifests_of(text, others, self._kinds, self._of_manifests, keeps_mistaken=True):
+        for manifest in manifests_of(text, others, self._kinds, self._of_manifests):
             match manifest:
                 case UnknownKind():
                     self._unknown_kinds.append(manifest)
@@ -225,7 +225,6 @@ class _Check:
             [Document(unknown.path, unknown.line, unknown.value)],
             self._kinds,
             self._of_manifests,
-            keeps_mistaken=True,
         )
         for manifest in found:
             if isinstance(manifest, Manifest):

@@ -15,7 +15,6 @@ from kdns.controlplane.controllers.events import EventRecorder
 from kdns.controlplane.controllers.reconciler import Event
 from kdns.controlplane.endpoints.pod_endpoints import addresses_in
 from kdns.controlplane.fieldmanager.ownership import all_paths, path_element
-from kdns.controlplane.manifests.three_way_merge import list_keys
 from kdns.controlplane.schema.schema import field_at, object_of
 from kdns.controlplane.server.representation import Renderer, Representation
 from kdns.controlplane.storage.store import WatchEvent, stored_object_of
@@ -56,7 +55,6 @@ def recorded(text: str) -> None:
         lambda text: addresses_in({"status": {"podIP": text, "podIPs": [{"ip": text}]}}, "IPv4"),
         lambda text: path_element(containers, {"name": text}),
         lambda text: all_paths(object_of(POD), {text: 1, "spec": {"containers": [{"name": "a", text: 1}]}}),
-        lambda text: list_keys(POD, f"spec.{text}"),
         recorded,
         watched,
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
@@ -97,7 +97,8 @@ class Manifest:
             metadata["namespace"] = self.namespace
         last_applied = text_of(obj)
         annotations = metadata.get("annotations") or {}
-        metadata["annotations"] = annotations | {MANIFEST: source_text(source), LAST_APPLIED: last_applied}
+        if isinstance(annotations, dict):
+            metadata["annotations"] = annotations | {MANIFEST: source_text(source), LAST_APPLIED: last_applied}
         return obj
 
 
@@ -149,10 +150,6 @@ def _hint(api_version: str, name: str, kinds: Kinds) -> str:
     return f"not served; did you mean {near}?" if near else "not served"
 
 
-TEXT_FIELDS = ("metadata.labels", "metadata.annotations")
-"""Fields that must be strings; the most common mistake."""
-
-
 def with_generated_name(path: str, value: object, taken: set[str]) -> object:
     """Returns a document that has generateName alone with a name, which is added to those that are `taken`.
 
@@ -171,13 +168,8 @@ def with_generated_name(path: str, value: object, taken: set[str]) -> object:
     return {**value, "metadata": {**metadata, "name": name}}
 
 
-def manifest_of(
-    path: str, line: int, value: object, kinds: Kinds, mistakes: list[ManifestError] | None = None
-) -> Manifest | UnknownKind:
-    """Returns the manifest of one parsed document; ManifestError without apiVersion, kind or name.
-
-    Labels and annotations that are not strings are errors too, or are added to `mistakes`.
-    """
+def manifest_of(path: str, line: int, value: object, kinds: Kinds) -> Manifest | UnknownKind:
+    """Returns the manifest of one parsed document. Raises ManifestError without apiVersion, kind or name."""
     if not isinstance(value, dict):
         raise ManifestError(path, line, "", f"expected an object with apiVersion and kind, got {_described(value)}")
     api_version, kind_name = (_text(path, line, value, field) for field in ("apiVersion", "kind"))
@@ -188,10 +180,6 @@ def manifest_of(
     if not isinstance(metadata, dict):
         raise ManifestError(path, line, "metadata", f"expected an object with a name, got {_described(metadata)}")
     name = _text(path, line, metadata, "name", "metadata.")
-    wrong = [ManifestError(path, line, field, reason) for field, reason in _not_text(metadata)]
-    if wrong and mistakes is None:
-        raise wrong[0]
-    (mistakes if mistakes is not None else []).extend(wrong)
     namespace = ""
     if kind.namespaced:
         namespace = _text(path, line, metadata, "namespace", "metadata.") if metadata.get("namespace") else "default"
@@ -234,17 +222,6 @@ def _text(path: str, line: int, obj: Json, field: str, prefix: str = "") -> str:
     if not isinstance(value, str) or not value:
         raise ManifestError(path, line, prefix + field, f"expected a string, got {_described(value)}")
     return value
-
-
-def _not_text(metadata: Json) -> Iterator[tuple[str, str]]:
-    for field in TEXT_FIELDS:
-        values = metadata.get(field.removeprefix("metadata."))
-        if values is not None and not isinstance(values, dict):
-            yield field, f"expected a map of strings, got {_described(values)}"
-            continue
-        for key, value in (values or {}).items():
-            if not isinstance(value, str | None):
-                yield f"{field}.{key}", f"expected a string, got {_described(value)}; put it in quotes"
 
 
 def _described(value: object) -> str:

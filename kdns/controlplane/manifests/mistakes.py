@@ -20,7 +20,7 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.kinds.node import pod_cidrs
 from kdns.controlplane.kinds.service.spec import EXTERNAL_NAME, NODE_PORT_TYPES, needs_health_check, spec_of
-from kdns.controlplane.manifests.manifest import TEXT_FIELDS, Key, Manifest, Mistake, in_order, json_text
+from kdns.controlplane.manifests.manifest import Key, Manifest, Mistake, in_order
 from kdns.controlplane.manifests.three_way_merge import merged
 from kdns.controlplane.schema import check
 from kdns.controlplane.server.registry import Request
@@ -32,6 +32,8 @@ _ALLOCATED: Final = re.compile(r"spec\.(clusterIP|ipFamil|healthCheckNodePort|po
 """Fields of a Service whose values are allocated or filled in before the rules of the other fields are looked at."""
 _HEALTH_CHECK_PORT: Final = "spec.healthCheckNodePort"
 _TAKEN: Final = "is already allocated"
+_TEXTS: Final = ("metadata.labels", "metadata.annotations")
+"""Mistakes in these fields hide no others."""
 
 
 def manifest_mistakes(
@@ -109,12 +111,14 @@ class _ScratchCluster:
         if manifest.namespace in self._missing:
             yield "metadata.namespace", f'namespaces "{manifest.namespace}" not found'
         yield from check.unknown_fields(kind, manifest.obj)
-        mistyped = [each for each in check.mistyped_fields(kind, manifest.obj) if not each[0].startswith(TEXT_FIELDS)]
-        if mistyped:
+        to_apply = manifest.to_apply(manifest.path)
+        if mistyped := check.mistyped_fields(kind, manifest.obj):
             yield from mistyped
-            return
+            if not all(path.startswith(_TEXTS) for path, _ in mistyped):
+                return
+            to_apply["metadata"] = {k: v for k, v in to_apply["metadata"].items() if f"metadata.{k}" not in _TEXTS}
         self.well_typed.append(manifest)
-        pruned = check.prune(kind, _with_text_alone(manifest).to_apply(manifest.path))
+        pruned = check.prune(kind, to_apply)
         for rest, field, reason in refusals(kind, pruned, lambda obj: self._store(manifest, obj)):
             if not (kind == SERVICE and _TAKEN in reason and self._is_ours(rest, field)):
                 yield field, reason
@@ -139,18 +143,6 @@ class _ScratchCluster:
             if place.startswith(prefix)
         ]
         return any(owner and (SERVICE, *owner) in self._objects for owner in owners)
-
-
-def _with_text_alone(manifest: Manifest) -> Manifest:
-    """Returns the manifest without labels and annotations that are not strings."""
-    obj = manifest.obj
-    metadata = obj["metadata"]
-    fields = {name: metadata[name] for name in ("labels", "annotations") if isinstance(metadata.get(name), dict)}
-    text = {
-        name: {key: each for key, each in values.items() if isinstance(each, str)} for name, values in fields.items()
-    }
-    changed = {**obj, "metadata": {**metadata, "labels": {}, "annotations": {}, **text}}
-    return replace(manifest, text=json_text(changed))
 
 
 def _requested_numbers(service: Json) -> Iterator[tuple[str, int, str]]:

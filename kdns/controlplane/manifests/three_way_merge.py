@@ -9,13 +9,12 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kdns.controlplane.apimachinery.annotations import LAST_APPLIED
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema import schema
+from kdns.controlplane.schema.types import Field
 
 _PLAIN_MAX: Final = 64 * 1024
 """Longer texts are compressed: all annotations of an object have 256 KiB, and definitions have up to 1 MiB."""
@@ -50,56 +49,37 @@ def last_applied(obj: Json) -> Json:
 
 def merged(kind: Kind, live: Json, modified: Json) -> Json:
     """Returns the stored object `live` after its manifest changed to `modified`."""
-    return _Merge(kind).objects((), last_applied(live), modified, live)
+    return _objects(schema.object_of(kind), last_applied(live), modified, live)
 
 
-def list_keys(kind: Kind, path: str) -> Mapping[str, Any] | None:
-    """Returns the list map keys of the list at `path`, with their defaults.
-
-    None for an atomic list; empty for a set of scalars.
-    """
-    try:
-        field = schema.field_at(kind, path)
-    except KeyError:
-        return None
-    if field.list_type == "set":
-        return {}
-    return field.key_defaults or None
+def _objects(place: Field | None, last: Json, modified: Json, live: Json) -> Json:
+    """Merges objects; the place is None for fields that the schema lacks."""
+    result = {name: value for name, value in live.items() if name not in last or name in modified}
+    for name, value in modified.items():
+        result[name] = _values(place.child(name) if place else None, last.get(name), value, live.get(name))
+    return {name: value for name, value in result.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class _Merge:
-    kind: Kind
-
-    def objects(self, path: tuple[str, ...], last: Json, modified: Json, live: Json) -> Json:
-        result = {name: value for name, value in live.items() if name not in last or name in modified}
-        for name, value in modified.items():
-            result[name] = self.values((*path, name), last.get(name), value, live.get(name))
-        return {name: value for name, value in result.items() if value is not None}
-
-    def values(self, path: tuple[str, ...], last: Any, modified: Any, live: Any) -> Any:
-        if isinstance(modified, dict) and isinstance(live, dict):
-            return self.objects(path, last if isinstance(last, dict) else {}, modified, live)
-        if isinstance(modified, list) and isinstance(live, list):
-            keys = list_keys(self.kind, ".".join(path))
-            if keys is not None:
-                return self.lists(path, keys, last if isinstance(last, list) else [], modified, live)
-        return modified
-
-    def lists(
-        self, path: tuple[str, ...], keys: Mapping[str, Any], last: list[Any], modified: list[Any], live: list[Any]
-    ) -> list[Any]:
-        """Returns the items of the manifest in its order, then those that others have added."""
-        last_by, modified_by, live_by = (
-            {_identity(item, keys): item for item in items} for items in (last, modified, live)
-        )
-        if len(modified_by) < len(modified):
-            return modified  # an item occurs twice: validation refuses it
-        result = [self.values(path, last_by.get(key), item, live_by.get(key)) for key, item in modified_by.items()]
-        return result + [item for key, item in live_by.items() if key not in modified_by and key not in last_by]
+def _values(place: Field | None, last: Any, modified: Any, live: Any) -> Any:
+    if isinstance(modified, dict) and isinstance(live, dict):
+        return _objects(place, last if isinstance(last, dict) else {}, modified, live)
+    if isinstance(modified, list) and isinstance(live, list) and place and place.form in {"list", "set"}:
+        return _lists(place, last if isinstance(last, list) else [], modified, live)
+    return modified
 
 
-def _identity(item: Any, keys: Mapping[str, Any]) -> str:
-    if keys and isinstance(item, dict):
-        return json.dumps([item.get(name, default) for name, default in keys.items()])
+def _lists(place: Field, last: list[Any], modified: list[Any], live: list[Any]) -> list[Any]:
+    """Returns the items of the manifest in its order, then those that others have added."""
+    last_by, modified_by, live_by = (
+        {_identity(place, item): item for item in items} for items in (last, modified, live)
+    )
+    if len(modified_by) < len(modified):
+        return modified  # an item occurs twice: validation refuses it
+    result = [_values(place.element, last_by.get(key), item, live_by.get(key)) for key, item in modified_by.items()]
+    return result + [item for key, item in live_by.items() if key not in modified_by and key not in last_by]
+
+
+def _identity(place: Field, item: Any) -> str:
+    if place.key_defaults and isinstance(item, dict):
+        return json.dumps([item.get(name, default) for name, default in place.key_defaults.items()])
     return json.dumps(item, sort_keys=True)

@@ -107,7 +107,8 @@ def _walk(place: Field, value: Any, path: str, found: list[Mistake]) -> Any:
 def _scalar(place: Field, value: Any, path: str, found: list[Mistake]) -> Any:
     what, matches = VALUES[place.type_name]
     if not matches(value):
-        found.append(Mistake(path, expected(what, value, is_shown=place.type not in _CONCEALED)))
+        hint = "; put it in quotes" if place.type == "string" and isinstance(value, int | float) else ""
+        found.append(Mistake(path, expected(what, value, is_shown=place.type not in _CONCEALED) + hint))
         return value
     if place.type == "strings":
         return [item or "" for item in value]

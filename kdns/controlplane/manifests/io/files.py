@@ -126,29 +126,20 @@ def read(path: Path, stamp: Stamp, kinds: Kinds, text: str | None = None) -> Man
 
 
 def manifests_of(
-    text: str, found: Iterable[Document], kinds: Kinds, mistakes: list[ManifestError], *, keeps_mistaken: bool = False
+    text: str, documents: Iterable[Document], kinds: Kinds, mistakes: list[ManifestError]
 ) -> list[Manifest | UnknownKind | Kustomization]:
-    """Returns the manifests of the documents of a text; adds errors of invalid documents to the mistakes.
-
-    With `keeps_mistaken`, a manifest whose labels are the mistake is returned too, for a search for others.
-    """
-    made: list[Manifest | UnknownKind | Kustomization] = []
-    wrong: list[ManifestError] = []
+    """Returns the manifests of the documents of a text; adds errors of invalid documents to the mistakes."""
+    items: list[Manifest | UnknownKind | Kustomization] = []
     generated: set[str] = set()
-    for document in found:
+    for document in documents:
         value = with_generated_name(document.path, document.value, generated)
-        place, known = (document.path, document.line, value), len(wrong)
+        place = document.path, document.line, value
         try:
-            item = kustomization(*place) or manifest_of(*place, kinds, wrong)
+            items.append(kustomization(*place) or manifest_of(*place, kinds))
         except ManifestError as error:
-            wrong.append(error)
-        else:
-            made += [item] if keeps_mistaken or len(wrong) == known else []
-    if wrong:
-        path = wrong[0].path
-        lines = field_lines(path, text, [(each.line, each.field) for each in wrong])
-        mistakes += [ManifestError(path, lines[each.line, each.field], each.field, each.reason) for each in wrong]
-    return made
+            lines = field_lines(error.path, text, [(error.line, error.field)])
+            mistakes.append(ManifestError(error.path, lines[error.line, error.field], error.field, error.reason))
+    return items
 
 
 def located(mistakes: Sequence[Mistake], text_of: Callable[[Path], str]) -> list[ManifestError]:

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 from kdns import logs
 from kdns.controlplane.apimachinery.errors import StatusError
@@ -160,7 +160,7 @@ class ManifestFollower:
 
     async def _apply_known(self) -> tuple[int, int]:
         """Returns how many objects were applied, and how many are refused."""
-        applied, attempts, refused = 0, 0, list[Refused]()
+        applied, attempts, refused = 0, 0, dict[Key, tuple[str, list[Mistake]]]()
         for number, manifest in enumerate(in_order(self._manifests.values())):
             if manifest.is_equal(self._applied.get(manifest.key)):
                 self._refusals.pop(manifest.key, None)
@@ -175,12 +175,15 @@ class ManifestFollower:
                     self._store(manifest)
             except StatusError as error:
                 if (reported := self._refusals.get(manifest.key)) is None or reported.message != error.message:
-                    refused.append(Refused(manifest, error, self._causes(manifest, error)))
+                    refused[manifest.key] = error.message, self._mistakes(manifest, error)
             else:
                 self._applied[manifest.key] = manifest
                 self._refusals.pop(manifest.key, None)
                 applied += 1
-        self._refusals |= await asyncio.to_thread(refusals_at_lines, refused, self._scanner.text_of)
+        mistakes = [mistake for _, mistakes in refused.values() for mistake in mistakes]
+        errors = iter(await asyncio.to_thread(located, mistakes, self._scanner.text_of))
+        for key, (message, mistakes) in refused.items():
+            self._refusals[key] = Refusal(message, tuple(islice(errors, len(mistakes))))
         return applied, len(self._refusals)
 
     def _store(self, manifest: Manifest) -> None:
@@ -216,14 +219,19 @@ class ManifestFollower:
         if fields or verb != "configured":
             self._changes.add(ObjectChange(manifest.path, *manifest.key, verb, fields), live)
 
-    def _causes(self, manifest: Manifest, error: StatusError) -> tuple[tuple[str, str], ...]:
-        """Returns field and reason of every mistake in a refused manifest, as `kdns check` finds them."""
-        causes = dict.fromkeys(_causes(error))
+    def _mistakes(self, manifest: Manifest, error: StatusError) -> list[Mistake]:
+        """Returns every mistake in a refused manifest, as `kdns check` finds them.
+
+        Without causes, the whole message is about the object.
+        """
+        rows = (error.details or {}).get("causes") or ()
+        causes = dict.fromkeys((row["field"], row["message"]) for row in rows if row.get("field"))
+        causes = causes or {("", error.message): None}
         kind, to_apply = manifest.kind, _to_apply(manifest)
         if not isinstance(error, BeingDeletedError) and not check.mistyped_fields(kind, to_apply):
             tried = refusals(kind, check.prune(kind, to_apply), lambda obj: self._try(manifest, obj))
             causes |= dict.fromkeys((field, reason) for _, field, reason in tried)
-        return tuple(causes)
+        return [Mistake(manifest, field, reason) for field, reason in causes]
 
     def _try(self, manifest: Manifest, obj: Json) -> None:
         """Raises the API's error for the object, and stores nothing."""
@@ -325,14 +333,6 @@ class ManifestFollower:
             yield from refused.mistakes
 
 
-class Refused(NamedTuple):
-    """A manifest that the API refused, with field and reason of every mistake."""
-
-    manifest: Manifest
-    error: StatusError
-    causes: tuple[tuple[str, str], ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """The API's error for a manifest, and the same as mistakes in the file, one for each cause."""
@@ -341,25 +341,9 @@ class Refusal:
     mistakes: tuple[ManifestError, ...]
 
 
-def refusals_at_lines(refused: Sequence[Refused], text_of: Callable[[Path], str]) -> dict[Key, Refusal]:
-    """Returns the API's errors, each cause at the line of its field if that is known."""
-    mistakes = [Mistake(each.manifest, *cause) for each in refused for cause in each.causes]
-    found: dict[Key, list[ManifestError]] = {}
-    for mistake, error in zip(mistakes, located(mistakes, text_of), strict=True):
-        found.setdefault(mistake.manifest.key, []).append(error)
-    return {each.manifest.key: Refusal(each.error.message, tuple(found[each.manifest.key])) for each in refused}
-
-
 def _request(manifest: Manifest) -> Request:
     return Request(*manifest.key, served_version=manifest.kind, manager=FIELD_MANAGER)
 
 
 def _to_apply(manifest: Manifest) -> Json:
     return manifest.to_apply(str(Path(manifest.path).absolute()))
-
-
-def _causes(error: StatusError) -> list[tuple[str, str]]:
-    """Returns field and reason of each cause. Without causes, the whole message is about the object."""
-    rows = (error.details or {}).get("causes") or ()
-    causes = dict.fromkeys((row["field"], row["message"]) for row in rows if row.get("field"))
-    return [*causes] or [("", error.message)]

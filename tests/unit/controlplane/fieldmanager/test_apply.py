@@ -318,7 +318,7 @@ def test_order_of_merged_lists(cluster: Cluster) -> None:
         (WEB.replace("{app: web}\n  ports", "web\n  ports"), 500, '.spec.selector: expected an object, got "web"'),
         (
             WEB.replace("selector: {app: web}", "selector: {app: true}"), 500,
-            ".spec.selector[app]: expected a string, got a boolean",
+            ".spec.selector[app]: expected a string, got a boolean; put it in quotes",
         ),
         (f"{WEB}  - {{port: 80}}\n", 500, '.spec.ports: duplicate entries for key [port=80,protocol="TCP"]'),
         (WEB.replace("port: 80,", ""), 422, "spec.ports[1].port: Invalid value: 0"),

@@ -13,7 +13,7 @@ from served_kinds import CATALOGUE, KINDS
 from verbs_api import new_registry, without_revision
 
 from kdns.controlplane.apimachinery.errors import Cause, StatusError
-from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, POD, SERVICE, Json, Kind
+from kdns.controlplane.apimachinery.kinds import ENDPOINTS, NAMESPACE, SERVICE, Json, Kind
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.kinds.service.ip_families import fill_on_read
@@ -82,14 +82,6 @@ def test_the_clients_object_is_not_changed() -> None:
             ),
         ),
         (
-            {"clusterIP": "10.97.0.1"},
-            (
-                '422 Service "b" is invalid: spec.clusterIPs: Invalid value: ["10.97.0.1"]: failed to allocate IP '
-                "10.97.0.1: the provided IP (10.97.0.1) is not in the valid range. "
-                "The range of valid IPs is 10.96.0.0/16"
-            ),
-        ),
-        (
             {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]},
             (
                 '422 Service "b" is invalid: spec.ports[0].nodePort: Invalid value: 30080: '
@@ -101,28 +93,6 @@ def test_the_clients_object_is_not_changed() -> None:
             (
                 "500 Internal error occurred: failed to allocate requested HealthCheck NodePort 30080: "
                 "provided port is already allocated"
-            ),
-        ),
-        ({"ports": []}, '422 Service "b" is invalid: spec.ports: Required value'),
-        (
-            {"sessionAffinity": "x"},
-            (
-                '422 Service "b" is invalid: spec.sessionAffinity: Unsupported value: "x": '
-                'supported values: "ClientIP", "None"'
-            ),
-        ),
-        (
-            {"clusterIPs": ["None"]},
-            (
-                '422 Service "b" is invalid: spec.clusterIPs: Invalid value: ["None"]: '
-                "must be empty when `clusterIP` is not specified"
-            ),
-        ),
-        (
-            {"ipFamilyPolicy": "RequireDualStack"},
-            (
-                '422 Service "b" is invalid: spec.ipFamilyPolicy: Invalid value: "RequireDualStack": '
-                "this cluster is not configured for dual-stack services"
             ),
         ),
     ],
@@ -156,30 +126,6 @@ def test_a_node_port_that_an_external_name_writes_down_is_not_its_own() -> None:
     cluster.delete(alias)
     with pytest.raises(StatusError, match="provided port is already allocated"):
         cluster.make("c", type="NodePort", ports=[{"port": 80, "nodePort": 30080}])
-
-
-def test_tcp_and_udp_of_one_port_share_a_node_port() -> None:
-    ports = [
-        {"name": "t", "port": 53},
-        {"name": "u", "port": 53, "protocol": "UDP"},
-        {"name": "m", "port": 9153},
-    ]
-    made = Cluster().make(type="NodePort", ports=ports)
-    assert [port["nodePort"] for port in made["spec"]["ports"]] == [30086, 30086, 30087]
-
-
-def test_a_load_balancer_without_node_ports_keeps_explicit_ones() -> None:
-    ports = [{"name": "a", "port": 80, "nodePort": 30080}, {"name": "b", "port": 81}]
-    made = Cluster().make(type="LoadBalancer", allocateLoadBalancerNodePorts=False, ports=ports)
-    assert [port.get("nodePort") for port in made["spec"]["ports"]] == [30080, None]
-
-
-def test_allocated_values_left_out_by_the_client_stay() -> None:
-    cluster = Cluster()
-    old = cluster.make(type="LoadBalancer", externalTrafficPolicy="Local")
-    bare = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80}]}
-    new = cluster.update({**old, "spec": bare})
-    assert new["spec"] == old["spec"]
 
 
 FROM_TO = [
@@ -220,68 +166,6 @@ def test_node_ports_go_with_the_type_also_when_a_port_went_too() -> None:
     changed = [{**old["spec"]["ports"][0], "nodePort": 30001}]
     with pytest.raises(StatusError, match=r"nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"):
         cluster.change(old, type="ClusterIP", ports=changed, externalTrafficPolicy=None)
-
-
-def test_node_ports_of_a_load_balancer_without_allocation_go_with_the_type() -> None:
-    cluster = Cluster()
-    old = cluster.make(
-        type="LoadBalancer", allocateLoadBalancerNodePorts=False, ports=[{"port": 80, "nodePort": 30001}]
-    )
-    new = cluster.change(old, type="ClusterIP")
-    assert "nodePort" not in new["spec"]["ports"][0]
-    assert not cluster.registry.services.ports.owners
-
-
-@pytest.mark.parametrize(
-    ("spec", "code", "text"),
-    [
-        (
-            {"healthCheckNodePort": -1},
-            500,
-            "failed to allocate requested HealthCheck NodePort -1: provided port is not",
-        ),
-        (
-            {"healthCheckNodePort": 80},
-            500,
-            "failed to allocate requested HealthCheck NodePort 80: provided port is not",
-        ),
-        (
-            {"healthCheckNodePort": -1, "externalTrafficPolicy": "Cluster"},
-            422,
-            "spec.healthCheckNodePort: Invalid value: -1",
-        ),
-        ({"healthCheckNodePort": -1, "type": "NodePort"}, 422, "spec.healthCheckNodePort: Invalid value: -1"),
-    ],
-)
-def test_health_check_ports_that_cannot_be_had(spec: Json, code: int, text: str) -> None:
-    """A needed port is allocated before validation; its errors are 500, as in kube-apiserver."""
-    wanted = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", **spec}
-    with pytest.raises(StatusError) as raised:
-        Cluster().make(**wanted)
-    assert (raised.value.code, text in raised.value.message) == (code, True), raised.value.message
-
-
-def test_dual_stack_up_and_down() -> None:
-    cluster = Cluster("10.96.0.0/16", "fd00:10:96::/112")
-    single = cluster.make()
-    both = cluster.change(single, ipFamilyPolicy="PreferDualStack")
-    assert both["spec"]["clusterIPs"] == ["10.96.1.1", "fd00:10:96::101"]
-    assert both["spec"]["ipFamilies"] == ["IPv4", "IPv6"]
-    again = cluster.change(both, ipFamilyPolicy="SingleStack")
-    assert again["spec"]["clusterIPs"] == ["10.96.1.1"]
-    assert not cluster.registry.services.addresses["IPv6"].owners
-
-
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ({"clusterIP": "None", "selector": {"a": "b"}}, ("SingleStack", ["IPv4"])),
-        ({"clusterIP": "None"}, ("RequireDualStack", ["IPv4", "IPv6"])),
-    ],
-)
-def test_headless_families(spec: Json, expected: tuple[str, list[str]]) -> None:
-    made = Cluster().make(**spec)["spec"]
-    assert (made["ipFamilyPolicy"], made["ipFamilies"], made["clusterIPs"]) == (*expected, ["None"])
 
 
 def test_old_objects_are_filled_when_read() -> None:
@@ -327,35 +211,6 @@ def test_trusted_objects_may_lead_to_loopback() -> None:
         stored = registry.create(Request(ENDPOINTS, "default"), obj).obj
     labelled = {**stored, "metadata": {**stored["metadata"], "labels": {"a": "b"}}}
     assert cluster.update(labelled, kind=ENDPOINTS)["metadata"]["labels"] == {"a": "b"}
-
-
-@pytest.mark.parametrize(
-    ("kind", "obj", "part", "expected"),
-    [
-        (NAMESPACE, {"metadata": {"name": "n"}}, "status", {"phase": "Active"}),
-        (
-            ENDPOINTS,
-            {"metadata": {"name": "e"}, "subsets": [{"addresses": [{"ip": "1.2.3.4"}], "ports": [{"port": 1}]}]},
-            "subsets",
-            [{"addresses": [{"ip": "1.2.3.4"}], "ports": [{"port": 1, "protocol": "TCP"}]}],
-        ),
-        (
-            ENDPOINT_SLICE,
-            {"metadata": {"name": "s"}, "addressType": "IPv4", "ports": [{"port": 1}]},
-            "ports",
-            [{"name": "", "port": 1, "protocol": "TCP"}],
-        ),
-        (
-            POD,
-            {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
-            "status",
-            {"phase": "Pending", "qosClass": "BestEffort"},
-        ),
-    ],
-)
-def test_defaults_of_other_kinds(kind: Kind, obj: Json, part: str, expected: object) -> None:
-    request = Request(kind, "default" if kind.namespaced else None)
-    assert Cluster().registry.create(request, obj).obj[part] == expected
 
 
 def test_whatever_goes_wrong_takes_back_what_was_allocated() -> None:

@@ -188,14 +188,6 @@ def test_a_lone_surrogate_is_what_go_makes_of_it() -> None:
             "f.yaml:1: metadata.name: expected a string, got nothing",
         ),
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}", "f.yaml:1: metadata.name: expected a string, got 5"),
-        (
-            "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {v: 1}}",
-            "metadata.labels.v: expected a string, got 1; put",
-        ),
-        (
-            "apiVersion: v1\nkind: Pod\nmetadata: {name: a, annotations: [x]}",
-            "metadata.annotations: expected a map of strings, got a list",
-        ),
         ("apiVersion: v1\nkind: List\nitems: {}", "f.yaml:3: items: expected a list of objects"),
     ],
 )
@@ -464,7 +456,6 @@ ITEMS = "kind: List\napiVersion: v1\nitems:\n- {apiVersion: v1, kind: Pod, metad
         pytest.param(f"{A}---\nkind: [\n---\n{B}", ["a", "b"], ["5: : not YAML"], id="broken YAML"),
         pytest.param(f"{A}---\nx: y\n---\n{B}", ["a", "b"], ["5: apiVersion: "], id="no object"),
         pytest.param(f"{A}---\n{config_map('1')}---\n{B}", ["a", "b"], ["7: metadata.name: "], id="name"),
-        pytest.param(f"{config_map('a, labels: {a: 1}')}---\n{B}", ["b"], ["3: metadata.labels.a: "], id="label"),
         pytest.param(config_map("a, labels: null, annotations: {a: null}"), ["a"], [], id="nulls"),
         pytest.param(f"---\n# a\n---\n\n---\n{A}---\n...\n", ["a"], [], id="empty documents"),
         pytest.param(ITEMS, ["a"], ["5: apiVersion: "], id="list"),

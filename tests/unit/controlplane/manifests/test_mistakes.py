@@ -34,7 +34,7 @@ def mistakes(*objects: dict[str, Any]) -> list[str]:
     """The object's name, the field as it is written, and the reason."""
     manifests = []
     for line, obj in enumerate(objects, 1):
-        made = manifest_of("f", line, obj, CATALOGUE, [])
+        made = manifest_of("f", line, obj, CATALOGUE)
         assert isinstance(made, Manifest)
         manifests.append(made)
     found = manifest_mistakes(manifests, CONFIG, NOW_S, CATALOGUE)
@@ -87,6 +87,7 @@ labels that are no text hide nothing:
     metadata: {name: a, labels: {x: true}, annotations: {}}
     spec: {ports: [{port: 0}]}
   says:
+  - "a metadata.labels[x]: expected a string, got a boolean; put it in quotes"
   - "a spec.ports[0].port: Invalid value: 0"
   - "a spec.ports[0].targetPort: Invalid value: 0"
 what is allocated hides no rule, and each number is told:
