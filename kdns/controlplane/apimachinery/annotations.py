@@ -27,7 +27,6 @@ KUBECTL_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def annotated_number(obj: Json, annotation: str) -> int | None:
-    """Returns the number in an annotation, or None."""
     text = (obj["metadata"].get("annotations") or {}).get(annotation) or ""
     number = int(text) if _NUMBER.fullmatch(text) else None
     return number if number is None or number <= _INT64_MAX else None

@@ -8,7 +8,6 @@ from kdns.controlplane.apimachinery.kinds import Json
 
 
 def condition_of(obj: Json, kind: str) -> Json | None:
-    """Returns the condition of a type, or None."""
     for condition in (obj.get("status") or {}).get("conditions") or ():
         if condition.get("type") == kind:
             found: Json = condition
@@ -21,7 +20,6 @@ def is_true(obj: Json, kind: str) -> bool:
 
 
 def is_ready(obj: Json) -> bool:
-    """Returns whether the Ready condition of a Pod or Node is True."""
     return is_true(obj, "Ready")
 
 

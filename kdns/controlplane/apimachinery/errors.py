@@ -43,7 +43,6 @@ class Cause:
 
     @property
     def message(self) -> str:
-        """The message without the field: `Invalid value: "x": must be …`."""
         return f"{self.type}: {self.detail}" if self.detail else self.type
 
 
@@ -87,7 +86,6 @@ def _details(kind: Kind, name: str, **more: object) -> Json:
 
 
 def not_found(kind: Kind, name: str) -> StatusError:
-    """Returns 404: no object of that name."""
     return StatusError(404, "NotFound", f"{kind.resource} {_quoted(name)} not found", _details(kind, name))
 
 
@@ -106,7 +104,6 @@ def already_exists(kind: Kind, name: str, *, is_generated: bool = False, is_term
 
 
 def conflict(kind: Kind, name: str, why: str) -> StatusError:
-    """Returns 409: the object was changed by somebody else."""
     message = f"Operation cannot be fulfilled on {kind.resource} {_quoted(name)}: {why}"
     return StatusError(409, "Conflict", message, _details(kind, name))
 
@@ -142,25 +139,20 @@ def gone(message: str, *, continue_token: str = "") -> StatusError:
 
 
 def unprocessable() -> StatusError:
-    """Returns 422: a patch that cannot be applied to this object."""
     return StatusError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
 def bad_request(message: str) -> StatusError:
-    """Returns 400: the request is malformed."""
     return StatusError(400, "BadRequest", message)
 
 
 def forbidden(kind: Kind, name: str, why: str) -> StatusError:
-    """Returns 403: the request is not allowed."""
     return StatusError(403, "Forbidden", f"{kind.resource} {_quoted(name)} is forbidden: {why}", _details(kind, name))
 
 
 def method_not_allowed() -> StatusError:
-    """Returns 405: the path has no such verb."""
     return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
 def internal(message: str) -> StatusError:
-    """Returns 500: the server failed."""
     return StatusError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})

@@ -44,7 +44,6 @@ _SHOWN_MAX: Final = 60
 
 
 def invalid_value(path: str, value: object, detail: str) -> Cause:
-    """The value violates a rule."""
     return Cause(path, f"Invalid value: {quoted(value)}", detail)
 
 
@@ -53,7 +52,6 @@ def immutable(path: str, value: object, detail: str) -> Cause:
 
 
 def frozen(path: str, detail: str) -> Cause:
-    """An update may not change the field."""
     return Cause(path, "Forbidden", detail, is_immutable=True)
 
 
@@ -66,12 +64,10 @@ def forbidden(path: str, detail: str) -> Cause:
 
 
 def not_found(path: str, value: object) -> Cause:
-    """The value names something that does not exist."""
     return Cause(path, f"Not found: {quoted(value)}", "")
 
 
 def duplicate(path: str, value: object) -> Cause:
-    """Another element has the same value."""
     return Cause(path, f"Duplicate value: {quoted(value)}", "")
 
 
@@ -82,10 +78,8 @@ def unsupported(path: str, value: object, supported: Iterable[str]) -> Cause:
 
 
 def too_many(path: str, count: int, most: int) -> Cause:
-    """The list is longer than allowed."""
     return Cause(path, f"Too many: {count}", f"must have at most {most} items")
 
 
 def invalid_values(path: str, value: object, details: Sequence[str]) -> list[Cause]:
-    """One `Invalid value` for each problem of the value."""
     return [invalid_value(path, value, detail) for detail in details] if details else []

@@ -125,7 +125,6 @@ _config_key = _format(
 
 
 def config_key(text: str) -> list[str]:
-    """Returns the problems of a key of a ConfigMap or Secret: a valid file name."""
     problems = _config_key(text)
     if text in {".", ".."}:
         return [*problems, f"must not be '{text}'"]
@@ -176,7 +175,6 @@ def port_name(text: str) -> list[str]:
 
 
 def port_number(port: object) -> list[str]:
-    """Returns the problems of a port from 1 to 65535."""
     return [] if isinstance(port, int) and 1 <= port <= 65535 else [PORT_RANGE]
 
 

@@ -35,5 +35,4 @@ def values_in(value: Any) -> int:
 
 
 def too_large(limit: str) -> StatusError:
-    """Returns 413 for an object that exceeds a limit."""
     return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}", {})

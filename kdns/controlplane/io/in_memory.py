@@ -84,7 +84,6 @@ def _service(endpoint_slice: Json) -> tuple[str, str]:
 
 
 def has_manifest(obj: Json) -> bool:
-    """Returns whether a manifest defines this object."""
     return MANIFEST in (obj["metadata"].get("annotations") or {})
 
 

@@ -51,7 +51,6 @@ class Catalogue(Kinds):
         return (self._strategies.get(served_version) if served_version else None) or self[kind]
 
     def field_labels(self, kind: Kind, served_version: Kind | None) -> FieldLabels:
-        """Returns the fields that selectors may name for a stored kind in a served version."""
         conversion = self.conversion(served_version)
         return (conversion.field_labels if conversion else None) or self[kind].field_labels
 
@@ -74,16 +73,13 @@ class Catalogue(Kinds):
         self._learn(kind, (kind,) if versions is None else versions)
 
     def remove(self, kind: Kind) -> None:
-        """Ends the serving of a stored kind in all versions."""
         self._forget(kind)
 
     def in_group(self, group: str) -> tuple[Kind, ...]:
-        """Returns the served kinds of a group."""
         return tuple(kind for kind in self if kind.group == group)
 
 
 def built_in() -> Catalogue:
-    """Returns a new catalogue of the kinds that every server has."""
     catalogue = Catalogue(
         {**CORE, **SERVICE, **DISCOVERY, **NODE, **POD, **WORKLOADS, **GENERIC},
         (AUTOSCALER_V1_CONVERSION,),

@@ -65,7 +65,6 @@ def name(obj: Json) -> str:
 
 
 def age(obj: Json, now_s: float) -> str:
-    """Returns the age of an object at a time (Unix seconds)."""
     return since(obj.get("metadata", {}).get("creationTimestamp"), now_s)
 
 
@@ -89,7 +88,6 @@ DEFAULT: Final = Printer((NAME, Column("Created At", "metadata.creationTimestamp
 
 
 def printer_of(rows: Iterable[str]) -> Printer:
-    """Returns the printer of columns in the words of inert_kinds.txt."""
     columns = [_path_column(row) for row in rows]
     if not columns:
         return DEFAULT

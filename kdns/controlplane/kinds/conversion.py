@@ -59,7 +59,6 @@ class ScalePaths:
         return Conversion(SCALE, self.scale_of, self.with_scale, self.configuration)
 
     def scale_of(self, obj: Json) -> Json:
-        """Returns desired and current replicas of an object, and their selector."""
         metadata, wanted = obj["metadata"], _at(obj, self.wanted) or 0
         selector = _at(obj, self.selector)
         shown = {
@@ -84,7 +83,6 @@ class ScalePaths:
         return {**changed, "metadata": {**obj["metadata"], **_claims(scale)}}
 
     def configuration(self, kind: Kind, scale: Json) -> Json:
-        """Returns the configuration of an object from that of a Scale: its replicas alone."""
         spec = scale.get("spec") or {}
         wanted = _with({}, self.wanted, spec["replicas"]) if "replicas" in spec else {}
         return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": _claims(scale), **wanted}

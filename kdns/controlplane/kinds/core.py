@@ -16,8 +16,7 @@ from kdns.controlplane.kinds.strategy import COMMON, NAMED, DeleteStrategy, Stra
 from kdns.controlplane.kinds.validation import (
     IMMUTABLE,
     finalizer_causes,
-    validate_meta,
-    validate_meta_update,
+    validate_metadata,
 )
 from kdns.controlplane.storage.field_selectors import FieldLabels, component_of, fields
 
@@ -82,7 +81,6 @@ def default_namespace(obj: Json) -> Json:
 
 
 def new_namespace(obj: Json) -> Json:
-    """Returns a new Namespace: Active, with the finalizer of its content."""
     spec, finalizers = obj["spec"], namespace_finalizers(obj)
     listed = finalizers if CONTENT_FINALIZER in finalizers else [*finalizers, CONTENT_FINALIZER]
     return {**obj, "spec": {**spec, "finalizers": listed}, "status": {"phase": "Active"}}
@@ -93,7 +91,6 @@ def namespace_finalizers(obj: Json) -> list[str]:
 
 
 def terminating_namespace(obj: Json) -> Json:
-    """Returns a Namespace whose deletion begins."""
     return {**obj, "status": {**(obj.get("status") or {}), "phase": "Terminating"}}
 
 
@@ -111,9 +108,7 @@ _TOO_LONG = f"may not be more than {MAX_BYTES} bytes"
 
 
 def validate_config_map(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Validates keys, size, and changes of an immutable ConfigMap."""
-    causes = _sealed(obj, old, ("data", "binaryData")) if old else []
-    causes += validate_meta(obj, formats.dns_subdomain)
+    causes = validate_metadata(obj, old) + (_sealed(obj, old, ("data", "binaryData")) if old else [])
     text, binary = obj.get("data") or {}, obj.get("binaryData") or {}
     causes += _keys("data", text)
     for key in text:
@@ -127,12 +122,11 @@ def validate_config_map(obj: Json, old: Json | None = None) -> list[Cause]:
 
 def validate_secret(obj: Json, old: Json | None = None) -> list[Cause]:
     """Validates keys, size, the keys that its type requires, and immutability. Differs: their contents are free."""
-    causes: list[Cause] = []
+    causes = validate_metadata(obj, old)
     if old:
         if obj.get("type") != old.get("type"):
             causes.append(immutable("type", obj.get("type"), IMMUTABLE))
         causes += _sealed(obj, old, ("data",))
-    causes += validate_meta(obj, formats.dns_subdomain)
     contents = obj.get("data") or {}
     causes += _keys("data", contents)
     if _decoded_bytes(contents) > MAX_BYTES:
@@ -150,23 +144,15 @@ def _decoded_bytes(contents: Mapping[str, str]) -> int:
 
 
 def _sealed(obj: Json, old: Json, fields: tuple[str, ...]) -> list[Cause]:
-    causes = validate_meta_update(old, obj)
+    causes: list[Cause] = []
     if old.get("immutable"):
         causes += [] if obj.get("immutable") else [frozen("immutable", _SEALED)]
         causes += [frozen(field, _SEALED) for field in fields if (obj.get(field) or {}) != (old.get(field) or {})]
     return causes
 
 
-def validate_service_account(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Validates metadata alone."""
-    causes = validate_meta_update(old, obj) if old else []
-    return causes + validate_meta(obj, formats.dns_subdomain)
-
-
 def validate_namespace(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Checks that a Namespace's name is a DNS label, and that its finalizers are qualified."""
-    causes = validate_meta_update(old, obj) if old else []
-    causes += validate_meta(obj, formats.dns_label, namespaced=False)
+    causes = validate_metadata(obj, old, formats.dns_label, namespaced=False)
     return causes + ([] if old else validate_namespace_finalizers(obj))
 
 
@@ -181,7 +167,6 @@ def validate_namespace_finalizers(obj: Json, old: Json | None = None) -> list[Ca
 
 
 def validate_namespace_status(obj: Json, _old: Json | None = None) -> list[Cause]:
-    """Checks that the phase matches whether the Namespace is terminating."""
     going = bool(obj["metadata"].get("deletionTimestamp"))
     wanted, phase = "Terminating" if going else "Active", (obj.get("status") or {}).get("phase")
     if phase == wanted:
@@ -194,8 +179,7 @@ def validate_event(obj: Json, old: Json | None = None) -> list[Cause]:
     """Checks that an Event is in the namespace of the object that it is about, or in `default` for cluster-scoped
     objects.
     """
-    causes = validate_meta_update(old, obj) if old else []
-    causes += validate_meta(obj, formats.dns_subdomain)
+    causes = validate_metadata(obj, old)
     about, mine = (obj.get("involvedObject") or {}).get("namespace") or "", obj["metadata"].get("namespace")
     if (about or "default") != mine and not (not about and mine in {"default", "kube-system"}):
         causes.append(invalid_value("involvedObject.namespace", about, "does not match event.namespace"))
@@ -227,7 +211,7 @@ STRATEGIES: Final[Mapping[Kind, Strategy]] = {
         field_labels=FieldLabels({**COMMON, **fields("type")}),
     ),
     SERVICE_ACCOUNT: Strategy(
-        validate_service_account, _SERVICE_ACCOUNTS, generation=None, delete=DeleteStrategy(returns_object=True)
+        validate_metadata, _SERVICE_ACCOUNTS, generation=None, delete=DeleteStrategy(returns_object=True)
     ),
     EVENT: Strategy(
         validate_event,

@@ -19,7 +19,6 @@ def without_nulls(fields: Json | None) -> Json:
 
 
 def below(parent: str, rows: Mapping[str, object]) -> dict[str, object]:
-    """Returns the rows with the paths that they have in a parent."""
     return {f"{parent}.{path}": value for path, value in rows.items()}
 
 

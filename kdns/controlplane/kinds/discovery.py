@@ -22,7 +22,7 @@ from kdns.controlplane.kinds.columns import AGE, NAME, NONE, Column, Printer, ag
 from kdns.controlplane.kinds.defaults import filler
 from kdns.controlplane.kinds.service.validation import PROTOCOLS, validate_protocol
 from kdns.controlplane.kinds.strategy import Strategy
-from kdns.controlplane.kinds.validation import IMMUTABLE, validate_meta, validate_meta_update
+from kdns.controlplane.kinds.validation import IMMUTABLE, validate_metadata
 from kdns.controlplane.storage.object_meta import content_and_labels
 from kdns.net import join_host_port, parse_address
 
@@ -41,7 +41,6 @@ def _subset(subset: Json) -> Iterable[str]:
 
 
 def endpoint_slice_cells(endpoint_slice: Json, now_s: float) -> list[Any]:
-    """Returns the cells: name, address type, ports, addresses, age."""
     ports = [str(port.get("port") or port.get("name") or "*") for port in endpoint_slice.get("ports") or ()]
     addresses = [each for end in endpoint_slice.get("endpoints") or () for each in end.get("addresses") or ()]
     return [
@@ -75,8 +74,7 @@ MOST_ENDPOINTS, MOST_ADDRESSES, MOST_PORTS, MOST_HINTS, MOST_TOPOLOGY = 1000, 10
 
 def validate_endpoints(obj: Json, old: Json | None = None) -> list[Cause]:
     """Returns all violated rules of Endpoints. Stored addresses stay valid; unchanged subsets are not validated."""
-    causes = validate_meta_update(old, obj) if old else []
-    causes += validate_meta(obj, formats.dns_subdomain)
+    causes = validate_metadata(obj, old)
     if old and (old.get("subsets") or []) == (obj.get("subsets") or []):
         return causes
     stored = {address.get("ip") or "": address for _, address in _addresses((old or {}).get("subsets") or [])}
@@ -130,8 +128,7 @@ def validate_endpoint_slice(obj: Json, old: Json | None = None) -> list[Cause]:
 
     Unchanged endpoints are not validated.
     """
-    causes = validate_meta_update(old, obj) if old else []
-    causes += validate_meta(obj, formats.dns_subdomain)
+    causes = validate_metadata(obj, old)
     address_type = obj.get("addressType") or ""
     if not address_type:
         causes.append(required("addressType"))

@@ -37,7 +37,7 @@ from kdns.controlplane.kinds.strategy import (
     with_metadata_of_old,
     with_status,
 )
-from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
+from kdns.controlplane.kinds.validation import validate_metadata
 from kdns.controlplane.storage.field_selectors import FieldLabels, fields
 from kdns.controlplane.storage.object_meta import content
 
@@ -51,8 +51,7 @@ def generic(row: InertKind) -> Strategy:
     name = formats.path_segment if is_rbac else formats.dns_subdomain
 
     def validate(new: Json, old: Json | None) -> list[Cause]:
-        causes = validate_meta_update(old, new) if old else []
-        return causes + validate_meta(new, name, namespaced=kind.namespaced)
+        return validate_metadata(new, old, name, namespaced=kind.namespaced)
 
     return Strategy(
         validate,
@@ -116,7 +115,6 @@ def _from_autoscaler_v1(old: Json, sent: Json) -> Json:
 
 
 def _cpu_percent(metric: Json) -> Any:
-    """Returns the wanted use of CPU time in percent; None for another metric."""
     resource = metric.get("resource") or {}
     if metric.get("type") != "Resource" or resource.get("name") != "cpu":
         return None

@@ -32,7 +32,6 @@ _ROLE = "kubernetes.io/role"
 
 
 def node_cells(node: Json, now_s: float) -> list[Any]:
-    """Returns the cells: name, state, roles, age, version, addresses, system."""
     spec, status = node.get("spec", {}), node.get("status", {})
     system = status.get("nodeInfo", {})
     ready = next((each.get("status") for each in status.get("conditions") or () if each.get("type") == "Ready"), None)

@@ -47,7 +47,6 @@ def on_create(*steps: Callable[[Json], Json]) -> Prepare:
 
 
 def with_status(value: Json) -> Callable[[Json], Json]:
-    """Returns a step that gives an object this status."""
     return lambda obj: {**obj, "status": value}
 
 

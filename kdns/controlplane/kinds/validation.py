@@ -24,7 +24,6 @@ ONCE_SET = "may not change once set"
 
 
 def validate_labels(path: str, labels: Mapping[str, str] | None) -> list[Cause]:
-    """Checks that keys are qualified names, and values label values."""
     causes = []
     for key, value in (labels or {}).items():
         causes += invalid_values(path, key, formats.qualified_name(key))
@@ -61,6 +60,19 @@ def validate_meta(obj: Json, name: Format, *, namespaced: bool = True, any_final
     if finalizers := meta.get("finalizers"):
         causes += _finalizers(finalizers, is_any=any_finalizer)
     return causes
+
+
+def validate_metadata(
+    obj: Json,
+    old: Json | None = None,
+    name: Format = formats.dns_subdomain,
+    *,
+    namespaced: bool = True,
+    any_finalizer: bool = False,
+) -> list[Cause]:
+    """Validates metadata, and on update what of them may not change."""
+    causes = validate_meta_update(old, obj) if old else []
+    return causes + validate_meta(obj, name, namespaced=namespaced, any_finalizer=any_finalizer)
 
 
 def _finalizers(finalizers: list[str], *, is_any: bool) -> list[Cause]:
@@ -186,7 +198,6 @@ def operator_problems(at: str, requirement: Json) -> list[Cause]:
 
 
 def key_problems(at: str, requirement: Json) -> list[Cause]:
-    """Validates a label's key and values."""
     key = requirement.get("key") or ""
     causes = invalid_values(f"{at}.key", key, formats.qualified_name(key))
     for place, value in enumerate(requirement.get("values") or []):
@@ -195,7 +206,6 @@ def key_problems(at: str, requirement: Json) -> list[Cause]:
 
 
 def is_empty(label_selector: Json) -> bool:
-    """Returns whether it selects everything."""
     return not (label_selector.get("matchLabels") or label_selector.get("matchExpressions"))
 
 

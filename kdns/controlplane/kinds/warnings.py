@@ -24,7 +24,6 @@ _CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-contr
 
 
 def inert(kind: Kind) -> str:
-    """Returns the warning of a kind that nothing acts on."""
     return f"{kind.kind} is stored, but nothing in this control plane acts on it"
 
 
@@ -72,7 +71,6 @@ def service_warnings(service: Json) -> Iterable[str]:
 
 
 def endpoints_warnings(endpoints: Json) -> Iterable[str]:
-    """Warns of non-canonical addresses."""
     for number, subset in enumerate(endpoints.get("subsets") or []):
         for field in ("addresses", "notReadyAddresses"):
             for index, address in enumerate(subset.get(field) or []):
@@ -104,7 +102,6 @@ def _addresses(path: str, addresses: list[str]) -> Iterable[str]:
 
 
 def _address(path: str, text: str) -> Iterable[str]:
-    """Yields an IPv6 address that is not in canonical form (RFC 5952)."""
     if ":" not in text:
         return
     try:
@@ -116,7 +113,6 @@ def _address(path: str, text: str) -> Iterable[str]:
 
 
 def _cidr(path: str, text: str) -> Iterable[str]:
-    """Yields an IPv6 network that is not in canonical form."""
     try:
         found = ip_network(text)
     except ValueError:

@@ -46,8 +46,7 @@ from kdns.controlplane.kinds.validation import (
     is_empty,
     selector_of,
     validate_label_selector,
-    validate_meta,
-    validate_meta_update,
+    validate_metadata,
 )
 from kdns.controlplane.storage.field_selectors import FieldLabels, count
 
@@ -80,7 +79,6 @@ FIXED_SET: Final = (
 
 
 def default_template(template: Json) -> Json:
-    """Returns a Pod template with the defaults of its Pods."""
     return {
         "metadata": template.get("metadata") or {},
         "spec": default_pod_template({"spec": template.get("spec") or {}})["spec"],
@@ -219,11 +217,6 @@ def _stateful_set(spec: Json, old: Json | None) -> Iterator[Cause]:
 def _fixed(spec: Json) -> Json:
     """Returns the immutable fields; clients send serviceName as "" if it was not given."""
     return {name: value for name, value in spec.items() if name not in _CHANGEABLE and value != ""}
-
-
-def validate_metadata(obj: Json, old: Json | None) -> list[Cause]:
-    causes = validate_meta_update(old, obj) if old else []
-    return causes + validate_meta(obj, formats.dns_subdomain)
 
 
 def _negative_counts(spec: Json) -> list[Cause]:

@@ -103,7 +103,6 @@ class Manifest:
 
 
 def json_text(obj: Json) -> str:
-    """Returns an object as a manifest holds it."""
     return json.dumps(obj, separators=(",", ":"))
 
 
@@ -134,7 +133,6 @@ class UnknownKind:
 
     @property
     def error(self) -> ManifestError:
-        """The error of the field `kind`."""
         reason = f"skipped: {self.api_version} {self.kind} is {self.hint}"
         return ManifestError(self.path, self.line, "kind", reason)
 

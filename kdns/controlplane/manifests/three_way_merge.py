@@ -48,7 +48,6 @@ def last_applied(obj: Json) -> Json:
 
 
 def merged(kind: Kind, live: Json, modified: Json) -> Json:
-    """Returns the stored object `live` after its manifest changed to `modified`."""
     return _objects(schema.object_of(kind), last_applied(live), modified, live)
 
 

@@ -104,7 +104,6 @@ def _labels(obj: object) -> dict[str, str]:
 
 
 def _below(obj: object, *fields: str) -> object:
-    """Returns the value at a path of fields; None if a parent is not an object."""
     for field in fields:
         obj = obj.get(field) if isinstance(obj, dict) else None
     return obj

@@ -228,7 +228,6 @@ _CONCEALED: Final = frozenset({"string", "bytes", "strings"})
 
 
 def cannot_be_handled(kind: Kind, reason: str) -> StatusError:
-    """Returns 400: the body is not an object of the kind."""
     return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {reason}')
 
 

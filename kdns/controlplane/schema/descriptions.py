@@ -25,19 +25,16 @@ class Description:
 
 
 def type_description(type_name: TypeName) -> str:
-    """Returns the text of a type, or ""."""
     return _description(type_name).text
 
 
 def field_description(type_name: TypeName, name: str) -> str:
-    """Returns the text of a type's field, or ""."""
     own = _description(type_name)
     base = own.base or (_OBJECT if fields(type_name).keys() >= _COMMON else "")
     return own.fields.get(name) or _description(base).fields.get(name, "")
 
 
 def common_description(name: str) -> str:
-    """Returns the text of apiVersion, kind or metadata, which every object has."""
     return _description(_OBJECT).fields[name]
 
 

@@ -37,7 +37,6 @@ def type_at(api_version: str, kind: str) -> TypeName | None:
 
 
 def object_of(kind: Kind) -> Field:
-    """Returns the place of a kind's whole objects."""
     return _place(type_of(kind))
 
 

@@ -142,7 +142,6 @@ def _contains_itself(type_ref: TypeRef) -> bool:
 
 
 def _struct(type_ref: TypeRef, obj: Json) -> Any:
-    """Returns an object as its compiled type; None if it does not match."""
     try:
         return msgspec.convert(obj, _compiled(type_ref), dec_hook=_decoded)
     except msgspec.ValidationError:
@@ -204,7 +203,6 @@ def _place(field: Field) -> tuple[tuple[int, ...], bool]:
 
 
 def _field(field: Field) -> tuple[Any, Any]:
-    """Returns a field's type and its default."""
     one: Any = _TYPES[field.type_name] if field.type in SCALARS else _compiled(field.type)
     container: Any = list[one] if field.list_of else dict[str, one]
     if field.list_of or field.map_of:

@@ -88,7 +88,6 @@ class Field(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def element(self) -> Field:
-        """One element of a list or a map."""
         return Field("", self.type)
 
     def child(self, name: str) -> Field | None:
@@ -172,7 +171,6 @@ def fields(type_ref: TypeRef) -> Mapping[str, Field]:
 
 
 def _short_package(package: str) -> str:
-    """Returns the end of a package's name, by which files and references call it: core.v1."""
     return ".".join(package.split(".")[-2:])
 
 

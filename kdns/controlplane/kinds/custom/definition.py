@@ -14,7 +14,7 @@ from kdns.controlplane.apimachinery.errors import Cause
 from kdns.controlplane.apimachinery.field_errors import immutable, invalid_value, invalid_values, required, unsupported
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.kinds.custom import jsonpath
-from kdns.controlplane.kinds.validation import IMMUTABLE, validate_meta, validate_meta_update
+from kdns.controlplane.kinds.validation import IMMUTABLE, validate_metadata
 from kdns.controlplane.schema.custom.rules import violations
 
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
@@ -43,9 +43,7 @@ def is_complete(definition: Json) -> bool:
 
 
 def validate_definition(new: Json, old: Json | None) -> list[Cause]:
-    """Checks names, versions, schemas, columns and subresources, and what an update may not change."""
-    causes = validate_meta_update(old, new) if old else []
-    causes += validate_meta(new, formats.dns_subdomain, namespaced=False, any_finalizer=True)
+    causes = validate_metadata(new, old, namespaced=False, any_finalizer=True)
     spec = new.get("spec") or {}
     return causes + list(_spec(new, spec)) + (list(_changes(old, spec)) if old else [])
 
@@ -202,7 +200,6 @@ def _now(definition: Json) -> str:
 
 
 def _conflicts(names: Json, others: tuple[Kind, ...]) -> Iterator[tuple[str, str]]:
-    """Yields reason and message for each name that another kind of the group has."""
     taken = {name for kind in others for name in (kind.plural, kind.singular, *kind.short_names)}
     kinds = {name for kind in others for name in (kind.kind, kind.list_kind)}
     singles = (("plural", "PluralConflict", taken), ("singular", "SingularConflict", taken))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from kdns.controlplane.apimachinery import formats
 from kdns.controlplane.apimachinery.conditions import is_true
 from kdns.controlplane.apimachinery.errors import Cause, method_not_allowed
 from kdns.controlplane.apimachinery.human_duration import since
@@ -26,7 +25,7 @@ from kdns.controlplane.kinds.custom.definition import (
     validate_definition,
 )
 from kdns.controlplane.kinds.strategy import COMMON, NAMED, Hooks, Strategy, SubresourceStrategy, on_create
-from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
+from kdns.controlplane.kinds.validation import validate_metadata
 from kdns.controlplane.schema.custom.rules import rule_paths
 from kdns.controlplane.schema.custom.types import defaulted
 from kdns.controlplane.schema.custom.validation import Validator
@@ -59,7 +58,6 @@ def _column(column: Json) -> Column:
 
 
 def _cell(value: Any, kind: str, now_s: float) -> Any:
-    """Returns a value as the cell of a column; None for one that is absent or not of the column's type."""
     match kind, value:
         case _, None:
             return None
@@ -189,7 +187,6 @@ class CustomKinds:
         self.define({**full, "status": self._status(full, {})})
 
     def undefine(self, definition: Json) -> None:
-        """Ends the serving of the kind of a deleted definition."""
         self._sources.pop(definition["metadata"]["name"], None)
         if kind := self._served.pop(definition["metadata"]["name"], None):
             self._catalogue.remove(kind)
@@ -218,7 +215,6 @@ def _new_kind(spec: Json, version: str, names: Json) -> Kind:
 
 
 def _follow(kind: Kind, spec: Json, names: Json, version: _Version) -> None:
-    """Changes a kind to what its definition says of a version."""
     kind.namespaced = spec["scope"] == "Namespaced"
     kind.kind, kind.singular, kind.list_kind = names["kind"], names["singular"], names["listKind"]
     kind.short_names = tuple(names.get("shortNames") or ())
@@ -257,13 +253,11 @@ def _field_labels(kind: Kind, version: Json) -> FieldLabels:
 
 
 def _strategy(kind: Kind, version: _Version, definition: Json) -> Strategy:
-    """Returns the strategy of custom resources: what their schema, columns and subresources say."""
     schema, has_status = version.schema, "status" in version.subresources
     ends, validator = is_terminating(definition), cache(lambda: Validator(schema))
 
     def validate(new: Json, old: Json | None) -> list[Cause]:
-        causes = validate_meta_update(old, new) if old else []
-        causes += validate_meta(new, formats.dns_subdomain, namespaced=kind.namespaced, any_finalizer=True)
+        causes = validate_metadata(new, old, namespaced=kind.namespaced, any_finalizer=True)
         return causes + validate_values(new, old)
 
     def validate_values(new: Json, _old: Json | None) -> list[Cause]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from zlib import crc32
-
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.kinds.defaults import below, filler
 from kdns.controlplane.storage.object_meta import with_metadata_of
@@ -54,19 +52,6 @@ _fill = filler(
     }
 )
 
-_API_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-_API_FILES: Json = {
-    "defaultMode": _FILE_MODE,
-    "sources": [
-        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
-        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-        {
-            "downwardAPI": {
-                "items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]
-            }
-        },
-    ],
-}
 _RUN = ("initContainers", "containers")
 
 
@@ -81,10 +66,9 @@ def default_pod(obj: Json) -> Json:
 
 
 def admitted(pod: Json, old: Json | None) -> Json:
-    """Returns a Pod after admission: service account of a new Pod and the files by which its containers reach the API,
-    priority, tolerations of five minutes for failed nodes.
+    """Returns a Pod after admission: service account of a new Pod, priority, and tolerations of failed nodes.
 
-    Differs: automountServiceAccountToken of the ServiceAccount itself has no effect.
+    Differs: no volume with a token is mounted, since no container runs.
     """
     given = pod["spec"]
     tolerations = given.get("tolerations") or []
@@ -101,8 +85,6 @@ def admitted(pod: Json, old: Json | None) -> Json:
     if not old:
         account = given.get("serviceAccountName") or given.get("serviceAccount") or "default"
         spec = _with_account({**spec, "serviceAccountName": account})
-        if spec.get("automountServiceAccountToken") is not False:
-            spec = _with_api_access(spec, f"{crc32(str(pod['metadata'].get('uid')).encode()):08x}"[:5])
     return {**pod, "spec": spec}
 
 
@@ -110,27 +92,6 @@ def _with_account(spec: Json) -> Json:
     """Makes both names of the service account equal; serviceAccountName takes precedence."""
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     return {**spec, "serviceAccountName": account, "serviceAccount": account} if account else spec
-
-
-def _with_api_access(spec: Json, suffix: str) -> Json:
-    """Mounts the token of the service account in each container that has nothing there yet."""
-    volume, added = f"kube-api-access-{suffix}", dict[str, list[Json]]()
-    for field in _RUN:
-        containers: list[Json] = spec.get(field) or []
-        mounts = [container.get("volumeMounts") or [] for container in containers]
-        if any(all(mount.get("mountPath") != _API_MOUNT for mount in each) for each in mounts):
-            mount = {"name": volume, "readOnly": True, "mountPath": _API_MOUNT}
-            added[field] = [
-                container
-                if any(other.get("mountPath") == _API_MOUNT for other in each)
-                else {**container, "volumeMounts": [*each, mount]}
-                for container, each in zip(containers, mounts, strict=True)
-            ]
-    return (
-        {**spec, **added, "volumes": [*(spec.get("volumes") or ()), {"name": volume, "projected": _API_FILES}]}
-        if added
-        else spec
-    )
 
 
 def counted_pod(pod: Json) -> Json:

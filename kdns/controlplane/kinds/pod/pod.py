@@ -9,7 +9,6 @@ _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
 def status_of(pod: Json) -> Json:
-    """Returns the status, never None."""
     status: Json = pod.get("status") or {}
     return status
 
@@ -24,12 +23,10 @@ def with_condition(pod: Json, name: str, status: str, now: str, **why: str) -> J
 
 
 def is_finished(pod: Json) -> bool:
-    """Returns whether the Pod's phase is Succeeded or Failed."""
     return status_of(pod).get("phase") in _FINISHED
 
 
 def node_of(pod: Json) -> str:
-    """Returns spec.nodeName; "" for an unscheduled Pod."""
     return (pod.get("spec") or {}).get("nodeName") or ""
 
 

@@ -36,7 +36,6 @@ class _Count:
     last_restart: str = ""
 
     def restarted(self, status: Json) -> None:
-        """Adds a container's restarts, and keeps the latest end."""
         self.restarts += status.get("restartCount", 0)
         ended = status.get("lastState", {}).get("terminated", {}).get("finishedAt") or ""
         if (seconds_of(ended) or 0.0) > (seconds_of(self.last_restart) or 0.0):
@@ -44,7 +43,6 @@ class _Count:
 
 
 def pod_cells(pod: Json, now_s: float) -> list[Any]:
-    """Returns the cells of a Pod's row, wide ones included."""
     spec, status = pod.get("spec", {}), pod.get("status", {})
     sidecars = {each["name"] for each in spec.get("initContainers", ()) if each.get("restartPolicy") == "Always"}
     reason, count = _summary(spec, status, sidecars)
@@ -105,7 +103,6 @@ def _summary(spec: Json, status: Json, sidecars: set[str]) -> tuple[str, _Count]
 
 
 def _initializing(state: Json, index: int, total: int) -> str:
-    """Returns the status of a Pod with an init container that is not done."""
     if "terminated" in state:
         return f"Init:{_ended(state['terminated'])}"
     waiting = state.get("waiting", {}).get("reason") or ""

@@ -24,7 +24,7 @@ from kdns.controlplane.apimachinery.field_errors import (
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.apimachinery.quantities import canonical, quantity
 from kdns.controlplane.kinds.service.validation import validate_protocol
-from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
+from kdns.controlplane.kinds.validation import validate_metadata
 from kdns.net import parse_address
 
 _RESTARTS = ("Always", "OnFailure", "Never")
@@ -42,8 +42,7 @@ _HANDLERS = ("exec", *_WITH_PORT, "sleep")
 
 def validate_pod(pod: Json, old: Json | None = None) -> list[Cause]:
     """Returns all violated rules of a Pod; on update almost all of its spec is immutable."""
-    causes = validate_meta_update(old, pod) if old else []
-    causes += validate_meta(pod, formats.dns_subdomain)
+    causes = validate_metadata(pod, old)
     spec = pod.get("spec") or {}
     causes += validate_pod_spec("spec", spec)
     if old:
@@ -54,7 +53,6 @@ def validate_pod(pod: Json, old: Json | None = None) -> list[Cause]:
 
 
 def validate_pod_spec(path: str, spec: Json) -> list[Cause]:
-    """Validates the spec of a Pod, also of a template at `path`."""
     causes, volumes = _volumes(f"{path}.volumes", spec.get("volumes") or [])
     names: set[str] = set()
     if not spec.get("containers"):

@@ -68,7 +68,6 @@ class ServiceAllocator:
             allocation.update(old)
 
     def follow(self, old: Json | None, new: Json | None) -> None:
-        """Records what a committed change of a Service gives and takes."""
         if old:
             for address in held_addresses(spec_of(old)):
                 self.addresses[family_of(address)].free(int(address), key_of(old))
@@ -88,7 +87,6 @@ class ServiceAllocator:
         return lost + [f"nodePort {port}" for port in ports_held(spec) if not self.ports.hold(port, owner)]
 
     def follow_address(self, old: Json | None, new: Json | None) -> None:
-        """Marks the address of an IPAddress object as taken, or frees it unless a Service has it."""
         if new:
             self.reserve(new["metadata"]["name"])
         elif old and (address := parse_address(old["metadata"]["name"])):

@@ -123,7 +123,6 @@ class Pool:
         return offset
 
     def take(self, offset: int) -> None:
-        """Marks an offset as taken."""
         if offset not in self._taken:
             self._taken.add(offset)
             self._range.count(offset, 1)
@@ -178,7 +177,6 @@ class Ports:
         return self.owners.get(port) == owner
 
     def free(self, port: int, owner: Key) -> None:
-        """Frees a port if it is the owner's."""
         if self.owners.get(port) == owner:
             del self.owners[port]
             self.pool.count(port, -1)
@@ -265,7 +263,6 @@ class Addresses:
         return self.owners[number] == owner
 
     def free(self, number: int, owner: Key) -> None:
-        """Frees an address if it is the owner's."""
         if self.owners.get(number) == owner:
             del self.owners[number]
             if number not in self.objects:

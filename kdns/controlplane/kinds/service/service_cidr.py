@@ -39,7 +39,6 @@ def gives_addresses(obj: Json) -> bool:
 
 
 def default_service_cidr(config: ClusterConfig) -> Json:
-    """Returns the ServiceCIDR of the configured ranges."""
     return {"metadata": {"name": DEFAULT}, "spec": {"cidrs": [str(network) for network in config.service_cidrs]}}
 
 
@@ -140,7 +139,6 @@ def is_managed(obj: Json) -> bool:
 
 
 def parent_of(obj: Json) -> Json:
-    """Returns spec.parentRef, never None."""
     parent: Json = (obj.get("spec") or {}).get("parentRef") or {}
     return parent
 

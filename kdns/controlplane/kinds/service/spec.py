@@ -15,19 +15,16 @@ NODE_PORT_TYPES = (NODE_PORT, LOAD_BALANCER)
 
 
 def spec_of(service: Json) -> Json:
-    """Returns the spec, never None."""
     spec: Json = service.get("spec") or {}
     return spec
 
 
 def is_headless(spec: Json) -> bool:
-    """Returns whether clusterIP is None."""
     ip: str | None = spec.get("clusterIP")
     return ip == NONE or spec.get("clusterIPs") == [NONE]
 
 
 def addresses_of(spec: Json) -> list[str]:
-    """Returns the cluster IPs that were allocated to the Service."""
     return [] if spec.get("type") == EXTERNAL_NAME or is_headless(spec) else spec.get("clusterIPs") or []
 
 
@@ -54,7 +51,6 @@ def is_external(spec: Json) -> bool:
 
 
 def node_ports(spec: Json) -> list[int]:
-    """Returns every nodePort in use, in order of ports."""
     return [port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")]
 
 

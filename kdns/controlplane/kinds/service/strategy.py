@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kdns.controlplane.apimachinery.kinds import IP_ADDRESS, SERVICE, SERVICE_CIDR, Json, Kind
 from kdns.controlplane.kinds import warnings
-from kdns.controlplane.kinds.columns import AGE, NAME, NONE, Column, Printer, age, join_labels, name
+from kdns.controlplane.kinds.columns import AGE, NAME, NONE, Column, Printer, age, join_labels, name, printer_of
 from kdns.controlplane.kinds.service.allocation import ServiceAllocator
 from kdns.controlplane.kinds.service.ip_families import fill_on_read
 from kdns.controlplane.kinds.service.service_cidr import (
@@ -34,7 +34,6 @@ from kdns.controlplane.storage.store import StoredObject
 
 
 def service_cells(service: Json, now_s: float) -> list[Any]:
-    """Returns the cells: name, type, addresses inside and outside, ports, age, selector."""
     spec = service.get("spec", {})
     ports = ",".join(_port_text(port) for port in spec.get("ports") or ())
     return [
@@ -54,7 +53,6 @@ def _port_text(port: Json) -> str:
 
 
 def _external_ip(spec: Json, status: Json) -> str:
-    """Returns the external addresses of a Service: those of its load balancer, then externalIPs."""
     external: list[str] = spec.get("externalIPs") or []
     match spec.get("type"):
         case "ClusterIP" | "NodePort":
@@ -67,11 +65,6 @@ def _external_ip(spec: Json, status: Json) -> str:
             return str(spec.get("externalName", ""))
         case _:
             return "<unknown>"
-
-
-def service_cidr_cells(obj: Json, now_s: float) -> list[Any]:
-    """Returns the cells: name, ranges, age."""
-    return [name(obj), ",".join(obj.get("spec", {}).get("cidrs") or ()), age(obj, now_s)]
 
 
 def ip_address_cells(obj: Json, _now_s: float) -> list[Any]:
@@ -94,7 +87,7 @@ _SERVICES: Final = Printer(
     ),
     service_cells,
 )
-_SERVICE_CIDRS: Final = Printer((NAME, Column("CIDRs", "spec.cidrs"), AGE), service_cidr_cells)
+_SERVICE_CIDRS: Final = printer_of(("CIDRs=spec.cidrs", "Age"))
 _IP_ADDRESSES: Final = Printer((NAME, Column("ParentRef", "spec.parentRef")), ip_address_cells)
 
 
@@ -138,7 +131,6 @@ def default_service(obj: Json) -> Json:
 
 
 def prepare_service(new: Json, old: Json | None) -> Json:
-    """Returns a Service whose status is empty if it is new."""
     return new if old else {**new, "status": {"loadBalancer": {}}}
 
 

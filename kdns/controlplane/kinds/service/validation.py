@@ -134,7 +134,6 @@ def _port(path: str, port: Json, names: set[str], *, named: bool) -> list[Cause]
 
 
 def validate_protocol(path: str, protocol: str | None) -> list[Cause]:
-    """Checks for TCP, UDP or SCTP."""
     if not protocol:
         return [required(path)]
     return [] if protocol in PROTOCOLS else [unsupported(path, protocol, PROTOCOLS)]
@@ -240,7 +239,6 @@ def validate_load_balancer_class(spec: Json, old: Json | None = None) -> list[Ca
 
 
 def validate_external_traffic(spec: Json) -> list[Cause]:
-    """Validates externalTrafficPolicy and healthCheckNodePort."""
     causes = []
     policy, port = spec.get("externalTrafficPolicy"), spec.get("healthCheckNodePort") or 0
     path = "spec.externalTrafficPolicy"
@@ -300,7 +298,6 @@ def _ingress(service: Json) -> list[Json]:
 
 
 def _health_check_change(spec: Json, old: Json) -> list[Cause]:
-    """Checks that healthCheckNodePort does not change while it is needed."""
     is_same = old.get("healthCheckNodePort") == spec.get("healthCheckNodePort")
     if is_same or not (needs_health_check(old) and needs_health_check(spec)):
         return []

@@ -217,7 +217,6 @@ def load(
 
 
 def check_exist(paths: Iterable[Path]) -> None:
-    """Raises ManifestError for a path that does not exist or cannot be examined."""
     for path in paths:
         try:
             path.stat()
@@ -249,7 +248,6 @@ class Scanner:
 
     @property
     def followed(self) -> list[Path]:
-        """The paths that are not read once."""
         return [path for path in self.paths if path not in self.texts]
 
     def text_of(self, path: Path) -> str:

@@ -120,7 +120,6 @@ class ManifestFollower:
                 failure = ""
 
     async def scan(self) -> Applied:
-        """Runs one pass: applies the changes since the last one."""
         if await asyncio.to_thread(self._scanner.scan) or self._are_kinds_new():
             self._is_applied = False
             self._define()
@@ -148,7 +147,6 @@ class ManifestFollower:
         return self._api.kinds.changes.total() != self._kinds_changed
 
     async def _apply(self, deleted: int) -> Applied:
-        """Applies all manifests, then those of kinds that some of them define."""
         applied, refused = await self._apply_known()
         while self._are_kinds_new():
             self._define()
@@ -234,7 +232,6 @@ class ManifestFollower:
         return [Mistake(manifest, field, reason) for field, reason in causes]
 
     def _try(self, manifest: Manifest, obj: Json) -> None:
-        """Raises the API's error for the object, and stores nothing."""
         request = replace(_request(manifest), dry_run=True)
         try:
             before = self._api.get(request)

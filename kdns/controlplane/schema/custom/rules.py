@@ -26,7 +26,6 @@ _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 
 
 def violations(source: Json, path: str) -> list[Cause]:
-    """Returns the causes why an openAPIV3Schema is not structural, or otherwise invalid; `path` is its own."""
     if _is_deeper(source, DEPTH_MAX):
         return [invalid_value(path, "", f"must not be nested more than {DEPTH_MAX} levels deep")]
     try:
@@ -40,7 +39,6 @@ def violations(source: Json, path: str) -> list[Cause]:
 
 
 def _is_deeper(value: Any, depth: int) -> bool:
-    """Returns whether objects and lists are nested deeper than so many levels."""
     level = [value]
     for _ in range(depth):
         below = [each.values() if isinstance(each, Mapping) else each for each in level]

@@ -199,31 +199,3 @@ def test_a_pod_that_replaces_another_needs_not_repeat_what_admission_added() -> 
     given = {"serviceAccountName": "robot", "serviceAccount": "robot"}
     old = admitted({"metadata": {}, "spec": {**given, "priority": 7}}, None)
     assert admitted({"metadata": {}, "spec": given}, old) == old
-
-
-TOKENS = "/var/run/secrets/kubernetes.io/serviceaccount"
-OWN_MOUNT = {"name": "own", "mountPath": TOKENS}
-DATA_MOUNT = {"name": "data", "mountPath": "/data"}
-
-
-@pytest.mark.parametrize(
-    ("spec", "mounts"),
-    [
-        ({"containers": [{"name": "a"}]}, [["api"]]),
-        ({"containers": [{"name": "a"}], "initContainers": [{"name": "b"}]}, [["api"], ["api"]]),
-        ({"containers": [{"name": "a", "volumeMounts": [DATA_MOUNT]}]}, [["data", "api"]]),
-        ({"containers": [{"name": "a", "volumeMounts": [OWN_MOUNT]}, {"name": "b"}]}, [["own"], ["api"]]),
-        ({"containers": [{"name": "a", "volumeMounts": [OWN_MOUNT]}]}, [["own"]]),
-        ({"containers": [{"name": "a"}], "automountServiceAccountToken": False}, [[]]),
-    ],
-)
-def test_each_container_has_the_files_to_reach_the_api(spec: Json, mounts: list[list[str]]) -> None:
-    pod = default_pod(admitted({"metadata": {"uid": "u"}, "spec": spec}, None))["spec"]
-    containers = [*pod["containers"], *pod.get("initContainers", ())]
-    names = [[mount["name"] for mount in each.get("volumeMounts", ())] for each in containers]
-    added = [each for each in pod.get("volumes", ()) if each["name"].startswith("kube-api-access-")]
-    assert [["api" if name == added[0]["name"] else name for name in row] if added else row for row in names] == mounts
-    assert [[*source] for each in added for source in each["projected"]["sources"]] == (
-        [["serviceAccountToken"], ["configMap"], ["downwardAPI"]] if "api" in str(mounts) else []
-    )
-    assert admitted({"metadata": {"uid": "v"}, "spec": pod}, None)["spec"] == pod, "an exported Pod needs no more"
