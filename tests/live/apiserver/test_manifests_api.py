@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.apimachinery.inert import AUTOSCALER
 from kdns.controlplane.apimachinery.kinds import IP_ADDRESS, NAMESPACE, POD, SERVICE
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
@@ -119,18 +118,6 @@ async def test_what_the_api_refuses_is_told_at_its_line_and_mended(
     assert len(problems) == 3
 
 
-async def test_a_renamed_service_keeps_its_address(api: Registry, tmp_path: Path, problems: list[str]) -> None:
-    file = tmp_path / "a.yaml"
-    text = NODE_PORT.replace("NodePort", "ClusterIP\n  clusterIP: 10.96.0.77").replace("shop", "default")
-    file.write_text(text)
-    following = follower(api, tmp_path, problems)
-    await following.start()
-    file.write_text(text.replace("web", "front"))
-    assert await settled(following) == Applied(applied=1, deleted=1)
-    assert api.get(Request(SERVICE, "default", "front"))["spec"]["clusterIP"] == "10.96.0.77"
-    assert problems == []
-
-
 async def test_readiness_of_a_pod_follows_its_manifest(api: Registry, tmp_path: Path, problems: list[str]) -> None:
     file = tmp_path / "pod.yaml"
     text = (EXAMPLES / "redis-master.yaml").read_text()
@@ -237,25 +224,6 @@ async def test_an_address_that_cannot_be_allocated_leaves_the_service_as_it_was(
     assert api.get(Request(SERVICE, "default", "web"))["spec"]["clusterIP"] == "10.96.0.201"
 
 
-@pytest.mark.parametrize(
-    ("found", "wrong", "said"),
-    [
-        ("ports:", "portz:", "web.yaml:8: spec.portz: unknown field"),
-        (
-            "port: 80",
-            "port: many",
-            'web.yaml:9: spec.ports[0].port: expected an integer of 32 bits, got "many"',
-        ),
-    ],
-)
-async def test_fields_the_api_does_not_know_are_told(
-    api: Registry, tmp_path: Path, problems: list[str], found: str, wrong: str, said: str
-) -> None:
-    (tmp_path / "web.yaml").write_text(FIXED.replace(found, wrong))
-    assert await follower(api, tmp_path, problems).start() == Applied(refused=1)
-    assert problems[0].startswith(said)
-
-
 async def test_every_mistake_of_an_object_is_reported_as_by_check(
     api: Registry, tmp_path: Path, problems: list[str]
 ) -> None:
@@ -273,35 +241,3 @@ async def test_every_mistake_of_an_object_is_reported_as_by_check(
         "a.yaml:15": "spec.typ",
     }
     assert not api.list(Request(SERVICE, "shop")).items, "nothing was stored"
-
-
-AUTOSCALER_V1 = """\
-apiVersion: autoscaling/v1
-kind: HorizontalPodAutoscaler
-metadata: {name: web}
-spec:
-  maxReplicas: 3
-  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
-  targetCPUUtilizationPercentage: 70
-"""
-
-
-async def test_a_version_that_is_served_by_conversion_is_applied(
-    api: Registry, tmp_path: Path, problems: list[str]
-) -> None:
-    path = tmp_path / "old.yaml"
-    path.write_text(AUTOSCALER_V1)
-    follows = follower(api, tmp_path, problems)
-    assert (await follows.start(), problems) == (Applied(applied=1), [])
-    (metric,) = api.get(Request(AUTOSCALER, "default", "web"))["spec"]["metrics"]
-    assert metric["resource"]["target"]["averageUtilization"] == 70
-    revision = api.store.revision
-    await follower(api, tmp_path, problems).start()
-    assert (api.store.revision, problems) == (revision, []), "a second start changes nothing"
-    path.write_text(AUTOSCALER_V1.replace("70", "many"))
-    await look_twice(follows)
-    assert problems == ['old.yaml:7: spec.targetCPUUtilizationPercentage: expected an integer of 32 bits, got "many"']
-    path.write_text(AUTOSCALER_V1.replace("70", "55"))
-    await look_twice(follows)
-    (metric,) = api.get(Request(AUTOSCALER, "default", "web"))["spec"]["metrics"]
-    assert metric["resource"]["target"]["averageUtilization"] == 55

@@ -151,26 +151,6 @@ def test_prune_keeps_known_fields_and_decodes_nulls_as_go_does() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("kind", "spec", "pruned"),
-    [
-        (
-            POD,
-            {"securityContext": {"supplementalGroups": [7, None]}},
-            {"securityContext": {"supplementalGroups": [7, 0]}},
-        ),
-        (POD, {"overhead": {"cpu": None}}, {"overhead": {"cpu": "0"}}),
-        (
-            BY_KIND["certificates.k8s.io/v1", "CertificateSigningRequest"],
-            {"extra": {"a": ["b", None], "c": None}},
-            {"extra": {"a": ["b", ""], "c": []}},
-        ),
-    ],
-)
-def test_null_in_a_list_or_map_is_the_zero_value(kind: Kind, spec: Json, pruned: Json) -> None:
-    assert prune(kind, {"spec": spec}) == {"spec": pruned}
-
-
 def test_prune_drops_what_omitempty_drops() -> None:
     """Empty values are dropped, but not empty objects and values of maps; an absent required list is null."""
     obj = {
@@ -246,15 +226,6 @@ ZEROS: list[tuple[Kind, Json, Json]] = [
 @pytest.mark.parametrize(("kind", "spec", "stored"), ZEROS)
 def test_zeros_stay_where_they_differ_from_absent_values(kind: Kind, spec: Json, stored: Json) -> None:
     assert prune(kind, {"spec": spec}) == {"spec": stored}
-
-
-def test_endpoints_of_slices_keep_their_zeros() -> None:
-    """Nearly every field of an EndpointSlice is a pointer: absent means unknown, not false."""
-    rows = {
-        "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": False}, "hostname": "", "nodeName": ""}],
-        "ports": [{"name": "", "port": 0}],
-    }
-    assert prune(ENDPOINT_SLICE, rows) == rows
 
 
 def _port(**fields: Any) -> Json:
