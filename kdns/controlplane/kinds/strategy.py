@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.errors import Cause
@@ -63,14 +63,6 @@ def no_causes(_new: Json, _old: Json | None) -> list[Cause]:
     return []
 
 
-class Allocate(Protocol):
-    """Chooses the numbers of an object that replaces `old` (None: a new one), and sets them in the object."""
-
-    def __call__(self, numbers: ServiceAllocator, new: Json, old: Json | None, /, *, dry_run: bool) -> None:
-        """Raises 422 for a value that is not available, 500 for a full range."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class OwnedObjects:
     """Objects of another kind that an object owns, one for each of its `names`.
@@ -96,7 +88,9 @@ class Hooks:
     restore: Callable[[ServiceAllocator, StoredObject], list[str]] | None = None
     """Restores the allocations of a stored object at the start; returns unavailable ones."""
 
-    allocate: Allocate | None = None
+    allocate: Callable[..., None] | None = None
+    """Sets the numbers of an object that replaces a stored one (ServiceAllocator.allocate)."""
+
     on_read: Callable[[Json, tuple[str, ...]], Json] | None = None
     """Fills in fields that older versions of kdns did not store; the second argument: the families of the cluster."""
 

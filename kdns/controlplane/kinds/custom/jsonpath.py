@@ -58,16 +58,17 @@ def _step(token: re.Match[str]) -> Step:
     if parts["slice"]:
         first_index, end, stride = (int(each) if each else None for each in f"{parts['slice']}::".split(":")[:3])
         return partial(_elements, first_index, end, stride or 1)
-    if parts["all"]:
-        return lambda value: value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    if parts["field"] and not parts["sign"]:
-        return _filter(steps(f".{parts['field']}"), lambda one, _: one is not None, None)
     if parts["field"]:
-        return _filter(steps(f".{parts['field']}"), _SIGNS[parts["sign"]], _literal(parts["value"]))
+        wanted = _SIGNS[parts["sign"]] if parts["sign"] else _is_present
+        return _filter(steps(f".{parts['field']}"), wanted, _literal(parts["value"] or "null"))
     name = re.sub(r"\\(.)", r"\1", parts["name"] or parts["quoted"] or "")
-    if name == "*":
+    if parts["all"] or name == "*":
         return lambda value: value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return lambda value: (value[name],) if isinstance(value, dict) and name in value else ()
+
+
+def _is_present(value: Any, _wanted: Any) -> bool:
+    return value is not None
 
 
 def _elements(first_index: int | None, end: int | None, stride: int, value: Any) -> Iterable[Any]:

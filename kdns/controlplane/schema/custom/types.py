@@ -42,11 +42,15 @@ def _field(name: str, schema: Schema) -> Field:
     """Returns a field of an object; a value that is sent is kept, whatever it is, as that of a pointer in Go."""
     default = schema.default if schema.has_default else None
     if schema.type == "array" and schema.items:
-        keys = schema.list_map_keys
-        element = _element(name, schema.items)
-        list_type = schema.list_type or "atomic"
+        is_plain_set = schema.items.type in _SCALARS and not schema.items.nullable
         return Field(
-            name, element, list_of=True, pointer=True, list_type=list_type, list_map_keys=keys, default=default
+            name,
+            _element(name, schema.items),
+            list_of=True,
+            pointer=True,
+            list_type="atomic" if schema.list_type == "set" and not is_plain_set else schema.list_type or "atomic",
+            list_map_keys=schema.list_map_keys,
+            default=default,
         )
     if schema.type == "object" and not schema.properties and not schema.embedded:
         values = schema.additional_properties

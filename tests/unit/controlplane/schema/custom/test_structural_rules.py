@@ -9,7 +9,9 @@ import pytest
 from widgets import SCHEMA
 
 from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.apimachinery.structural import parsed
 from kdns.controlplane.schema.custom.rules import DEPTH_MAX, rule_paths, violations
+from kdns.controlplane.schema.custom.types import custom_type
 
 OBJECT: Json = {"type": "object"}
 
@@ -89,3 +91,17 @@ def test_rules_are_named_by_their_places() -> None:
     )
     assert list(rule_paths(schema)) == ["a[*]", "b.*"]
     assert list(rule_paths(SCHEMA)) == [""]
+
+
+@pytest.mark.parametrize(
+    ("items", "form"),
+    [
+        ({"type": "string"}, "set"),
+        ({"type": "string", "nullable": True}, "atomic"),
+        ({"type": "array", "items": {"type": "string"}}, "atomic"),
+        ({"type": "object", "x-kubernetes-map-type": "atomic"}, "atomic"),
+    ],
+)
+def test_sets_of_scalars_have_an_owner_for_each_item(items: Json, form: str) -> None:
+    schema = parsed(root(a={"type": "array", "items": items, "x-kubernetes-list-type": "set"}))
+    assert custom_type(schema).fields["a"].form == form
