@@ -256,12 +256,12 @@ WRONG: list[tuple[Kind, Json, list[str]]] = [
         _port(targetPort=[80]),
         ["spec.ports[0].targetPort: expected a string or an integer of 32 bits, got a list"],
     ),
-    (SERVICE, _port(name=1), [f"spec.ports[0].name: {STRING} a number"]),
+    (SERVICE, _port(name=1), [f"spec.ports[0].name: {STRING} a number; put it in quotes"]),
     (SERVICE, {"spec": "x"}, [f'spec: {OBJECT} "x"']),
     (SERVICE, {"spec": {"ports": {}}}, ["spec.ports: expected a list, got an object"]),
     (SERVICE, {"spec": {"ports": ["80"]}}, [f'spec.ports[0]: {OBJECT} "80"']),
     (SERVICE, {"spec": {"selector": "a=b"}}, [f'spec.selector: {OBJECT} "a=b"']),
-    (SERVICE, {"metadata": {"labels": {"a": 1}}}, [f"metadata.labels[a]: {STRING} a number"]),
+    (SERVICE, {"metadata": {"labels": {"a": 1}}}, [f"metadata.labels[a]: {STRING} a number; put it in quotes"]),
     (
         SERVICE,
         {"spec": {"publishNotReadyAddresses": "yes"}},
@@ -282,7 +282,10 @@ WRONG: list[tuple[Kind, Json, list[str]]] = [
     (
         NODE,
         {"spec": {"podCIDRs": [1, "10.0.0.0/24", False]}},
-        [f"spec.podCIDRs[0]: {STRING} a number", f"spec.podCIDRs[2]: {STRING} a boolean"],
+        [
+            f"spec.podCIDRs[0]: {STRING} a number; put it in quotes",
+            f"spec.podCIDRs[2]: {STRING} a boolean; put it in quotes",
+        ],
     ),
 ]
 
