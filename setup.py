@@ -1,8 +1,10 @@
 """What pyproject.toml cannot say: the compiled part, and the pages of `kdns docs` in the package.
 
-Without a compiler kdns works without the compiled part. It is built once for each CPython from 3.11 on.
+Without a compiler kdns works without the compiled part, and KDNS_PURE=1 makes a wheel for any machine. It is built once
+for each CPython from 3.11 on.
 """
 
+import os
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -27,7 +29,9 @@ class BuildWithPages(build_py):
 
 setup(
     cmdclass={"build_py": BuildWithPages},
-    ext_modules=[
+    ext_modules=[]
+    if os.environ.get("KDNS_PURE")
+    else [
         Extension(
             "kdns.dnsserver.io.burst._burst",
             ["kdns/dnsserver/io/burst/_burst.c"],

@@ -17,7 +17,7 @@ from hypothesis import settings
 from recorded_cases import FOLDER
 from structlog.testing import capture_logs
 
-settings.register_profile("kdns", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("kdns", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("kdns")
 
@@ -95,14 +95,15 @@ def _default_logs() -> None:
     structlog.reset_defaults()
 
 
-@pytest.fixture(autouse=True)
-def _own_machine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def _own_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test reads the resolvers of the machine, or the kubeconfig of who runs it."""
-    folder = tmp_path_factory.getbasetemp() / "machine"
-    folder.mkdir(exist_ok=True)
+    folder = tmp_path_factory.mktemp("machine")
     (folder / "resolv.conf").write_text("nameserver 192.0.2.53\n")
-    monkeypatch.setattr("kdns.apps.resolvers.RESOLV_CONF", folder / "resolv.conf")
-    monkeypatch.setenv("HOME", str(folder))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kdns.apps.resolvers.RESOLV_CONF", folder / "resolv.conf")
+        patch.setenv("HOME", str(folder))
+        yield
 
 
 @pytest.fixture

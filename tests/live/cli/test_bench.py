@@ -17,6 +17,7 @@ import pytest
 from _process import descendants
 from kdns_process import DEADLINE_S, ROOT
 
+pytestmark = pytest.mark.release
 BENCH = ROOT / "bench"
 ROW = re.compile(r"^\| [^|-].*\d", re.MULTILINE)
 SMALL = {

@@ -178,6 +178,8 @@ DATAPLANES: Final = {
     )
 }
 ONE_BACK_END: Final = {
+    "test_between.py": "both replace a table at once",
+    "test_dns_rollout.py": "flows are conntrack's in both",
     "test_affinity.py": "both back ends leave clients to the kernel's xt_recent",
     "test_rolling.py": "both replace a table at once",
     "test_uniform.py": "both leave the draw to the kernel's xt_statistic",

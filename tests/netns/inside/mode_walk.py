@@ -231,7 +231,7 @@ async def echoing(world: World) -> AsyncIterator[None]:
         server.close()
 
 
-async def walk(world: World, folder: Path, steps: Sequence[Step], *, by_restart: bool, pause_s: float = 0.01) -> Load:
+async def walk(world: World, folder: Path, steps: Sequence[Step], *, by_restart: bool, pause_s: float = 0.05) -> Load:
     """What clients met while a node went from the first mode to all others, and ended.
 
     Each client waits for `pause_s` between two connections.

@@ -21,7 +21,7 @@ from kdns.proxy.sync.io.runner import SyncRunner
 from kdns.proxy.sync.schedule import SyncTiming
 
 ENDS: Final = ("p1", "p2", "r1", "r2")
-ROUNDS: Final = 80 // DATAPLANE.share
+ROUNDS: Final = 40 // DATAPLANE.share
 WORKERS: Final = 4
 
 

@@ -32,7 +32,7 @@ LESS: Final = tuple(each for each in (100, 3, 1) if each <= DATAPLANE.most_endpo
 """And few again."""
 MOST: Final = min(300, DATAPLANE.most_endpoints)
 CONFIG_OF_MODE: Final = replace(CONFIG, mode=DATAPLANE.mode)
-DRAWS: Final = 4000
+DRAWS: Final = 2000
 ENOUGH_FOR_ONE: Final = 100
 """Draws where there is one endpoint, which none may miss."""
 GROUPS: Final = 50
