@@ -1,3 +1,3 @@
 """kdns: cluster DNS, Service dataplane and service variables for Kubernetes."""
 
-__version__ = "0.1.0"
+__version__ = "0.9.0"

@@ -69,7 +69,7 @@ def packages(source: Path, dist: Path) -> Path:
 
 def chart(dist: Path) -> None:
     version = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["version"]
-    with tarfile.open(dist / f"kdns-chart-{version}.tgz", "w:gz") as archive:
+    with tarfile.open(dist / f"kdns-chart-{version}.tgz", "w:gz", dereference=True) as archive:
         archive.add(CHART, "kdns")
 
 
