@@ -6,7 +6,7 @@ An InputError names the flag, the text and the form that is expected.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from ipaddress import ip_address, ip_network
 from itertools import combinations
@@ -29,6 +29,13 @@ Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 SERVICE_CIDR: Final = "10.96.0.0/16,fd00:10:96::/112"
 POD_CIDR: Final = "10.244.0.0/16,fd00:10:244::/64"
 """The ranges that `kdns up` has by default."""
+CLUSTER_OPTIONS: Final = {
+    "--cluster-domain": ("cluster.local", "NAME"),
+    "--service-cidr": (SERVICE_CIDR, "CIDR[,CIDR]"),
+    "--pod-cidr": (POD_CIDR, "CIDR[,CIDR]"),
+    "--node-port-range": ("30000-32767", "FROM-TO"),
+}
+"""Options that several commands have: default and form."""
 
 
 class GivenPath(click.Path):
@@ -53,20 +60,16 @@ def path_option(name: str, text: str, metavar: str = "FILE") -> Decorator:
     return click.option(name, type=PATH, metavar=metavar, help=text)
 
 
-def cluster_domain_option(text: str) -> Decorator:
-    return click.option("--cluster-domain", default="cluster.local", show_default=True, metavar="NAME", help=text)
+def cluster_option(name: str, text: str) -> Decorator:
+    """One of CLUSTER_OPTIONS."""
+    default, metavar = CLUSTER_OPTIONS[name]
+    return click.option(name, default=default, show_default=True, metavar=metavar, help=text)
 
 
-def service_cidr_option(text: str) -> Decorator:
-    return click.option("--service-cidr", default=SERVICE_CIDR, show_default=True, metavar="CIDR[,CIDR]", help=text)
-
-
-def pod_cidr_option(text: str) -> Decorator:
-    return click.option("--pod-cidr", default=POD_CIDR, show_default=True, metavar="CIDR[,CIDR]", help=text)
-
-
-def node_port_range_option(text: str) -> Decorator:
-    return click.option("--node-port-range", default="30000-32767", show_default=True, metavar="FROM-TO", help=text)
+def output_option(text: str, formats: Iterable[str] = ("text", "json")) -> Decorator:
+    """The first format is the default."""
+    choice = click.Choice([*formats])
+    return click.option("--output", "-o", type=choice, default=choice.choices[0], show_default=True, help=text)
 
 
 def dns_port_option(text: str) -> Decorator:
@@ -85,17 +88,10 @@ _SOURCES: Final = (
     ),
     click.option("--server", metavar="URL", default="", help="Use this API server, without credentials."),
     file_option("--kubeconfig", "Use the API server of this kubeconfig."),
-    service_cidr_option("With --manifests: the ranges of cluster IPs, the first one for the default family."),
-    pod_cidr_option("With --manifests: addresses of simulated Pods, in no range of cluster IPs."),
-)
-
-output_option: Final = click.option(
-    "--output",
-    "-o",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Text, or JSON for programs.",
+    cluster_option(
+        "--service-cidr", "With --manifests: the ranges of cluster IPs, the first one for the default family."
+    ),
+    cluster_option("--pod-cidr", "With --manifests: addresses of simulated Pods, in no range of cluster IPs."),
 )
 
 _DOMAIN = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*\Z")

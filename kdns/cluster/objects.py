@@ -6,7 +6,7 @@ snake case. resourceVersion is not decoded, so versions of an object with equal 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -66,6 +66,17 @@ def _api_name(field: str) -> str:
 
 class Slim(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename=_api_name):
     """Base of the slim objects: immutable, compared by value, encoded without fields that have their defaults."""
+
+
+class Keyed:
+    """Base of the objects: their key."""
+
+    __slots__ = ()
+    metadata: Any
+
+    @property
+    def key(self) -> Key:
+        return self.metadata.namespace, self.metadata.name
 
 
 class Meta(Slim, frozen=True):
@@ -153,16 +164,12 @@ class ServiceMeta(Slim, frozen=True):
     creation_timestamp: str | None = None
 
 
-class Service(Slim, frozen=True):
+class Service(Keyed, Slim, frozen=True):
     """v1 Service."""
 
     metadata: ServiceMeta
     spec: ServiceSpec = ServiceSpec()
     status: ServiceStatus | None = None
-
-    @property
-    def key(self) -> Key:
-        return self.metadata.namespace, self.metadata.name
 
     @property
     def is_external_name(self) -> bool:
@@ -290,17 +297,13 @@ else:
 """Endpoints as they are decoded, or as the state keeps them."""
 
 
-class EndpointSlice(Slim, frozen=True):
+class EndpointSlice(Keyed, Slim, frozen=True):
     """discovery.k8s.io/v1 EndpointSlice."""
 
     metadata: SliceMeta
     address_type: str = "IPv4"
     endpoints: Endpoints | None = ()
     ports: tuple[EndpointPort, ...] | None = ()
-
-    @property
-    def key(self) -> Key:
-        return self.metadata.namespace, self.metadata.name
 
     @property
     def service_key(self) -> Key | None:
@@ -343,15 +346,11 @@ class PodStatus(Slim, frozen=True):
     pod_ips: tuple[PodIP, ...] | None = ()
 
 
-class Pod(Slim, frozen=True):
+class Pod(Keyed, Slim, frozen=True):
     """v1 Pod."""
 
     metadata: PodMeta
     status: PodStatus = PodStatus()
-
-    @property
-    def key(self) -> Key:
-        return self.metadata.namespace, self.metadata.name
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -366,14 +365,10 @@ class Pod(Slim, frozen=True):
         )
 
 
-class Namespace(Slim, frozen=True):
+class Namespace(Keyed, Slim, frozen=True):
     """v1 Namespace."""
 
     metadata: Meta
-
-    @property
-    def key(self) -> Key:
-        return "", self.metadata.name
 
 
 class NodeLabels(Slim, frozen=True, rename={"zone": "topology.kubernetes.io/zone"}):
@@ -417,7 +412,7 @@ class NodeStatus(Slim, frozen=True):
     addresses: tuple[NodeAddress, ...] | None = ()
 
 
-class Node(Slim, frozen=True):
+class Node(Keyed, Slim, frozen=True):
     """v1 Node."""
 
     metadata: NodeMeta
@@ -443,15 +438,11 @@ class ServiceCIDRSpec(Slim, frozen=True):
     cidrs: tuple[str, ...] | None = ()
 
 
-class ServiceCIDR(Slim, frozen=True):
+class ServiceCIDR(Keyed, Slim, frozen=True):
     """networking.k8s.io/v1 ServiceCIDR: ranges that cluster IPs are taken from."""
 
     metadata: Meta
     spec: ServiceCIDRSpec = ServiceCIDRSpec()
-
-    @property
-    def key(self) -> Key:
-        return "", self.metadata.name
 
 
 class ServiceImportSpec(Slim, frozen=True):
@@ -462,15 +453,11 @@ class ServiceImportSpec(Slim, frozen=True):
     ports: tuple[ServicePort, ...] | None = ()
 
 
-class ServiceImport(Slim, frozen=True):
+class ServiceImport(Keyed, Slim, frozen=True):
     """multicluster.x-k8s.io/v1alpha1 ServiceImport: a Service of a set of clusters (KEP-1645)."""
 
     metadata: Meta
     spec: ServiceImportSpec = ServiceImportSpec()
-
-    @property
-    def key(self) -> Key:
-        return self.metadata.namespace, self.metadata.name
 
     @property
     def as_service(self) -> Service:

@@ -23,13 +23,10 @@ from kdns.controlplane.manifests.io.files import texts_read_once
 )
 @click.argument("paths", nargs=-1, required=True, metavar="FILE...", type=flags.PATH)
 @flags.dns_port_option("The port, if a Corefile has none.")
-@flags.service_cidr_option("The ranges of cluster IPs that manifests are checked against.")
-@flags.node_port_range_option("The range of node ports that manifests are checked against.")
+@flags.cluster_option("--service-cidr", "The ranges of cluster IPs that manifests are checked against.")
+@flags.cluster_option("--node-port-range", "The range of node ports that manifests are checked against.")
 @click.option("--strict", is_flag=True, help="Warnings end with exit code 2 too.")
-@click.option(
-    "--output", "-o", default="text", show_default=True, type=click.Choice(["text", "json"]),
-    help="Lines, or one JSON object with what was read, the mistakes and the warnings.",
-)  # fmt: skip
+@flags.output_option("Lines, or one JSON object with what was read, the mistakes and the warnings.")
 def check(
     paths: tuple[Path, ...], dns_port: int, service_cidr: str, node_port_range: str, strict: bool, output: str
 ) -> None:

@@ -10,7 +10,7 @@ from kdns.apps.sources.services import services_of
 from kdns.apps.sources.source import ObjectSource
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, warn
-from kdns.cli.flags import source_options
+from kdns.cli.flags import output_option, source_options
 from kdns.env import FORMATS, service_variables, size_warning
 
 
@@ -24,14 +24,10 @@ from kdns.env import FORMATS, service_variables, size_warning
 @click.option(
     "--namespace", "-n", default="default", show_default=True, metavar="NS", help="The namespace of the container."
 )
-@click.option(
-    "--output",
-    "-o",
-    type=click.Choice(list(FORMATS)),
-    default="sh",
-    show_default=True,
-    help="Lines for a POSIX shell, fish or PowerShell, lines for docker run --env-file, a JSON object, the field envs "
+@output_option(
+    "Lines for a POSIX shell, fish or PowerShell, lines for docker run --env-file, a JSON object, the field envs "
     "of a CRI container, or the field env of a Pod's container.",
+    FORMATS,
 )
 @click.option(
     "--no-service-links",
@@ -39,13 +35,7 @@ from kdns.env import FORMATS, service_variables, size_warning
     help="Only the variables of Service kubernetes in namespace default, as with enableServiceLinks: false in a Pod.",
 )
 @source_options
-def env(
-    namespace: str,
-    output: str,
-    *,
-    no_service_links: bool,
-    source: ObjectSource,
-) -> None:
+def env(namespace: str, output: str, *, no_service_links: bool, source: ObjectSource) -> None:
     """Print the service variables a container would get, as a kubelet sets them.
 
     Without --kubeconfig, --server or --manifests, the kubeconfig is the one kubectl uses.

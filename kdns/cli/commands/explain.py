@@ -38,11 +38,11 @@ ANSWER_MAX_BYTES: Final = 4 << 20
     "--pod", default="", metavar="NS/NAME", help="The client: its namespace, dnsPolicy and dnsConfig are used."
 )
 @flags.file_option("--corefile", "The Corefile.  [default: kubeadm's, with the resolvers of this machine]")
-@flags.cluster_domain_option("The zone, without --corefile.")
+@flags.cluster_option("--cluster-domain", "The zone, without --corefile.")
 @click.option(
     "--admin", default="", metavar="HOST:PORT", help="Ask the kdns whose Corefile has `status` at this address."
 )
-@flags.output_option
+@flags.output_option("Text, or JSON for programs.")
 @flags.source_options
 def explain(  # noqa: PLR0913 - one for each option
     name: str,

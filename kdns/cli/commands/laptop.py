@@ -14,9 +14,9 @@ from kdns.cli.console import reported_errors, run, say, warn
 @command("laptop", "sudo kdns laptop on", "kdns laptop status", "sudo kdns laptop off")
 @click.argument("action", type=click.Choice(["on", "off", "status"]))
 @click.option("--dns", default=str(DEFAULT_DNS), show_default=True, metavar="HOST:PORT", help="Where kdns answers.")
-@flags.cluster_domain_option("The domain of the cluster.")
-@flags.service_cidr_option("The ranges of cluster IPs, whose addresses get names too.")
-@flags.pod_cidr_option("The ranges of Pods, whose addresses get names too.")
+@flags.cluster_option("--cluster-domain", "The domain of the cluster.")
+@flags.cluster_option("--service-cidr", "The ranges of cluster IPs, whose addresses get names too.")
+@flags.cluster_option("--pod-cidr", "The ranges of Pods, whose addresses get names too.")
 def laptop(action: str, *, dns: str, cluster_domain: str, service_cidr: str, pod_cidr: str) -> None:
     """Lead this machine's resolver to the cluster's names (on), and back (off), or say how it is (status).
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import platform
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -78,34 +79,17 @@ from kdns.plugins.settings import MOST_PROCESSES
 @click.option("--validate", is_flag=True, help="Report every mistake in the Corefile, like kdns check, and exit.")
 @click.option("--plugins", "-plugins", is_flag=True, help="List the directives, and exit.")
 @click.option("--version", "-version", is_flag=True, help="Print the version, and exit.")
-def serve(  # noqa: PLR0913 - one for each option
-    conf: str,
-    dns_port: int,
-    *,
-    local_ip: str,
-    interface_name: str,
-    setup_interface: bool,
-    setup_rules: bool,
-    skip_teardown: bool,
-    upstream_service: str,
-    workers: int,
-    worker: tuple[int, int, str] | None,
-    pidfile: str,
-    quiet: bool,
-    validate: bool,
-    plugins: bool,
-    version: bool,
-) -> None:
+def serve(conf: str, dns_port: int, **given: Any) -> None:
     """Answer DNS queries from a Kubernetes API, as the Corefile says.
 
     CoreDNS's own arguments work, with --local-ip those of NodeLocal DNSCache too. Prints `ready` when it knows all of
     the cluster. SIGUSR1 or SIGHUP reads the Corefile again; Ctrl-C or SIGTERM ends it.
     """
-    if version or plugins:
-        for line in _version() if version else sorted(f"dns.{name}" for name in FOLDERS):
+    if given["version"] or given["plugins"]:
+        for line in _version() if given["version"] else sorted(f"dns.{name}" for name in FOLDERS):
             say(line)
         return
-    if validate:
+    if given["validate"]:
         from kdns.apps.check import corefile_mistakes  # noqa: PLC0415 - a server needs none of it
 
         found = asyncio.run(corefile_mistakes(Path(conf), dns_port=dns_port))
@@ -114,21 +98,22 @@ def serve(  # noqa: PLR0913 - one for each option
         return
     with reported_errors():
         local = NodeLocal(
-            flags.addresses("--local-ip", local_ip),
-            interface_name if setup_interface else "",
+            flags.addresses("--local-ip", given["local_ip"]),
+            given["interface_name"] if given["setup_interface"] else "",
             (dns_port,),
-            has_rules=setup_rules,
-            is_kept=skip_teardown,
-            cluster_dns=service_host(upstream_service, os.environ),
-            upstream_service=upstream_service,
+            has_rules=given["setup_rules"],
+            is_kept=given["skip_teardown"],
+            cluster_dns=service_host(given["upstream_service"], os.environ),
+            upstream_service=given["upstream_service"],
         )
+    worker: tuple[int, int, str] | None = given["worker"]
     run(
         app.serve(
             conf,
             dns_port=dns_port,
-            say=_silent if quiet or worker else announce,  # its supervisor prints for a worker
-            pidfile="" if worker else pidfile,
-            workers=workers,
+            say=_silent if given["quiet"] or worker else announce,  # its supervisor prints for a worker
+            pidfile="" if worker else given["pidfile"],
+            workers=given["workers"],
             worker_of=app.WorkerOf(worker[0], worker[1], Sharing[worker[2].upper()]) if worker else None,
             node_local=local if local.addresses else None,
         ),

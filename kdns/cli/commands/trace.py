@@ -40,7 +40,7 @@ from kdns.proxy.trace.text import as_json, as_text
     "by default.",
 )
 @click.option("--namespace", "-n", default="", metavar="NS", help="The namespace of names in --to.  [default: default]")
-@flags.cluster_domain_option("The zone of names in --to.")
+@flags.cluster_option("--cluster-domain", "The zone of names in --to.")
 @click.option(
     "--interface",
     default="",
@@ -53,7 +53,7 @@ from kdns.proxy.trace.text import as_json, as_text
     metavar="SECONDS",
     help="Then follow real connections of this kind on this machine for so long, 0 for a look; needs root.",
 )
-@flags.output_option
+@flags.output_option("Text, or JSON for programs.")
 @node_plan_options
 def trace(
     client: str,

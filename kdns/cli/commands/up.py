@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 @flags.path_option("--data", "Keep the objects in this folder, in an SQLite database.  [default: in memory]", "DIR")
 @flags.path_option("--kubeconfig", "Where to write it.  [default: kdns.kubeconfig, in DIR with --data]")
 @flags.file_option("--corefile", "The DNS configuration, instead of the built-in one for --dns.")
-@flags.cluster_domain_option("The cluster's zone.")
-@flags.service_cidr_option("Cluster IPs; the first range is the default family.")
-@flags.pod_cidr_option("Addresses of simulated Pods.")
-@flags.node_port_range_option("Node ports.")
+@flags.cluster_option("--cluster-domain", "The cluster's zone.")
+@flags.cluster_option("--service-cidr", "Cluster IPs; the first range is the default family.")
+@flags.cluster_option("--pod-cidr", "Addresses of simulated Pods.")
+@flags.cluster_option("--node-port-range", "Node ports.")
 @click.option(
     "--lb-pool",
     default="",

@@ -6,11 +6,10 @@ import json
 import platform
 from typing import Final
 
-import click
-
 import kdns
 from kdns.cli.command import command
 from kdns.cli.console import say
+from kdns.cli.flags import output_option
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.dnsserver.io.burst.event_loop import is_compiled
 from kdns.runtime.files.yaml import dumped
@@ -19,14 +18,7 @@ NAMES: Final = {"kdns": "kdns", "python": "Python", "kubernetes": "Kubernetes", 
 
 
 @command("version", "kdns version", "kdns version -o json")
-@click.option(
-    "--output",
-    "-o",
-    type=click.Choice(["text", "json", "yaml"]),
-    default="text",
-    show_default=True,
-    help="Lines, or an object for programs.",
-)
+@output_option("Lines, or an object for programs.", ("text", "json", "yaml"))
 def version(output: str) -> None:
     """Print the versions of kdns, of Python and of the Kubernetes API that kdns serves.
 

@@ -172,7 +172,9 @@ class Session(RESTClientObject):
         files = [p for p in (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file) if p]
         try:
             if configuration.cert_file:  # first, because the package would ask the terminal for the key's password
-                _context().load_cert_chain(configuration.cert_file, configuration.key_file, password="")
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
+                    configuration.cert_file, configuration.key_file, password=""
+                )
             super().__init__(configuration)
         except (OSError, ValueError) as error:
             raise KubeconfigError(
@@ -207,10 +209,6 @@ class Session(RESTClientObject):
 
     def _create_connector(self) -> aiohttp.TCPConnector:
         return aiohttp.TCPConnector(limit=0, ssl=self.ssl_context, socket_factory=keepalive_socket)
-
-
-def _context() -> ssl.SSLContext:
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def keepalive_socket(address: AddrInfo) -> socket.socket:
