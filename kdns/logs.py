@@ -239,7 +239,6 @@ def _print(name: str, stream: TextIO, text: str) -> None:
 
 
 def form() -> Form:
-    """The arguments of `configure`."""
     return _form
 
 

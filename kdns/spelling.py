@@ -14,7 +14,6 @@ _SHORT: Final = 4
 
 
 def closest(word: str, words: Iterable[str]) -> str:
-    """The most similar word, or "" if none is likely meant."""
     return next((near for near in get_close_matches(word, words) if _is_meant(word, near)), "")
 
 
@@ -48,7 +47,6 @@ def _digits(word: str) -> list[str]:
 
 
 def listed(items: Iterable[object], most: int = 10) -> str:
-    """The first of the items with commas between them, and how many more there are."""
     texts = [str(item) for item in items]
     rest = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -25,7 +25,6 @@ class Command(click.Command):
     allow_extra_args = True  # they are refused here
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Raises UsageError for unknown options, and for arguments."""
         try:
             rest = super().parse_args(ctx, list(args))
         except click.NoSuchOption as error:
@@ -51,7 +50,6 @@ def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..
 
 
 def owners(ctx: click.Context, option: str) -> str:
-    """Which commands have an option; "" if none has."""
     *names, last = ["", *(f"`kdns {each.name}`" for each in _commands(ctx) if _has(each, option))]
     if not last:
         return ""

@@ -77,7 +77,6 @@ class PackedEndpoints(msgspec.Struct, frozen=True, gc=False, eq=False):
         return zip(self.packed_addresses(), self.traits, hostnames, pods, strict=True)
 
     def packed_addresses(self) -> list[bytes]:
-        """Returns the address of each endpoint, in 4 or 16 bytes."""
         addresses, width = self.addresses, self.width
         return [addresses[at : at + width] for at in range(0, len(addresses), width)]
 

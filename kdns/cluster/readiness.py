@@ -167,7 +167,6 @@ def _has(pod: Pod, selector: Mapping[str, str]) -> bool:
 
 
 def _is_usable(pod: Pod) -> bool:
-    """Returns whether a Pod becomes a ready endpoint of a Service that selects it."""
     is_ready = isinstance(pod, ObservedPod) and pod.status.is_ready
     return bool(pod.addresses) and is_ready and not pod.metadata.deletion_timestamp
 

@@ -39,7 +39,6 @@ class SnapshotError(Exception):
 
 
 def identity(source: Source, scope: Scope) -> str:
-    """Returns what tells a cluster, and what is followed of it, from others."""
     return sha256(repr((source, scope)).encode()).hexdigest()
 
 

@@ -161,7 +161,6 @@ class State:
 
     @property
     def memory_bytes(self) -> int:
-        """An estimate of what all objects and indexes take (kdns.cluster.memory)."""
         indexes = self.services_by_ip, self.services_by_external_ip, self.slices_by_ip, self.pods_by_ip
         return self._objects_bytes + INDEXED_BYTES * sum(map(len, indexes))
 
@@ -224,7 +223,6 @@ class State:
         return self._by_kind[kind]
 
     def note_deleted(self, key: Key, now_s: float) -> None:
-        """Notes that a Service was deleted at a Unix time, and forgets the oldest of too many."""
         self.deleted.pop(key, None)
         self.deleted[key] = now_s
         if len(self.deleted) > MAX_DELETED:

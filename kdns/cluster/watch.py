@@ -225,7 +225,6 @@ class ListDecoder:
         self._enough_bytes = PART_BYTES
 
     def feed(self, chunk: bytes) -> ListPage:
-        """Returns the objects of a part that a chunk completes."""
         self._undecoded += chunk
         if len(self._undecoded) < self._enough_bytes:
             return _NOTHING
@@ -352,7 +351,6 @@ def is_older(version: str, known: str) -> bool:
 
 
 def too_long(what: str) -> str:
-    """Returns the text of an error for an object that no API server can have stored."""
     return (
         f"{what} is longer than {OBJECT_MAX_BYTES >> 20} MiB; kdns stops there. "
         "Check that the server is a Kubernetes API, and which object is so large"

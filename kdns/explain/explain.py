@@ -139,7 +139,6 @@ def cluster_plugins(server: Server) -> list[Kubernetes]:
 
 
 def _causes(server: Server, query: Query, now: Now, *, is_brief: bool) -> Iterator[Cause]:
-    """Those of the `kubernetes` that has the zone, or why none has it."""
     plugins = cluster_plugins(server)
 
     def causes_of(plugin: Kubernetes, labels: Labels) -> ClusterCauses | None:

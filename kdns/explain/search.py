@@ -33,7 +33,6 @@ class Resolver:
 
 
 def cluster_resolver(namespace: str, domain: str) -> Resolver:
-    """That of policy ClusterFirst."""
     domain = domain.strip(".")
     return Resolver((f"{namespace}.svc.{domain}", f"svc.{domain}", domain), CLUSTER_NDOTS)
 

@@ -31,7 +31,6 @@ RESUME_S: Final = 0.05
 
 
 def pending_bytes(packet: bytes) -> int:
-    """Returns how much a pending query counts."""
     return PENDING_COST_BYTES + PENDING_COPIES * len(packet)
 
 
@@ -82,7 +81,6 @@ class ClientMemory:
         self.free(self._clients[client_of(address)], pending_bytes(packet))
 
     def has_room(self, client: Client) -> bool:
-        """Returns whether more may be read of a client's connections."""
         return client.held_bytes < MIN_CLIENT_BYTES or client.held_bytes + self.held_bytes < self._max_bytes
 
     def admit(self, client: Client, size_bytes: int) -> bool:
@@ -95,7 +93,6 @@ class ClientMemory:
         return True
 
     def free(self, client: Client, size_bytes: int) -> None:
-        """Ends a pending query, of which so many bytes are still counted."""
         client.pending -= 1
         self._free_places += 1
         client.held_bytes -= size_bytes

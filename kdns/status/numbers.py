@@ -31,7 +31,6 @@ class Numbers:
         return sum(value for _, value in self.by_name.get(name, ()))
 
     def by(self, name: str, label: str) -> dict[str, float]:
-        """The sums by the value of one label."""
         totals: dict[str, float] = defaultdict(float)
         for labels, value in self.by_name.get(name, ()):
             totals[labels.get(label, "")] += value

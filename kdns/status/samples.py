@@ -34,7 +34,6 @@ class Storm(NamedTuple):
 
 
 def sample_of(packet: bytes, client: str, wire: bytes) -> Sample | None:
-    """None for a packet that is no query."""
     query = read_query(packet)
     if not isinstance(query, Query):
         return None
@@ -67,7 +66,6 @@ class Samples:
     def add(
         self, samples: Iterable[Sample], weight: float, zones: Collection[str], is_namespace: Callable[[str], bool]
     ) -> None:
-        """Counts samples, each for `weight` queries."""
         for sample in samples:
             self.names.add((sample.name, sample.qtype, sample.rcode), weight)
             self.clients.add(sample.client, weight)

@@ -43,26 +43,19 @@ class Cluster:
                 self.service(namespace, name, is_headless=self.chance.random() < 0.4)
 
     def service(self, namespace: str, name: str, *, is_headless: bool) -> None:
-        spec: Json = {"selector": {"app": name}, "ports": [dict(HTTP)]}
-        if is_headless:
-            spec["clusterIP"] = "None"
+        spec: Json = {"selector": {"app": name}, "ports": [dict(HTTP)]} | ({"clusterIP": "None"} if is_headless else {})
         self.add("v1", "Service", namespace, name, spec=spec)
         for number in range(self.chance.randint(1, 3)):
-            self.add(
-                "v1",
-                "Pod",
-                namespace,
-                f"{name}-{number}",
-                {"app": name},
-                spec={"containers": [{"name": "c", "image": "x"}]},
-            )
+            of_pod: Json = {"containers": [{"name": "c", "image": "x"}]}
+            self.add("v1", "Pod", namespace, f"{name}-{number}", {"app": name}, spec=of_pod)
+
+    def alias(self, namespace: str, name: str, target: str) -> Json:
+        return self.add("v1", "Service", namespace, name, spec={"type": "ExternalName", "externalName": target})
 
     def add(self, version: str, kind: str, namespace: str, name: str, labels: Json | None = None, **more: Any) -> Json:
-        made = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, **more}
-        if labels:
-            made["metadata"]["labels"] = labels
-        self.objects.append(made)
-        return made
+        metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
+        self.objects.append({"apiVersion": version, "kind": kind, "metadata": metadata, **more})
+        return self.objects[-1]
 
     def add_slice(self, namespace: str, service: str, endpoints: list[Json]) -> None:
         labels = {"kubernetes.io/service-name": service}
@@ -71,11 +64,8 @@ class Cluster:
 
     def any_service(self, *, is_headless: bool | None = None) -> Json:
         """One with a selector; a cluster without one of that sort gets it."""
-        found = [
-            each
-            for each in self.objects
-            if each["kind"] == "Service" and is_headless in {None, "clusterIP" in each["spec"]}
-        ]
+        services = [obj for obj in self.objects if obj["kind"] == "Service"]
+        found = [obj for obj in services if is_headless in {None, "clusterIP" in obj["spec"]}]
         if not found:
             self.service(self.namespaces[0], "extra", is_headless=bool(is_headless))
             return self.any_service(is_headless=is_headless)
@@ -83,13 +73,9 @@ class Cluster:
 
     def pods_of(self, service: Json) -> list[Json]:
         namespace, name = where(service)
-        return [
-            each
-            for each in self.objects
-            if each["kind"] == "Pod"
-            and each["metadata"]["namespace"] == namespace
-            and each["metadata"]["labels"] == {"app": name}
-        ]
+        of_service = {"namespace": namespace, "labels": {"app": name}}
+        pods = [obj for obj in self.objects if obj["kind"] == "Pod"]
+        return [pod for pod in pods if of_service.items() <= pod["metadata"].items()]
 
 
 @dataclass
@@ -143,14 +129,8 @@ def service_that_is_gone(cluster: Cluster) -> Asked:
 def service_in_another_namespace(cluster: Cluster) -> Asked:
     service = cluster.any_service()
     asked = full(service)
-    free = [
-        each
-        for each in cluster.namespaces
-        if not any(where(o) == (each, service["metadata"]["name"]) for o in cluster.objects if o["kind"] == "Service")
-    ]
-    if not free:
-        return service_that_is_gone(cluster)
-    service["metadata"]["namespace"] = cluster.chance.choice(free)
+    cluster.objects.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "moved"}})
+    service["metadata"]["namespace"] = "moved"
     return Asked(asked, (full(service),))
 
 
@@ -205,13 +185,7 @@ def slice_of_another_service(cluster: Cluster) -> Asked:
 
 def alias_of_nothing(cluster: Cluster) -> Asked:
     namespace = cluster.chance.choice(cluster.namespaces)
-    alias = cluster.add(
-        "v1",
-        "Service",
-        namespace,
-        "alias",
-        spec={"type": "ExternalName", "externalName": f"gone.{namespace}.svc.cluster.local"},
-    )
+    alias = cluster.alias(namespace, "alias", f"gone.{namespace}.svc.cluster.local")
     return Asked(full(alias), (f'no Service "gone" in "{namespace}"',))
 
 
@@ -219,15 +193,12 @@ def aliases_in_a_circle(cluster: Cluster) -> Asked:
     names = [f"alias{number}" for number in range(cluster.chance.randint(2, 4))]
     namespace = cluster.chance.choice(cluster.namespaces)
     for name, following in zip(names, (*names[1:], names[0]), strict=True):
-        target = f"{following}.{namespace}.svc.cluster.local"
-        first = cluster.add("v1", "Service", namespace, name, spec={"type": "ExternalName", "externalName": target})
-    return Asked(full(first), ("a loop of", *names))
+        last = cluster.alias(namespace, name, f"{following}.{namespace}.svc.cluster.local")
+    return Asked(full(last), ("a loop of", *names))
 
 
 def alias_of_an_address(cluster: Cluster) -> Asked:
-    alias = cluster.add(
-        "v1", "Service", cluster.namespaces[0], "alias", spec={"type": "ExternalName", "externalName": "192.0.2.1"}
-    )
+    alias = cluster.alias(cluster.namespaces[0], "alias", "192.0.2.1")
     return Asked(full(alias), ("192.0.2.1", "is an address"))
 
 

@@ -122,7 +122,6 @@ def serve(conf: str, dns_port: int, **given: Any) -> None:
 
 
 def _version() -> tuple[str, str]:
-    """The lines of CoreDNS's -version: program, and machine."""
     machine = f"{platform.system().lower()}/{platform.machine()}"
     return f"kdns-{kdns.__version__}", f"{machine}, python{platform.python_version()}"
 

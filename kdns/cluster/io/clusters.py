@@ -61,7 +61,6 @@ class Cluster:
 
     @property
     def identity(self) -> str:
-        """The hash of its source and scope, which its snapshot has."""
         return identity(self.spec.source, self.spec.scope)
 
     @property

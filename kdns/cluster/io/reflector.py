@@ -115,7 +115,6 @@ class RelistError(Exception):
 
 
 def full(dropped: int) -> RelistError:
-    """Objects were dropped, since no more are kept."""
     reason = (
         f"{dropped} dropped: kdns keeps at most {pager.OBJECTS_MAX} objects of a kind, and "
         f"{memory.STATE_MAX_BYTES >> 20} MiB of all kinds. Look for namespaces with very many or very large objects"

@@ -63,7 +63,6 @@ class SnapshotKeeper:
         self._failure = ""
 
     async def run(self) -> None:
-        """Loads the snapshot if it is needed, then saves what the API says."""
         cluster, state = self._cluster, self._cluster.state
         if not await self._is_listed_in_time():
             await self._load()

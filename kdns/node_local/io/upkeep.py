@@ -45,7 +45,6 @@ async def linked(settings: NodeLocal, errors: Counters) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def untracked(settings: NodeLocal, errors: Counters) -> AsyncIterator[None]:
-    """The same for the rules."""
     if not settings.has_rules:
         yield
         return

@@ -32,7 +32,6 @@ HEADERS: Final = {
 
 
 def site(pages: Mapping[str, Handler]) -> dict[str, Handler]:
-    """The handlers by path: these pages, their style and their script."""
     assets: Mapping[str, Handler] = {
         STYLE: partial(_asset, content_type="text/css"),
         SCRIPT: partial(_asset, content_type="text/javascript"),
@@ -78,7 +77,6 @@ def _guarded(answer: Handler) -> Handler:
 
 
 def _refusal(request: web.BaseRequest) -> str:
-    """Why a request is refused, "" if it is not."""
     if request.headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}:
         return "this page is not for other sites; open its address in a tab of its own"
     host = (split_host_port(request.host) or (request.host, ""))[0].strip("[]")
