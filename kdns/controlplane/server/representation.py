@@ -17,7 +17,6 @@ import msgspec
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.kinds.catalogue import Catalogue
-from kdns.controlplane.kinds.columns import Printer
 from kdns.controlplane.kinds.conversion import SCALE, SCALES
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.storage.listing import ListResult
@@ -131,44 +130,6 @@ IncludeObject: TypeAlias = Literal["None", "Metadata", "Object"]
 """How much of each object its row carries; the default of the API is Metadata."""
 
 
-def table(
-    kinds: Catalogue,
-    kind: Kind,
-    objects: Sequence[Json],
-    *,
-    now_s: float,
-    include_object: IncludeObject = "Metadata",
-    metadata: Json | None = None,
-    api_version: str = "meta.k8s.io/v1",
-) -> Json:
-    """Returns the objects as a Table at a time (Unix seconds); `metadata` is the list's (resourceVersion, continue)."""
-    conversion = kinds.conversion(kind)
-    printer = conversion.printer if conversion else None
-    printer = printer or (SCALES if kind is SCALE else kinds[kind.stored_kind].printer)
-    rows = []
-    for obj in objects:
-        row = _row(printer, conversion.stored(obj) if conversion else obj, now_s)
-        if include_object == "Object":
-            row["object"] = serialized(kind, obj)
-        elif include_object == "Metadata":
-            row["object"] = _partial(obj, api_version)
-        rows.append(row)
-    return {
-        "kind": "Table",
-        "apiVersion": api_version,
-        "metadata": metadata or {},
-        "columnDefinitions": [column.definition(kind.stored_kind) for column in printer.columns],
-        "rows": rows,
-    }
-
-
-def _row(printer: Printer, stored: Json, now_s: float) -> Json:
-    row: Json = {"cells": printer.cells(stored, now_s)}
-    if printer.conditions and (conditions := printer.conditions(stored)):
-        row["conditions"] = conditions
-    return row
-
-
 def _partial(obj: Json, api_version: str) -> Json:
     return {"kind": _PARTIAL, "apiVersion": api_version, "metadata": obj.get("metadata", {})}
 
@@ -207,7 +168,7 @@ class Renderer:
                 metadata["remainingItemCount"] = found.remaining
         match self.shape.form:
             case "Table":
-                return encoded(self._table([self.shown(obj) for obj in found.items], now_s, metadata))
+                return encoded(self.table([self.shown(obj) for obj in found.items], now_s, metadata))
             case "PartialObjectMetadata":
                 raise _no_form(_PARTIAL, f"is a list ({_go_type(self.kind)}List)")
             case "PartialObjectMetadataList":
@@ -244,7 +205,7 @@ class Renderer:
     def _formed(self, obj: Json, now_s: float) -> Json:
         match self.shape.form:
             case "Table":
-                return self._table([obj], now_s, {"resourceVersion": obj["metadata"].get("resourceVersion", "")})
+                return self.table([obj], now_s, {"resourceVersion": obj["metadata"].get("resourceVersion", "")})
             case "PartialObjectMetadata":
                 return _partial(obj, self.shape.api_version)
             case "PartialObjectMetadataList":
@@ -256,16 +217,29 @@ class Renderer:
         """Returns an object as an item of a list of its kind, which has neither kind nor apiVersion."""
         return {name: value for name, value in serialized(self.kind, obj).items() if name not in {"kind", "apiVersion"}}
 
-    def _table(self, objects: Sequence[Json], now_s: float, metadata: Json) -> Json:
-        return table(
-            self.kinds,
-            self.kind,
-            objects,
-            now_s=now_s,
-            include_object=self.include_object,
-            metadata=metadata,
-            api_version=self.shape.api_version,
-        )
+    def table(self, objects: Sequence[Json], now_s: float, metadata: Json) -> Json:
+        """Returns the objects as a Table at a time (Unix seconds); `metadata` is the list's."""
+        kind, conversion = self.kind, self.kinds.conversion(self.kind)
+        printer = conversion.printer if conversion else None
+        printer = printer or (SCALES if kind is SCALE else self.kinds[kind.stored_kind].printer)
+        rows = []
+        for obj in objects:
+            stored = conversion.stored(obj) if conversion else obj
+            row: Json = {"cells": printer.cells(stored, now_s)}
+            if printer.conditions and (conditions := printer.conditions(stored)):
+                row["conditions"] = conditions
+            if self.include_object == "Object":
+                row["object"] = serialized(kind, obj)
+            elif self.include_object == "Metadata":
+                row["object"] = _partial(obj, self.shape.api_version)
+            rows.append(row)
+        return {
+            "kind": "Table",
+            "apiVersion": self.shape.api_version,
+            "metadata": metadata,
+            "columnDefinitions": [column.definition(kind.stored_kind) for column in printer.columns],
+            "rows": rows,
+        }
 
 
 def event_line(event_type: str, obj: Json) -> bytes:

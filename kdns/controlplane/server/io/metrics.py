@@ -30,49 +30,39 @@ class AllocationMetrics:
             histogram = self._durations[cidr] = Histogram(BUCKETS_S)
         histogram.add(took_s)
 
+    def _by_cidr(self) -> Iterable[tuple[tuple[str, ...], Histogram]]:
+        return [((cidr,), histogram) for cidr, histogram in self._durations.items()]
+
     def registry(self, numbers: ServiceAllocator) -> CollectorRegistry:
         """Returns all families, read at the scrape."""
         metrics, families = self.metrics, MetricFamilies()
         ips, ports = numbers.addresses.values(), numbers.ports
-        families.add(
-            Metric(f"{_IPS}_allocated_ips", "Cluster IPs in use.", ("cidr",), _by_range(ips, lambda each: each.used))
-        )
-        families.add(
-            Metric(
-                f"{_IPS}_available_ips",
+        gauges: dict[str, tuple[str, tuple[str, ...], Callable[[], Iterable[Sample]]]] = {
+            f"{_IPS}_allocated_ips": ("Cluster IPs in use.", ("cidr",), _by_range(ips, lambda pool: pool.used)),
+            f"{_IPS}_available_ips": (
                 "Free cluster IPs.",
                 ("cidr",),
-                _by_range(ips, lambda each: each.size - each.used),
-            )
-        )
-        families.add(
-            Metric(f"{_PORTS}_allocated_ports", "Node ports in use.", (), lambda: [Sample((), ports.pool.used)])
-        )
-        families.add(
-            Metric(
-                f"{_PORTS}_available_ports",
+                _by_range(ips, lambda pool: pool.size - pool.used),
+            ),
+            f"{_PORTS}_allocated_ports": ("Node ports in use.", (), lambda: [Sample((), ports.pool.used)]),
+            f"{_PORTS}_available_ports": (
                 "Free node ports.",
                 (),
                 lambda: [Sample((), ports.pool.size - ports.pool.used)],
-            )
-        )
-        by_scope: dict[str, tuple[str, tuple[str, ...], Counter[tuple[str, ...]]]] = {
+            ),
+        }
+        counters: dict[str, tuple[str, tuple[str, ...], Counter[tuple[str, ...]]]] = {
             f"{_IPS}_allocation_total": ("Cluster IPs allocated.", ("cidr", "scope"), metrics.addresses),
             f"{_IPS}_allocation_errors_total": ("Cluster IPs refused.", ("cidr", "scope"), metrics.address_errors),
             f"{_PORTS}_allocation_total": ("Node ports allocated.", ("scope",), metrics.ports),
             f"{_PORTS}_allocation_errors_total": ("Node ports refused.", ("scope",), metrics.port_errors),
         }
-        for name, (text, labels, counts) in by_scope.items():
+        for name, gauge in gauges.items():
+            families.add(Metric(name, *gauge))
+        for name, (text, labels, counts) in counters.items():
             families.add(Metric(name, text, labels, _counted(counts), COUNTER))
-        families.add(
-            Metric(
-                f"{_IPS}_allocation_duration_seconds",
-                "Time to find a cluster IP.",
-                ("cidr",),
-                lambda: (((cidr,), histogram) for cidr, histogram in self._durations.items()),
-                HISTOGRAM,
-            )
-        )
+        text = "Time to find a cluster IP."
+        families.add(Metric(f"{_IPS}_allocation_duration_seconds", text, ("cidr",), self._by_cidr, HISTOGRAM))
         registry = CollectorRegistry()
         registry.register(families)
         return registry

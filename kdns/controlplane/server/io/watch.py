@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 
 from aiohttp import web
 
@@ -29,23 +31,6 @@ class WatchTimes:
     bookmark_interval_s: float | None
 
 
-@dataclass(slots=True)
-class _Timers:
-    """The state that timers set: the end of the watch, and that a bookmark is due."""
-
-    wake: Callable[[], None]
-    ended: bool = False
-    bookmark_due: bool = False
-
-    def end(self) -> None:
-        self.ended = True
-        self.wake()
-
-    def bookmark(self) -> None:
-        self.bookmark_due = True
-        self.wake()
-
-
 class WatchStream:
     """One client's watch. `durable` returns when all commits are on disk."""
 
@@ -66,25 +51,23 @@ class WatchStream:
         `ends_initial` sends the bookmark annotated `k8s.io/initial-events-end` after the initial events. An event is
         sent only when it is durable; if that fails, the watch ends with an ERROR event.
         """
-        loop = asyncio.get_running_loop()
-        changed = asyncio.Event()
+        changed, time_s = asyncio.Event(), asyncio.get_running_loop().time
         self._subscription.wake = changed.set
-        timers = _Timers(changed.set)
-        end = loop.call_later(self._times.timeout_s, timers.end)
-        bookmark = self._bookmark_timer(timers)
+        end_s, interval_s = time_s() + self._times.timeout_s, self._times.bookmark_interval_s or inf
+        bookmark_s = time_s() + interval_s
         try:
             while True:
                 changed.clear()
                 lines = self._events()
                 waiting, closed = self._subscription.waiting, self._subscription.closed
-                closing = timers.ended or (closed and not waiting)
+                closing = time_s() >= end_s or (closed and not waiting)
                 if ends_initial and not waiting:
                     lines += self._bookmark(ends_initial=True)
                     ends_initial = False
-                if (timers.bookmark_due or closing) and self._times.bookmark_interval_s and not (waiting or closed):
+                is_due = time_s() >= bookmark_s or (closing and interval_s < inf)
+                if is_due and not (waiting or closed):
                     lines += self._bookmark(ends_initial=False)
-                    bookmark.cancel()
-                    timers.bookmark_due, bookmark = False, self._bookmark_timer(timers)
+                    bookmark_s = time_s() + interval_s
                 if lines:
                     await self._durable()
                     async with asyncio.timeout(_STALLED_S):
@@ -92,7 +75,8 @@ class WatchStream:
                 if closing:
                     return
                 if not waiting:
-                    await changed.wait()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(changed.wait(), min(end_s, bookmark_s) - time_s())
                 else:
                     await asyncio.sleep(0)  # write() may return without yielding: other requests are served in between
         except StatusError as error:
@@ -101,13 +85,7 @@ class WatchStream:
             if transport := request.transport:
                 transport.abort()
         finally:
-            end.cancel()
-            bookmark.cancel()
             self._subscription.close()
-
-    def _bookmark_timer(self, timers: _Timers) -> asyncio.TimerHandle:
-        interval_s = self._times.bookmark_interval_s or self._times.timeout_s * 2
-        return asyncio.get_running_loop().call_later(interval_s, timers.bookmark)
 
     def _events(self) -> bytes:
         events, first, now_s = self._subscription.take(_PIECE_BYTES), self._first, self._registry.now_s()

@@ -7,7 +7,7 @@ from functools import cache
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from served_kinds import CATALOGUE, SERVED
+from served_kinds import SERVED, table
 
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema.check import mistyped_fields, prune, unknown_fields
@@ -15,7 +15,6 @@ from kdns.controlplane.schema.schema import type_of
 from kdns.controlplane.schema.serialization import matching as matching_object
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.schema.types import SCALARS, Field, TypeRef, fields
-from kdns.controlplane.server.representation import table
 
 SCALAR_VALUES: dict[str, SearchStrategy[object]] = {
     "string": st.sampled_from(["", "a", "Ready", "True"]),
@@ -105,7 +104,7 @@ def test_pruning_keeps_nonzero_values(case: tuple[Kind, Json]) -> None:
 @given(MATCHING)
 def test_matching_objects_can_be_printed(case: tuple[Kind, Json]) -> None:
     kind, obj = case
-    printed = table(CATALOGUE, kind, [obj], now_s=1_714_564_800.0)
+    printed = table(kind, [obj])
     assert len(printed["rows"][0]["cells"]) == len(printed["columnDefinitions"])
     assert all(isinstance(cell, str | int) for cell in printed["rows"][0]["cells"])
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from served_kinds import table
 from verbs_api import NOW, NOW_S, new_api
 from widgets import COLUMNS, SCHEMA, definition, version, widget
 
@@ -19,7 +20,6 @@ from kdns.controlplane.server.io.request import target
 from kdns.controlplane.server.openapi import Documents
 from kdns.controlplane.server.patch import MERGE_PATCH, STRATEGIC_MERGE_PATCH, patch_types
 from kdns.controlplane.server.registry import Registry, Request
-from kdns.controlplane.server.representation import table
 from kdns.controlplane.storage.listing import ListOptions
 
 
@@ -83,7 +83,7 @@ def test_objects_are_pruned_filled_with_defaults_counted_and_printed(api: Regist
         Request(kind, "default", "one", subresource="status"), {**changed, "spec": {}, "status": status}
     ).copy()
     assert (shown["spec"], shown["status"], shown["metadata"]["generation"]) == (changed["spec"], status, 2)
-    printed = table(api.kinds, kind, [shown], now_s=NOW_S)
+    printed = table(kind, [shown], kinds=api.kinds, now_s=NOW_S)
     assert [each["name"] for each in printed["columnDefinitions"]] == ["Name", *(each["name"] for each in COLUMNS)]
     assert [each["priority"] for each in printed["columnDefinitions"]] == [0, 0, 0, 1, 0]
     assert printed["rows"][0]["cells"] == ["one", "blue", 1, "True", "0s"]
@@ -237,7 +237,10 @@ def test_an_update_of_the_definition_changes_the_kind(api: Registry) -> None:
     api.update(Request(DEFINITION, "", "widgets.example.com"), {**found, "spec": spec})
     assert kind_of(api) is kind
     assert (kind.short_names, kind.subresources) == (("gizmo",), ())
-    assert table(api.kinds, kind, api.list(Request(kind)).items, now_s=NOW_S)["rows"][0]["cells"] == ["one", "red"]
+    assert table(kind, api.list(Request(kind)).items, kinds=api.kinds, now_s=NOW_S)["rows"][0]["cells"] == [
+        "one",
+        "red",
+    ]
 
 
 def test_a_schema_is_parsed_again_only_if_it_changes(api: Registry) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from served_kinds import CATALOGUE, KINDS, SERVED
+from served_kinds import CATALOGUE, KINDS, SERVED, table
 from yaml_file import yaml_file
 
 from kdns.controlplane.apimachinery.human_duration import human_duration, since
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, POD, SERVICE, Json
 from kdns.controlplane.kinds.columns import printer_of
 from kdns.controlplane.kinds.conversion import SCALE
-from kdns.controlplane.server.representation import IncludeObject, Renderer, Representation, table
+from kdns.controlplane.server.representation import IncludeObject, Renderer, Representation
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.store import WatchEvent, stored_object_of
 
@@ -30,7 +30,7 @@ ROWS = [(group, row) for group in GOLDEN for row in group["rows"]]
     ("group", "row"), ROWS, ids=[f"{group['kind']}-{row['object']['metadata']['name']}" for group, row in ROWS]
 )
 def test_row_is_the_golden_one(group: dict[str, Any], row: dict[str, Any]) -> None:
-    printed = table(CATALOGUE, BY_KIND[group["kind"]], [row["object"]], now_s=NOW_S)["rows"][0]
+    printed = table(BY_KIND[group["kind"]], [row["object"]])["rows"][0]
     assert " | ".join(map(str, printed["cells"])) == row["cells"]
     assert [condition["reason"] for condition in printed.get("conditions", [])] == (
         [row["completed"]] if "completed" in row else []
@@ -39,7 +39,7 @@ def test_row_is_the_golden_one(group: dict[str, Any], row: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("group", GOLDEN, ids=lambda group: str(group["kind"]))
 def test_columns_are_the_golden_ones(group: dict[str, Any]) -> None:
-    columns = table(CATALOGUE, BY_KIND[group["kind"]], [], now_s=NOW_S)["columnDefinitions"]
+    columns = table(BY_KIND[group["kind"]], [])["columnDefinitions"]
     assert " | ".join(column["name"] + "*" * column["priority"] for column in columns) == group["columns"]
     assert all(column["description"] for column in columns)
     assert [column["name"] for column in columns if column["format"] == "name"] == ["Name"]
@@ -52,7 +52,7 @@ def test_every_kind_that_acts_has_golden_rows() -> None:
 
 def test_every_row_has_a_cell_for_every_column_even_of_an_empty_object() -> None:
     for kind in SERVED:
-        printed = table(CATALOGUE, kind, [{}, {"metadata": {"name": "x"}}], now_s=NOW_S)
+        printed = table(kind, [{}, {"metadata": {"name": "x"}}])
         assert [len(row["cells"]) for row in printed["rows"]] == [len(printed["columnDefinitions"])] * 2
 
 
@@ -102,12 +102,12 @@ def test_a_kind_without_columns_shows_its_name_and_creation() -> None:
 )
 def test_rows_carry_what_was_asked_for(include: IncludeObject, carried: object) -> None:
     service = {"kind": "Service", "metadata": {"name": "a", "uid": "u"}, "spec": {}}
-    printed = table(CATALOGUE, SERVICE, [service], now_s=NOW_S, include_object=include)
+    printed = table(SERVICE, [service], include)
     assert printed["rows"][0].get("object") == carried
 
 
 def test_a_table_is_a_meta_v1_table_with_the_lists_metadata() -> None:
-    printed = table(CATALOGUE, NAMESPACE, [], now_s=NOW_S, metadata={"resourceVersion": "7"})
+    printed = table(NAMESPACE, [], metadata={"resourceVersion": "7"})
     assert (printed["kind"], printed["apiVersion"]) == ("Table", "meta.k8s.io/v1")
     assert printed["metadata"] == {"resourceVersion": "7"}
     assert printed["rows"] == []
@@ -116,7 +116,7 @@ def test_a_table_is_a_meta_v1_table_with_the_lists_metadata() -> None:
 def test_printing_leaves_the_object_alone() -> None:
     for group, row in ROWS:
         before = yaml.safe_dump(row["object"])
-        table(CATALOGUE, BY_KIND[group["kind"]], [row["object"]], now_s=NOW_S, include_object="Object")
+        table(BY_KIND[group["kind"]], [row["object"]], "Object")
         assert yaml.safe_dump(row["object"]) == before
 
 
@@ -164,12 +164,12 @@ def test_age_of_a_timestamp(timestamp: str | None, text: str) -> None:
 
 def test_a_pod_known_by_podip_alone_shows_it() -> None:
     pod = {"metadata": {"name": "a"}, "status": {"podIP": "10.1.0.9"}}
-    assert table(CATALOGUE, POD, [pod], now_s=NOW_S)["rows"][0]["cells"][5] == "10.1.0.9"
+    assert table(POD, [pod])["rows"][0]["cells"][5] == "10.1.0.9"
 
 
 def test_a_scale_is_a_table_too() -> None:
     scale = {"metadata": {"name": "web"}, "spec": {"replicas": 3}, "status": {"replicas": 2}}
-    printed = table(CATALOGUE, SCALE, [scale], now_s=NOW_S)
+    printed = table(SCALE, [scale])
     assert [column["name"] for column in printed["columnDefinitions"]] == ["Name", "Desired", "Available", "Age"]
     assert printed["rows"][0]["cells"][:3] == ["web", 3, 2]
 
