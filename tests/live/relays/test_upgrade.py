@@ -28,7 +28,7 @@ QUERIES_EVERY_S = 0.01
 TCP_EVERY = 10
 """Of so many queries one is over TCP."""
 RULES_LATE_S = 0.3
-LAMEDUCK_S = 5
+LAMEDUCK_S = 3
 """Within it the rules have to know that a Pod stops, also on a busy machine."""
 NAME = "web.default.svc.cluster.local"
 WEB = "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}"
