@@ -32,11 +32,8 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("watch",),
     ("runtime",),
     ("netlink",),
-    ("cluster", "dns", "corefile"),
-    ("env",),
-
-    ("upstream",),
-    ("answers",),
+    ("cluster", "dns"),
+    ("env", "corefile", "upstream", "answers"),
     ("serverblocks",),
     ("dnsserver",),
     ("plugins",),
@@ -85,26 +82,13 @@ ROOMS: tuple[tuple[str, ...], ...] = (
 )
 # fmt: on
 
-APART = (
-    "answers",
-    "corefile",
-    "controlplane",
-    "dns",
-    "dnsserver",
-    "env",
-    "plugins",
-    "proxy",
-    "serverblocks",
-    "upstream",
+SIDES = (
+    {"answers", "corefile", "dns", "dnsserver", "plugins", "serverblocks", "upstream"},
+    {"controlplane"},
+    {"env"},
+    {"proxy"},
 )
-"""Parts that do not import each other, whatever the rows of their rooms, except for the pairs of BETWEEN."""
-BETWEEN = {
-    *(("upstream", part) for part in ("dns",)),
-    ("answers", "dns"),
-    *(("serverblocks", part) for part in ("answers", "corefile", "dns", "upstream")),
-    *(("dnsserver", part) for part in ("answers", "corefile", "dns", "serverblocks", "upstream")),
-    *(("plugins", part) for part in ("answers", "corefile", "dns", "dnsserver", "serverblocks", "upstream")),
-}
+"""Parts that import nothing of another side, whatever the rows of their rooms."""
 
 SHELLS = {"runtime", "apps", "cli", "logs", "__main__", "pytest_plugin", "testing"}
 """Parts that touch the world, as every folder io/ does."""
@@ -235,9 +219,11 @@ def ours(path: Path) -> set[str]:
 
 
 def is_apart(own: str, other: str) -> bool:
-    """Whether two rooms belong to parts that do not import each other."""
-    mine, theirs = own.split(".", maxsplit=1)[0], other.split(".", maxsplit=1)[0]
-    return mine in APART and theirs in APART and mine != theirs and (mine, theirs) not in BETWEEN
+    """Whether two rooms are of different sides."""
+    (mine, theirs) = (
+        {side for side, parts in enumerate(SIDES) if room.split(".")[0] in parts} for room in (own, other)
+    )
+    return bool(mine and theirs and mine != theirs)
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if MODULES[name].name != "__init__.py"])
