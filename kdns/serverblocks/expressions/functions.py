@@ -7,7 +7,6 @@ brackets around IPv6 addresses, but its code does not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, NamedTuple
@@ -24,6 +23,7 @@ from kdns.serverblocks.expressions.values import (
     NUMBER,
     STRING,
     EvaluationError,
+    Function,
     Value,
     ValueKind,
     kind_of,
@@ -41,26 +41,8 @@ class Environment(NamedTuple):
     variables: Mapping[str, Value] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
-    """A function: what it takes and gives. Its result is bounded by the caller (`values.bounded`).
-
-    `call` gets the arguments, and before them the environment where `of_query` says so. `is_of_packet` says that its
-    value depends on nothing but the packet. `check` raises EvaluationError for a wrong last argument, if the text
-    determines it. `optional` is the number of arguments at the end that may be missing.
-    """
-
-    parameters: tuple[ValueKind, ...]
-    result: ValueKind
-    call: Callable[..., Value]
-    of_query: bool = False
-    is_of_packet: bool = True
-    optional: int = 0
-    check: Callable[[str], object] | None = None
-
-
 def _of_query(result: ValueKind, call: Callable[[Request], Value], *, is_of_packet: bool = True) -> Function:
-    return Function((), result, lambda environment: call(environment.request), True, is_of_packet)
+    return Function(((result,),), lambda environment: call(environment.request), True, is_of_packet)
 
 
 def _bufsize(request: Request) -> int:
@@ -91,9 +73,9 @@ QUERY_FUNCTIONS: Final[dict[str, Function]] = {
     "client_ip": _of_query(STRING, lambda request: without_zone(request.client[0]), is_of_packet=False),
     "do": _of_query(BOOL, lambda request: request.query.do),
     "id": _of_query(NUMBER, lambda request: int.from_bytes(request.query.packet[:2], "big"), is_of_packet=False),
-    "incidr": Function((STRING, STRING), BOOL, _is_in_network, check=_network),
+    "incidr": Function(((STRING, STRING, BOOL),), _is_in_network, check=_network),
     "metadata": Function(
-        (STRING,), STRING, lambda env, label: env.request.metadata.get(label, ""), of_query=True, is_of_packet=False
+        ((STRING, STRING),), lambda env, label: env.request.metadata.get(label, ""), of_query=True, is_of_packet=False
     ),
     "name": _of_query(STRING, lambda request: request.query.name),
     "opcode": _of_query(NUMBER, lambda request: request.query.flags >> 11 & 15),
@@ -106,7 +88,9 @@ QUERY_FUNCTIONS: Final[dict[str, Function]] = {
 }
 """CoreDNS's functions of a query."""
 
-GROUP: Final = {"group": Function((ANY,), STRING, lambda env, which: env.groups.get(text_of(which), ""), of_query=True)}
+GROUP: Final = {
+    "group": Function(((ANY, STRING),), lambda env, which: env.groups.get(text_of(which), ""), of_query=True)
+}
 """The text of a group of the pattern, by name or number; "" if there is none."""
 
 
@@ -140,24 +124,25 @@ def _join(parts: Value, separator: str = "") -> str:
     return separator.join(parts)
 
 
-_TEXT = (STRING,)
-_TEXTS = (STRING, STRING)
+_ABOUT_TEXTS: Final = ((STRING, STRING, BOOL),)
+_OF_TEXT: Final = ((STRING, STRING),)
+_OF_TEXTS: Final = ((STRING, STRING, STRING),)
 
 BUILTINS: Final[dict[str, Function]] = {
-    "hasPrefix": Function(_TEXTS, BOOL, str.startswith),
-    "hasSuffix": Function(_TEXTS, BOOL, str.endswith),
-    "indexOf": Function(_TEXTS, NUMBER, str.find),
-    "int": Function((ANY,), NUMBER, _int),
-    "join": Function((LIST, STRING), STRING, _join, optional=1),
-    "len": Function((ANY,), NUMBER, len),
-    "lower": Function(_TEXT, STRING, str.lower),
-    "replace": Function((*_TEXTS, STRING), STRING, _replace),
-    "split": Function(_TEXTS, LIST, _split),
-    "string": Function((ANY,), STRING, text_of),
-    "trim": Function(_TEXTS, STRING, str.strip, optional=1),
-    "trimPrefix": Function(_TEXTS, STRING, str.removeprefix),
-    "trimSuffix": Function(_TEXTS, STRING, str.removesuffix),
-    "upper": Function(_TEXT, STRING, str.upper),
+    "hasPrefix": Function(_ABOUT_TEXTS, str.startswith),
+    "hasSuffix": Function(_ABOUT_TEXTS, str.endswith),
+    "indexOf": Function(((STRING, STRING, NUMBER),), str.find),
+    "int": Function(((ANY, NUMBER),), _int),
+    "join": Function(((LIST, STRING), (LIST, STRING, STRING)), _join),
+    "len": Function(((ANY, NUMBER),), len),
+    "lower": Function(_OF_TEXT, str.lower),
+    "replace": Function(((STRING, STRING, STRING, STRING),), _replace),
+    "split": Function(((STRING, STRING, LIST),), _split),
+    "string": Function(((ANY, STRING),), text_of),
+    "trim": Function((*_OF_TEXT, *_OF_TEXTS), str.strip),
+    "trimPrefix": Function(_OF_TEXTS, str.removeprefix),
+    "trimSuffix": Function(_OF_TEXTS, str.removesuffix),
+    "upper": Function(_OF_TEXT, str.upper),
 }
 """Functions of the language itself."""
 

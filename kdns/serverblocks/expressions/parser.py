@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.corefile.lexer import Token
@@ -19,18 +18,18 @@ from kdns.serverblocks.expressions.functions import (
     BUILTINS,
     PREDICATES,
     Environment,
-    Function,
     Predicate,
 )
 from kdns.serverblocks.expressions.values import (
     ANY,
     BOOL,
+    INDEX,
     LIST,
     NIL,
-    NUMBER,
     OPERATORS,
     STRING,
     EvaluationError,
+    Function,
     Value,
     ValueKind,
     bounded,
@@ -143,8 +142,14 @@ def _depends(*nodes: Expression) -> bool:
     return all(node.is_of_packet for node in nodes)
 
 
-def _element(values: _Evaluate, at: _Evaluate, scope: _Scope) -> Value:
-    return values(scope)[at(scope)]
+def _steps(values: tuple[Value, ...]) -> int:
+    steps = 1
+    for value in values:
+        if type(value) is str:
+            steps += len(value) // STEP_CHARS
+        elif type(value) is tuple:
+            steps += len(value)
+    return steps
 
 
 def _common(kinds: Sequence[ValueKind]) -> ValueKind:
@@ -234,23 +239,33 @@ class _Parser:
 
         return checked
 
-    def _accounted(self, call: Callable[..., Value]) -> Callable[..., Value]:
-        """Returns a function of a scope and values, which spends steps in a predicate, and whose result is bounded."""
-        if not self._elements:
-            return lambda _, *values: bounded(call(*values))
+    def _applied(self, at: _Lexeme, name: str, function: Function, *nodes: Expression) -> Expression:
+        """Returns a function of nodes; unknown kinds are checked when it is evaluated, and its result is bounded."""
+        rows, call, of_query, is_counted = function.rows, function.call, function.of_query, bool(self._elements)
+        runs, is_known = [node.run for node in nodes], all(node.kind is not ANY for node in nodes)
+        taken: set[tuple[type, ...]] = set()
 
-        def accounted(scope: _Scope, *values: Value) -> Value:
-            result = bounded(call(*values))
-            steps = 1
-            for value in (*values, result):
-                if type(value) is str:
-                    steps += len(value) // STEP_CHARS
-                elif type(value) is tuple:
-                    steps += len(value)
-            scope.spend(steps)
+        def kind_on(kinds: tuple[ValueKind, ...]) -> ValueKind:
+            kind = result_kind(rows, kinds)
+            if kind is None:
+                raise EvaluationError(f"`{name}` does not take {' and '.join(f'a {kind.value}' for kind in kinds)}")
+            return kind
+
+        def run(scope: _Scope) -> Value:
+            values = [get(scope) for get in runs]
+            if not is_known and (types := tuple(map(type, values))) not in taken:
+                kind_on(tuple(map(kind_of, values)))
+                taken.add(types)
+            result = bounded(call(scope.environment, *values) if of_query else call(*values))
+            if is_counted:
+                scope.spend(_steps((*values, result)))
             return result
 
-        return accounted
+        try:
+            kind = kind_on(tuple(node.kind for node in nodes))
+        except EvaluationError as error:
+            raise self._error(at, str(error)) from error
+        return Expression(kind, run, function.is_of_packet and _depends(*nodes))
 
     def _expression(self, binding: int) -> Expression:
         """Returns the longest expression whose operators have at least this precedence."""
@@ -296,8 +311,7 @@ class _Parser:
             return self._negated(sign, self._expression(_NOT_BINDING))
         if self._accept("-"):
             operand = self._expression(_SIGN_BINDING)
-            self._want(sign, operand, NUMBER, "after `-`")
-            return self._combined(sign, _constant(0), operand)
+            return self._applied(sign, "-", OPERATORS["-"], _constant(0), operand)
         return self._postfix(self._primary())
 
     def _binary(self, sign: _Lexeme, left: Expression) -> Expression:
@@ -321,34 +335,9 @@ class _Parser:
                 )
             case "matches":
                 return self._matches(sign, left, right)
-        return self._combined(sign, left, right)
-
-    def _combined(self, sign: _Lexeme, left: Expression, right: Expression) -> Expression:
-        text, first, second = sign.text, left.run, right.run
-
-        def kind_on(one: ValueKind, other: ValueKind) -> ValueKind:
-            kind = result_kind(text, one, other)
-            if kind is None:
-                raise EvaluationError(f"`{text}` does not take a {one.value} and a {other.value}")
-            return kind
-
-        try:
-            kind = kind_on(left.kind, right.kind)
-        except EvaluationError as error:
-            raise self._error(sign, str(error)) from error
-        apply = self._accounted(OPERATORS[text].apply)
-        if ANY not in {left.kind, right.kind}:
-            return Expression(kind, lambda scope: apply(scope, first(scope), second(scope)), _depends(left, right))
-
-        def checked(scope: _Scope) -> Value:
-            one, other = first(scope), second(scope)
-            kind_on(kind_of(one), kind_of(other))
-            return apply(scope, one, other)
-
-        return Expression(kind, checked, _depends(left, right))
+        return self._applied(sign, text, OPERATORS[text], left, right)
 
     def _matches(self, sign: _Lexeme, left: Expression, right: Expression) -> Expression:
-        text = self._want(sign, left, STRING, "before `matches`")
         patterns: dict[str, Pattern] = {}
         for choice in right.choices or (None,):
             if not isinstance(choice, str):
@@ -359,8 +348,8 @@ class _Parser:
                 patterns[choice] = compiled(choice)
             except ValueError as error:
                 raise self._error(sign, f"expected a regular expression in RE2 syntax, as in Go: {error}") from error
-        search = self._accounted(lambda value, choice: patterns[choice].search(value) is not None)
-        return Expression(BOOL, lambda scope: search(scope, text(scope), right.run(scope)), left.is_of_packet)
+        search = Function(((STRING, STRING, BOOL),), lambda text, pattern: bool(patterns[pattern].search(text)))
+        return self._applied(sign, "matches", search, left, right)
 
     def _primary(self) -> Expression:
         lexeme = self._take()
@@ -418,25 +407,16 @@ class _Parser:
         if function is None:
             raise self._unknown(name, (*self._functions, *PREDICATES))
         self._expect("(")
-        arguments, parameters = [*piped, *self._values(")")], function.parameters
-        if not len(parameters) - function.optional <= len(arguments) <= len(parameters):
-            raise self._error(name, f"`{name.text}` takes {len(parameters)} arguments and got {len(arguments)}")
-        runs = [
-            self._want(name, argument, kind, f"as an argument of `{name.text}`")
-            for argument, kind in zip(arguments, parameters, strict=False)
-        ]
-        if function.check:
+        arguments, counts = [*piped, *self._values(")")], [len(row) - 1 for row in function.rows]
+        if len(arguments) not in counts:
+            raise self._error(name, f"`{name.text}` takes {max(counts)} arguments and got {len(arguments)}")
+        if check := function.check:
             try:
                 for choice in arguments[-1].choices or ():
-                    function.check(choice)
+                    check(choice)
             except EvaluationError as error:
                 raise self._error(name, str(error)) from error
-        call, gets = self._accounted(function.call), (lambda scope: scope.environment,) if function.of_query else ()
-        return Expression(
-            function.result,
-            lambda scope: call(scope, *(get(scope) for get in (*gets, *runs))),
-            function.is_of_packet and _depends(*arguments),
-        )
+        return self._applied(name, name.text, function, *arguments)
 
     def _predicate(self, name: _Lexeme, predicate: Predicate, piped: Sequence[Expression]) -> Expression:
         """Returns a function of a list and an expression about its elements, which may stand in braces."""
@@ -491,12 +471,7 @@ class _Parser:
 
     def _postfix(self, node: Expression) -> Expression:
         while self._is("["):
-            sign = self._take()
-            if node.kind not in {LIST, STRING, ANY}:
-                raise self._error(sign, f"a {node.kind.value} has no elements")
-            key = self._expression(0)
+            sign, key = self._take(), self._expression(0)
             self._expect("]")
-            at = self._want(sign, key, NUMBER, "as an index")
-            kind = STRING if node.kind is STRING else ANY
-            node = Expression(kind, partial(_element, node.run, at), _depends(node, key))
+            node = self._applied(sign, "[]", INDEX, node, key)
         return node

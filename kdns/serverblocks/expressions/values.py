@@ -52,6 +52,8 @@ class ValueKind(Enum):
     LIST = "list"
     ANY = "any"
 
+    __hash__ = object.__hash__  # that of Enum is a function in Python
+
 
 NIL, BOOL, NUMBER, STRING, LIST, ANY = ValueKind
 _KINDS: Final = {type(None): NIL, bool: BOOL, int: NUMBER, float: NUMBER, str: STRING, tuple: LIST}
@@ -134,42 +136,57 @@ def _is_in(left: Value, right: Value) -> bool:
     return any(same(left, value) for value in right)
 
 
-class Operator(NamedTuple):
-    """An operator: how strongly it binds, its function, and the kinds of left, right and result, one row for each."""
+Rows: TypeAlias = tuple[tuple[ValueKind, ...], ...]
 
-    binding: int
-    apply: Callable[[Value, Value], Value]
-    rows: tuple[tuple[ValueKind, ValueKind, ValueKind], ...]
+
+class Function(NamedTuple):
+    """A function or operator: the kinds of values that it takes, and last that of its result, in each row.
+
+    Its result is bounded by the caller. `call` gets the environment first if it is `of_query`. `is_of_packet` says that
+    its value depends on nothing but the packet. `check` raises EvaluationError for a wrong last argument, if the text
+    determines it. `binding` is the precedence of an operator, as in expr-lang.
+    """
+
+    rows: Rows
+    call: Callable[..., Value]
+    of_query: bool = False
+    is_of_packet: bool = True
+    check: Callable[[str], object] | None = None
+    binding: int = 0
+
+
+@cache
+def result_kind(rows: Rows, kinds: tuple[ValueKind, ...]) -> ValueKind | None:
+    """Returns the kind of a function's result on values of these kinds; None if it does not take them."""
+    results = {row[-1] for row in rows if len(row) == len(kinds) + 1 and all(map(fits, kinds, row))}
+    return (results.pop() if len(results) == 1 else ANY) if results else None
+
+
+def _operator(binding: int, call: Callable[[Value, Value], Value], *rows: tuple[ValueKind, ...]) -> Function:
+    return Function(rows, call, binding=binding)
 
 
 _EQUALITY: Final = (*((kind, kind, BOOL) for kind in ValueKind if kind is not ANY), (NIL, ANY, BOOL), (ANY, NIL, BOOL))
 _ORDER: Final = ((NUMBER, NUMBER, BOOL), (STRING, STRING, BOOL))
-_NUMBERS: Final = ((NUMBER, NUMBER, NUMBER),)
-_STRINGS: Final = ((STRING, STRING, BOOL),)
+_NUMBERS: Final = (NUMBER, NUMBER, NUMBER)
+_STRINGS: Final = (STRING, STRING, BOOL)
 
 OPERATORS: Final = {
-    "==": Operator(20, same, _EQUALITY),
-    "!=": Operator(20, lambda left, right: not same(left, right), _EQUALITY),
-    "<": Operator(20, operator.lt, _ORDER),
-    "<=": Operator(20, operator.le, _ORDER),
-    ">": Operator(20, operator.gt, _ORDER),
-    ">=": Operator(20, operator.ge, _ORDER),
-    "in": Operator(20, _is_in, ((ANY, LIST, BOOL),)),
-    "contains": Operator(20, operator.contains, _STRINGS),
-    "startsWith": Operator(20, str.startswith, _STRINGS),
-    "endsWith": Operator(20, str.endswith, _STRINGS),
-    "..": Operator(25, _range, ((NUMBER, NUMBER, LIST),)),
-    "+": Operator(30, operator.add, (*_NUMBERS, (STRING, STRING, STRING))),
-    "-": Operator(30, operator.sub, _NUMBERS),
-    "*": Operator(60, operator.mul, _NUMBERS),
-    "/": Operator(60, operator.truediv, _NUMBERS),
-    "%": Operator(60, _remainder, _NUMBERS),
+    "==": _operator(20, same, *_EQUALITY),
+    "!=": _operator(20, lambda left, right: not same(left, right), *_EQUALITY),
+    "<": _operator(20, operator.lt, *_ORDER),
+    "<=": _operator(20, operator.le, *_ORDER),
+    ">": _operator(20, operator.gt, *_ORDER),
+    ">=": _operator(20, operator.ge, *_ORDER),
+    "in": _operator(20, _is_in, (ANY, LIST, BOOL)),
+    "contains": _operator(20, operator.contains, _STRINGS),
+    "startsWith": _operator(20, str.startswith, _STRINGS),
+    "endsWith": _operator(20, str.endswith, _STRINGS),
+    "..": _operator(25, _range, (NUMBER, NUMBER, LIST)),
+    "+": _operator(30, operator.add, _NUMBERS, (STRING, STRING, STRING)),
+    "-": _operator(30, operator.sub, _NUMBERS),
+    "*": _operator(60, operator.mul, _NUMBERS),
+    "/": _operator(60, operator.truediv, _NUMBERS),
+    "%": _operator(60, _remainder, _NUMBERS),
 }
-"""The precedence of each is expr-lang's; `bounded` is for their results."""
-
-
-@cache
-def result_kind(sign: str, left: ValueKind, right: ValueKind) -> ValueKind | None:
-    """Returns the kind of an operator's result on two kinds; None if it does not take them."""
-    kinds = {result for one, other, result in OPERATORS[sign].rows if fits(left, one) and fits(right, other)}
-    return (kinds.pop() if len(kinds) == 1 else ANY) if kinds else None
+INDEX: Final = Function(((LIST, NUMBER, ANY), (STRING, NUMBER, STRING)), operator.getitem)

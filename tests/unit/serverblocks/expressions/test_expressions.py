@@ -135,7 +135,7 @@ MISTAKES = [
     ("incidr(client_ip(), '10.0.0.0')", "incidr(client_ip(),", "not a network"),
     ("incidr(client_ip())", "incidr(client_ip())", "takes 2 arguments and got 1"),
     ("len(1, 2)", "len(1,", "takes 1 arguments and got 2"),
-    ("metadata(1)", "metadata(1)", "expected a string as an argument"),
+    ("metadata(1)", "metadata(1)", "`metadata` does not take a number"),
     ("'a", "'a", "not closed"),
     ("'\\q'", "'\\q'", "is not an escape"),
     ("(1 + 2", "2", "expected `)`"),
@@ -154,8 +154,8 @@ MISTAKES = [
     ("[1] | 2", "2", "unknown name `2`"),
     ("name() == a.test", "a.test", "strings stand in single quotes"),
     ("{a: 1}", "{a:", "expected a value in the expression, got `{`"),
-    ("[1][name()]", "[1][name()]", "expected a number as an index"),
-    ("1[0]", "1[0]", "has no elements"),
+    ("[1][name()]", "[1][name()]", "`[]` does not take a list and a string"),
+    ("1[0]", "1[0]", "`[]` does not take a number and a number"),
     ("(" * 50 + "1" + ")" * 50, "(" * 50 + "1" + ")" * 50, "more than 40 deep"),
 ]
 # an expression with # is one word in double quotes
