@@ -29,7 +29,7 @@ from kdns.dns.wire import records
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE
 from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.directives import configure
-from kdns.plugins.sources.forward.forwarder import Forwarder
+from kdns.plugins.sources.forward.plugin import Forwarder
 from kdns.plugins.sources.whoami import Whoami
 
 Got: TypeAlias = list[str]
