@@ -22,24 +22,22 @@ from kdns.plugins.changes.rewrite.answers import (
     RetargetCname,
     by_pattern,
 )
-from kdns.plugins.changes.rewrite.options import (
+from kdns.plugins.changes.rewrite.patterns import KINDS, NamePattern, pattern_of
+from kdns.plugins.changes.rewrite.rules import (
     ACTIONS,
     OF_PACKET,
     VARIABLES,
-    OptionRule,
-    Value,
-    metadata_value,
-    subnet_value,
-)
-from kdns.plugins.changes.rewrite.patterns import KINDS, NamePattern, pattern_of
-from kdns.plugins.changes.rewrite.rules import (
     AnswerRule,
     ExactNameRule,
     NameRule,
     NumberRule,
+    OptionRule,
     Rule,
     Step,
+    Value,
+    metadata_value,
     restored_suffix,
+    subnet_value,
 )
 from kdns.plugins.observers.metadata import is_label
 from kdns.serverblocks.directive import World
