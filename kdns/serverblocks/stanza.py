@@ -19,6 +19,7 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.durations import DurationRangeError, parse_duration
 from kdns.errors import CorefileError
+from kdns.net import MAX_PORT, HostPort, parse_port, split_optional_port
 
 Config = TypeVar("Config")
 
@@ -201,6 +202,21 @@ def ip(token: Token) -> str:
         return str(ip_address(token.text))
     except ValueError:
         raise token.expected("an IP address") from None
+
+
+def dns_address(token: Token, wanted: str = "an IP address, with or without a port") -> HostPort:
+    """Returns the address of a DNS server: 192.0.2.1, 192.0.2.1:1053, 2001:db8::1, [fe80::1%eth0]:53."""
+    host, port_text = split_optional_port(token.text)
+    if host.startswith("["):
+        raise token.expected("an address with a port, such as [2001:db8::1]:53")
+    try:
+        address = str(ip_address(host))
+    except ValueError:
+        raise token.expected(wanted) from None
+    port = parse_port(port_text) if port_text else 53
+    if not port:
+        raise token.expected(f"a port from 1 to {MAX_PORT}")
+    return HostPort(address, port)
 
 
 def mnemonic(token: Token, number: Callable[[str], int], wanted: str, *, folds: bool = False) -> int:

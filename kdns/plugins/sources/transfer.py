@@ -14,7 +14,6 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from kdns.answers.chain import Plugin, Request, Sees, Serve, ServeResult
 from kdns.answers.response import Response
-from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line
 from kdns.dns.names import Labels, ZoneSet, encode_name, labels_of, text_of
 from kdns.dns.query import AA, NOTIFY, Query
@@ -23,9 +22,9 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import FORMERR, IN, IXFR, REFUSED, SOA, TRANSFERS
 from kdns.dns.wire import AUTHORITY, records
 from kdns.dns.zone.difference import is_newer
-from kdns.net import MAX_PORT, HostPort, client_address, packed, parse_port, split_optional_port
+from kdns.net import HostPort, client_address
 from kdns.serverblocks.directive import Directive, Repeat, World
-from kdns.serverblocks.stanza import Option, ip, sets
+from kdns.serverblocks.stanza import Option, dns_address, ip, sets
 from kdns.upstream.upstream import UpstreamError
 from kdns.values import evolve
 
@@ -93,21 +92,8 @@ def is_one_of(client: str, peers: Iterable[HostPort]) -> bool:
     return any(client_address(peer.host) == address for peer in peers)
 
 
-def peer(token: Token) -> HostPort:
-    """Parses an address with an optional port: 192.0.2.1, 192.0.2.1:1053, 2001:db8::1, [fe80::1%eth0]:53."""
-    host, port_text = split_optional_port(token.text)
-    if host.startswith("["):
-        raise token.expected("an address with a port, such as [2001:db8::1]:53")
-    if not packed(host):
-        raise token.expected("an IP address, with or without a port")
-    port = parse_port(port_text) if port_text else 53
-    if not port:
-        raise token.expected(f"a port from 1 to {MAX_PORT}")
-    return HostPort(host, port)
-
-
 def _to(config: TransferConfig, line: Line) -> TransferConfig:
-    peers = tuple(peer(token) for token in line.args if token.text != ANYBODY)
+    peers = tuple(dns_address(token) for token in line.args if token.text != ANYBODY)
     is_open = config.is_open or any(token.text == ANYBODY for token in line.args)
     return replace(config, to=(*config.to, *peers), is_open=is_open)
 

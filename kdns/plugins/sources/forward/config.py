@@ -15,7 +15,7 @@ from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.types import NOERROR, rcode_number
 from kdns.net import HostPort
-from kdns.plugins.sources.forward.targets import File, Target, resolver, target_of
+from kdns.plugins.sources.forward.targets import File, Target, target_of
 from kdns.serverblocks.stanza import (
     Option,
     adds,
@@ -23,6 +23,7 @@ from kdns.serverblocks.stanza import (
     choice,
     configured,
     count,
+    dns_address,
     duration_s,
     flag,
     integer,
@@ -41,6 +42,7 @@ USAGE: Final = "forward FROM TO..."
 MAX_UPSTREAMS: Final = 15
 MAX_COUNT: Final = 2**32 - 1
 MAX_RESOLVERS: Final = 3
+RESOLVER: Final = "the address of a resolver: IP, IP:PORT or [IPV6]:PORT"
 NO_TLS: Final = TlsSpec()
 
 
@@ -146,7 +148,7 @@ def _failure(token: Token) -> int:
 
 
 def _resolver(config: ForwardConfig, line: Line) -> ForwardConfig:
-    resolvers = (*config.resolvers, *map(resolver, line.args))
+    resolvers = (*config.resolvers, *(dns_address(word, RESOLVER) for word in line.args))
     if len(resolvers) > MAX_RESOLVERS:
         raise line.args[-1].error(f"expected at most {MAX_RESOLVERS} resolvers")
     return replace(config, resolvers=resolvers)

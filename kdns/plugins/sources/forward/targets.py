@@ -145,16 +145,3 @@ def resolv_conf(text: str) -> ResolvConf:
         except ValueError:
             wrong.append((number, words[1]))
     return ResolvConf(tuple(dict.fromkeys(targets)), tuple(wrong))
-
-
-def resolver(token: Token) -> HostPort:
-    """Returns a server that knows host names: IP, IP:PORT or [IPV6]:PORT; raises CorefileError."""
-    host, port_text = split_optional_port(token.text)
-    port = 53 if port_text is None else parse_port(port_text)
-    try:
-        address = str(ip_address(host))
-    except ValueError:
-        address = ""
-    if not port or not address:
-        raise token.expected("the address of a resolver: IP, IP:PORT or [IPV6]:PORT")
-    return HostPort(address, port)

@@ -25,10 +25,10 @@ from kdns.net import HostPort
 from kdns.plugins.guards.tsig.plugin import Tsigs, key_name
 from kdns.plugins.sources.file import Version
 from kdns.plugins.sources.secondary.inbound import Inbound, TransferKind, question, serial_in
-from kdns.plugins.sources.transfer import is_one_of, peer
+from kdns.plugins.sources.transfer import is_one_of
 from kdns.plugins.sources.zones.authority import Authority, ServedZone, differences_to
 from kdns.serverblocks.directive import Directive, Repeat, World
-from kdns.serverblocks.stanza import FALLTHROUGH, UNLIMITED, Option, sets
+from kdns.serverblocks.stanza import FALLTHROUGH, UNLIMITED, Option, dns_address, sets
 from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _transfer(config: SecondaryConfig, line: Line) -> SecondaryConfig:
         raise line.args[0].expected("`from` (the directive `transfer` sends zones to others)")
     if len(line.args) < 2:
         raise line.args[0].error("the address of a primary is missing; expected `transfer from 192.0.2.1`")
-    return replace(config, primaries=(*config.primaries, *(peer(token) for token in line.args[1:])))
+    return replace(config, primaries=(*config.primaries, *map(dns_address, line.args[1:])))
 
 
 def _catalog(config: SecondaryConfig, line: Line) -> SecondaryConfig:
