@@ -15,14 +15,13 @@ from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult,
 from kdns.answers.outcome import ResponseClass, response_class_of_wire
 from kdns.answers.response import Response
 from kdns.corefile.address import all_zones
-from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import ZoneSet
 from kdns.dns.query import AA, AD, CD, MAX_MESSAGE_BYTES, PLAIN_PAYLOAD_BYTES, QR, RA, RD, TC
 from kdns.dns.types import NOTIMP, SERVFAIL, class_name, rcode_name, type_name
 from kdns.net import bracketed
 from kdns.serverblocks.directive import Directive, Repeat, World
-from kdns.serverblocks.stanza import Option, configured
+from kdns.serverblocks.stanza import Option, choice, configured
 from kdns.values import evolve
 
 Class: TypeAlias = Literal["all", "success", "denial", "error"]
@@ -101,13 +100,7 @@ def compiled(text: str) -> Format:
 
 
 def _class(config: LogConfig, line: Line) -> LogConfig:
-    return replace(config, classes=config.classes | {_answer_class(token) for token in line.args})
-
-
-def _answer_class(token: Token) -> Class:
-    if token.text not in CLASSES:
-        raise token.expected(f"one of {', '.join(CLASSES)}")
-    return CLASSES[token.text]
+    return replace(config, classes=config.classes | {CLASSES[choice(token, tuple(CLASSES))] for token in line.args})
 
 
 OPTIONS = {"class": Option("class all|success|denial|error...", _class)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from kdns.corefile.lexer import Token
-from kdns.corefile.lines import Stanza
+from kdns.corefile.lines import Line, Stanza
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.query import HOP_BY_HOP
 from kdns.dns.types import CLIENT_SUBNET, NSID, class_number, rcode_number, type_number
@@ -41,7 +41,7 @@ from kdns.plugins.changes.rewrite.rules import (
 )
 from kdns.plugins.observers.metadata import is_label
 from kdns.serverblocks.directive import World
-from kdns.serverblocks.stanza import mnemonic
+from kdns.serverblocks.stanza import count, mnemonic
 from kdns.spelling import closest
 
 MAX_TTL_S: Final = 2**31 - 1
@@ -120,10 +120,7 @@ def _doubts(words: Words) -> Iterator[DoubtfulError]:
 
 
 def _count(field: Token, words: Words, usage: str, least: int, most: int) -> None:
-    if len(words) < least:
-        raise field.error(f"an argument is missing; expected `rewrite {usage}`")
-    if len(words) > most:
-        raise words[most].error(f"one argument too many; expected `rewrite {usage}`")
+    count(Line((field, *words)), f"rewrite {usage}", (least, most))
 
 
 def _type(field: Token, words: Words) -> Rule:
@@ -206,9 +203,9 @@ def _ttl(field: Token, words: Words) -> Rule:
     return AnswerRule(pattern_of(kind, rest[0]), _limits(rest[1]))
 
 
-def _matched(field: Token, words: Words, count: int, usage: str) -> tuple[str, Words]:
-    _count(field, words, usage, count, count + 1)
-    if len(words) == count:
+def _matched(field: Token, words: Words, least: int, usage: str) -> tuple[str, Words]:
+    _count(field, words, usage, least, least + 1)
+    if len(words) == least:
         return "exact", words
     kind = words[0].text.lower()
     if kind not in KINDS:
@@ -262,9 +259,9 @@ def _edns0(field: Token, words: Words) -> Rule:
     if action is None:
         raise action_word.expected(f"one of {', '.join(ACTIONS)}, as in `rewrite {EDNS_USAGES[kind]}`")
     usage = EDNS_USAGES[kind]
-    count = {"local": 2, "nsid": 0, "subnet": 2}[kind] if action != "unset" else int(kind == "local")
-    reverts = len(rest) == count + 1 and action != "unset" and rest[-1].text.lower() == "revert"
-    _count(field, rest, usage, count, count + reverts)
+    most = {"local": 2, "nsid": 0, "subnet": 2}[kind] if action != "unset" else int(kind == "local")
+    reverts = len(rest) == most + 1 and action != "unset" and rest[-1].text.lower() == "revert"
+    _count(field, rest, usage, most, most + reverts)
     code = {"nsid": NSID, "subnet": CLIENT_SUBNET}.get(kind) or _number(rest[0], 65535)
     changes = (RestoreOption(code),) if reverts else ()
     if action == "unset" or kind == "nsid":
