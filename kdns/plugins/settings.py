@@ -88,13 +88,6 @@ TLS: Final = {
 }
 
 
-def _timeouts(stanza: Stanza, _zones: tuple[str, ...]) -> ListenerOptions:
-    count(stanza, "timeouts")
-    if not stanza.block:
-        raise stanza.error(f"expected a block with at least one of {', '.join(TIMEOUTS)}")
-    return configured(ListenerOptions(), stanza, TIMEOUTS)
-
-
 def _timeout_s(token: Token) -> float:
     word = token.text
     seconds = float(word) if word.isascii() and word.isdecimal() and len(word) < 10 else duration_s(token)
@@ -217,7 +210,13 @@ _ROWS: Final[tuple[Row, ...]] = (
         },
         sets_up=_listener,
     ),
-    Directive("timeouts", ListenerOptions, options=TIMEOUTS, parse=_timeouts, sets_up=_listener),
+    Directive(
+        "timeouts",
+        ListenerOptions,
+        options=TIMEOUTS,
+        sets_up=_listener,
+        needs={"": f"expected a block with at least one of {', '.join(TIMEOUTS)}"},
+    ),
     # Differs: CoreDNS opens N sockets for each address in one process; N is one for the whole server here.
     Directive(
         "multisocket [N]",

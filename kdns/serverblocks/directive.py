@@ -264,12 +264,13 @@ class Directive(Generic[Config, Given]):
 
     Of several stanzas the last configuration is used; with Repeat.ADD `plugin` gets all of them in a tuple. A plugin of
     None is not in the chain. `options` are the options of its block, by name; with `folds` the names are read in lower
-    case. `needs` are those that the block must have, and the error without them. `argument` reads each argument, which
-    `config` is called with; a usage that ends in `[ZONES...]` means zones behind the other arguments, as one argument,
-    which defaults to those of the server block. Where arguments mean more, `parse` makes the configuration of a stanza
-    and of the block's zones, or raises CorefileError. `example` are the fewest valid arguments: with them a block is
-    read whose directive has wrong ones. `sets_up` returns what a configuration says of how the block is served.
-    `warnings` yields mistakes of a configuration that do not prevent a start; `warned` is the event of their log lines.
+    case. `needs` are those that the block must have, "" for any, and the error without them. `argument` reads each
+    argument, which `config` is called with; a usage that ends in `[ZONES...]` means zones behind the other arguments,
+    as one argument, which defaults to those of the server block. Where arguments mean more, `parse` makes the
+    configuration of a stanza and of the block's zones, or raises CorefileError. `example` are the fewest valid
+    arguments: with them a block is read whose directive has wrong ones. `sets_up` returns what a configuration says of
+    how the block is served. `warnings` yields mistakes of a configuration that do not prevent a start; `warned` is the
+    event of their log lines.
     """
 
     usage: str
@@ -302,7 +303,7 @@ class Directive(Generic[Config, Given]):
             values.append(all_zones(args[others:]) or zones)
         config = configured(self.config(*values), folded(stanza) if self.folds else stanza, self.options)
         for option, reason in self.needs.items():
-            if all(line.name != option for line in stanza.block):
+            if not any(option in {line.name, ""} for line in stanza.block):
                 raise stanza.error(reason)
         return config
 
