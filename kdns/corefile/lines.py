@@ -125,16 +125,16 @@ class _Blocks:
         if word.startswith("}"):
             self.misses(token, mistake)
             for _ in range(min(len(word), len(self.open))):
-                self.close_block(replace(token, starts_line=True))
+                self.close_block(replace(token, text="}", starts_line=True))
             return
         self.mistakes.append(token.error(mistake))
         if word == "{{" and not self.expects_zones:
             self.skips_line = True
         elif name:
             self.words.append(replace(token, text=name))
-            self.open_block(token)
+            self.open_block(replace(token, text="{"))
         elif self.words and not self.open:
-            self.open_block(token)
+            self.open_block(replace(token, text="{"))
             if word == "{}":
                 self.close_block(token)
 
@@ -177,7 +177,7 @@ class _Blocks:
         is_of_servers = self.expects_zones and not words[0].text.startswith("(")
         if is_of_servers and self.lines and not brace.starts_line:
             self.misses(brace, f"expected a line of its own for the `}}` that ends the block of `{words[0].text}`")
-        if not words[0].is_sign("{"):
+        if not words[0].is_sign("{") and len(self.open) < MAX_DEPTH:
             outer.append(Line(tuple(words), tuple(self.lines), braces=True, is_whole=self.is_whole))
         self.lines, self.is_whole = outer, not self.open or (is_outer_whole and self.is_whole)
 

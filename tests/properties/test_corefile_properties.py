@@ -17,6 +17,7 @@ from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
 from kdns.net import Network
 from kdns.plugins.directives import BY_NAME, configure
+from kdns.serverblocks.config import server_configs
 from kdns.serverblocks.stanza import duration_s
 
 UNHURRIED = settings(deadline=None)  # other work on the machine is no failure
@@ -58,6 +59,16 @@ def refusal(text: str) -> CorefileError | None:
     return None
 
 
+def mistakes(text: str) -> list[CorefileError]:
+    """Everything that `kdns check` says of a Corefile."""
+    found: list[CorefileError] = []
+    try:
+        blocks = parse(text, environ={"A": "a {"}, read=read, mistakes=found)
+        return server_configs(blocks, BY_NAME, mistakes=found)[2]
+    except CorefileError as error:
+        return [error]
+
+
 PIECES = st.lists(st.sampled_from(FRAGMENTS))
 TEXTS = PIECES.map("".join) | PIECES.map(" ".join) | st.text()
 
@@ -67,10 +78,13 @@ TEXTS = PIECES.map("".join) | PIECES.map(" ".join) | st.text()
 @example(". {\nerrors {\nconsolidate 1s " + "(" * 2000 + "\n}\n}")
 @example("{" * 5000)
 @example("a {\n" * 5000)
+@example("a {\n" * 5000 + "}\n" * 5000)
 @example(", " * 5000)
 def test_any_text_is_a_corefile_or_an_error_that_says_where(text: str) -> None:
-    error = refusal(text)
-    if error:
+    """The first of all mistakes is the one that ends a start."""
+    errors = mistakes(text)
+    assert str(refusal(text)) == str(errors[0] if errors else None)
+    for error in errors:
         assert error.path
         assert error.reason
         assert 1 <= error.line <= 1 + max(text.count("\n"), 4)
