@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from kdns.controlplane.apimachinery.annotations import LAST_APPLIED, MANIFEST
 from kdns.controlplane.apimachinery.errors import Cause, StatusError, already_exists, invalid, not_found
-from kdns.controlplane.apimachinery.kinds import NAMESPACE, POD, SERVICE, Json, Kind, Kinds
+from kdns.controlplane.apimachinery.kinds import NAMESPACE, SERVICE, Json, Kind, Kinds
 from kdns.controlplane.manifests.changes import ChangeLog
 from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
 from kdns.controlplane.server.registry import Registry, Request
@@ -222,13 +222,6 @@ async def test_a_deleted_file_and_a_removed_document_delete_objects_before_new_o
     assert house.names() == {"b1", "b3"}
 
 
-async def test_an_added_file_is_applied(house: House) -> None:
-    await house.follower.start()
-    (house.folder / "sub").mkdir()
-    house.write("sub/a.yml", service("a"))
-    assert await house.settle() == Applied(applied=1)
-
-
 async def test_what_a_broken_file_defined_stays_until_it_is_mended(house: House) -> None:
     house.write("a.yaml", service("a") + service("b"))
     await house.follower.start()
@@ -352,19 +345,6 @@ def pod(status: str) -> str:
     return f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\n{status}"
 
 
-async def test_a_status_in_a_manifest_is_written_through_its_subresource(house: House) -> None:
-    house.write("a.yaml", pod("status: {podIP: 10.0.0.1}"))
-    await house.follower.start()
-    house.api.objects[POD, "default", "p"]["status"]["phase"] = "Running"
-    house.write("a.yaml", pod("status: {podIP: 10.0.0.2}"))
-    assert await house.settle() == Applied(applied=1)
-    assert house.api.calls == ["update p", "update status p"]
-    assert house.api.get(Request(POD, "default", "p"))["status"] == {"podIP": "10.0.0.2", "phase": "Running"}
-    house.write("a.yaml", pod(""))
-    await house.settle()
-    assert house.api.get(Request(POD, "default", "p"))["status"] == {}  # like kubectl: a field goes with all below
-
-
 async def test_a_restart_knows_what_was_applied_and_deletes_what_is_left_behind(house: House) -> None:
     house.write("a.yaml", service("a", extra="  selector: {x: y}\n") + service("b"))
     house.write("c.yaml", service("c"))
@@ -387,16 +367,6 @@ async def test_a_name_that_is_not_utf_8_is_followed_too(house: House) -> None:
     assert await house.newly_started().start() == Applied(applied=1, deleted=1)
     source = house.api.get(Request(SERVICE, "default", "a"))["metadata"]["annotations"][MANIFEST]
     assert source == f"{house.folder}/\\xff.yaml"
-
-
-async def test_what_is_being_deleted_is_awaited(house: House) -> None:
-    house.write("a.yaml", NAMESPACE_TEXT)
-    going = {"metadata": {"name": "shop", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
-    house.api.objects[NAMESPACE, "", "shop"] = going
-    assert await house.follower.start() == Applied(refused=1)
-    assert "being deleted" in house.told()[0]
-    house.api.delete(Request(NAMESPACE, "", "shop"))
-    assert await house.follower.scan() == Applied(applied=1)
 
 
 async def test_a_deletion_that_is_refused_is_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -25,76 +24,6 @@ from kdns.controlplane.schema.field_validation import FieldValidator, duplicate_
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 BY_KIND = {(kind.api_version, kind.kind): kind for kind in KINDS}
-
-# A Pod with most of what manifests of real applications use.
-POD_TEXT = """
-apiVersion: v1
-kind: Pod
-metadata:
-  name: web
-  labels: {app: web}
-  annotations: {example.com/unknown.key: "x"}
-  creationTimestamp: null
-  ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: u, controller: true}]
-  managedFields: [{manager: m, operation: Apply, fieldsType: FieldsV1, fieldsV1: {"f:spec": {"f:anything": {}}}}]
-spec:
-  serviceAccountName: web
-  securityContext:
-    {runAsNonRoot: true, fsGroup: 1000, seccompProfile: {type: RuntimeDefault}, sysctls: [{name: a, value: b}]}
-  affinity:
-    podAntiAffinity:
-      preferredDuringSchedulingIgnoredDuringExecution:
-      - weight: 100
-        podAffinityTerm:
-          topologyKey: kubernetes.io/hostname
-          labelSelector: {matchExpressions: [{key: app, operator: In, values: [web]}]}
-  topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {}}]
-  tolerations: [{key: a, operator: Exists, effect: NoExecute, tolerationSeconds: 30}]
-  dnsConfig: {nameservers: [192.0.2.1], searches: [example.com], options: [{name: ndots, value: "2"}]}
-  initContainers: [{name: sidecar, image: i, restartPolicy: Always}]
-  containers:
-  - name: web
-    image: nginx
-    command: [sh, -c, "true"]
-    env:
-    - {name: A, value: a}
-    - {name: B, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
-    - {name: C, valueFrom: {secretKeyRef: {name: s, key: k, optional: true}}}
-    - {name: D, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1m}}}
-    envFrom: [{configMapRef: {name: c}, prefix: P_}]
-    ports: [{name: http, containerPort: 80, protocol: TCP}]
-    resources:
-      limits: {cpu: "1", memory: 1536Mi, nvidia.com/gpu: "1"}
-      requests: {cpu: 500m, memory: 64M, ephemeral-storage: 1e3}
-    livenessProbe: {httpGet: {path: /, port: http, httpHeaders: [{name: a, value: b}]}, periodSeconds: 5}
-    readinessProbe: {tcpSocket: {port: 80}}
-    startupProbe: {grpc: {port: 80, service: s}, failureThreshold: 30}
-    lifecycle: {preStop: {sleep: {seconds: 5}}}
-    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, readOnlyRootFilesystem: true}
-    volumeMounts: [{name: v, mountPath: /v, subPath: a, readOnly: true, mountPropagation: None}]
-  volumes:
-  - {name: v, configMap: {name: c, defaultMode: 420, items: [{key: a, path: b}]}}
-  - {name: w, emptyDir: {medium: Memory, sizeLimit: 1Gi}}
-  - {name: x, projected: {sources: [{serviceAccountToken: {path: t, audience: a}}, {secret: {name: s}}]}}
-  - {name: y, persistentVolumeClaim: {claimName: c}}
-  - {name: z, hostPath: {path: /dev, type: Directory}}
-  - name: e
-    ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}
-  - {name: c, csi: {driver: d, volumeAttributes: {a: b}}}
-"""
-REAL_POD: Json = yaml.safe_load(POD_TEXT)
-
-
-def test_a_real_pod_has_no_errors() -> None:
-    assert list(mistakes(POD, REAL_POD)) == []
-
-
-def test_pruning_a_known_object_only_drops_nulls() -> None:
-    before = copy.deepcopy(REAL_POD)
-    pruned = prune(POD, REAL_POD)
-    assert before == REAL_POD
-    before["metadata"].pop("creationTimestamp")
-    assert pruned == before
 
 
 @pytest.mark.skipif(not EXAMPLES.is_dir(), reason="there is no examples/ folder beside tests/")
@@ -149,31 +78,6 @@ def test_prune_keeps_known_fields_and_decodes_nulls_as_go_does() -> None:
         "metadata": {"labels": {"a": "", "b": "c"}},
         "spec": {"ports": [{"port": 80}, {}], "clusterIPs": ["10.96.0.1", ""]},
     }
-
-
-def test_prune_drops_what_omitempty_drops() -> None:
-    """Empty values are dropped, but not empty objects and values of maps; an absent required list is null."""
-    obj = {
-        "metadata": {"labels": {}, "annotations": {"a": ""}, "finalizers": [], "ownerReferences": []},
-        "spec": {
-            "nodeSelector": {},
-            "tolerations": [],
-            "affinity": {},
-            "hostNetwork": False,
-            "volumes": [{"name": "v", "emptyDir": {}}],
-            "containers": [],
-            "initContainers": [{"name": "i", "args": [], "env": [{"name": "A", "value": ""}], "resources": {}}],
-        },
-    }
-    assert prune(POD, obj) == {
-        "metadata": {"annotations": {"a": ""}},
-        "spec": {
-            "affinity": {},
-            "volumes": [{"name": "v", "emptyDir": {}}],
-            "initContainers": [{"name": "i", "env": [{"name": "A"}], "resources": {}}],
-        },
-    }
-    assert prune(ENDPOINT_SLICE, {"endpoints": [{"addresses": []}]}) == {"endpoints": [{}]}
 
 
 # An object with zeros, and what is stored of it: pointers and fields without omitempty keep zeros, others do not.
