@@ -16,6 +16,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from _process import free_port
 from dns_client import Udp, packet, rcode
 from fake_api import until
 from structlog.testing import capture_logs
@@ -46,20 +47,6 @@ async def started(text: str) -> AsyncIterator[DnsServer]:
         yield server
     finally:
         await server.stop()
-
-
-def free_port() -> int:
-    """One that is free for UDP and TCP just now."""
-    from socket import SOCK_DGRAM, SOCK_STREAM, socket  # noqa: PLC0415
-
-    while True:
-        with socket(type=SOCK_DGRAM) as udp, socket(type=SOCK_STREAM) as tcp:
-            udp.bind(("", 0))
-            try:
-                tcp.bind(("", udp.getsockname()[1]))
-            except OSError:
-                continue
-            return int(udp.getsockname()[1])
 
 
 async def asked(port: int, host: str = "127.0.0.1") -> str:
@@ -189,27 +176,13 @@ def test_a_reload_under_load_loses_no_query(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("w") as out, subprocess.Popen(argv, stdout=out, stderr=out) as server:
         try:
-            _until(lambda: "running configuration" in log.read_text())
-            load = (
-                "dnsperf",
-                "-s",
-                "127.0.0.1",
-                "-p",
-                str(port),
-                "-d",
-                str(names),
-                "-l",
-                "4",
-                "-Q",
-                "20000",
-                "-c",
-                "4",
-            )
+            asyncio.run(until(lambda: "running configuration" in log.read_text()))
+            load = f"dnsperf -s 127.0.0.1 -p {port} -d {names} -l 4 -Q 20000 -c 4".split()
             with subprocess.Popen(load, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as client:
                 for number in range(1, 11):
                     corefile.write_text(texts[number % 2])
                     os.kill(server.pid, signal.SIGUSR1)
-                    _until(lambda: log.read_text().count("corefile reloaded") >= number)  # noqa: B023
+                    asyncio.run(until(lambda: log.read_text().count("corefile reloaded") >= number))  # noqa: B023
                 report, _ = client.communicate(timeout=DEADLINE_S)
         finally:
             server.terminate()
@@ -218,12 +191,3 @@ def test_a_reload_under_load_loses_no_query(tmp_path: Path) -> None:
     assert int(completed[1]) > 1000
     assert re.search(r"Queries lost:\s+0 ", report), report
     assert re.search(r"Response codes:\s+NOERROR \d+ \(100\.00%\)", report), report
-
-
-def _until(condition: object) -> None:
-    import time  # noqa: PLC0415
-
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline_s, "not within the deadline"
-        time.sleep(0.02)

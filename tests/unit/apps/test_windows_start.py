@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 import pytest
+from _process import free_port
 
 from kdns.testing import cluster
 
@@ -132,15 +131,6 @@ endpoints: [{addresses: [10.244.1.5], nodeName: win}, {addresses: [10.244.2.5], 
 """
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that are free now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 def test_a_node_starts_and_stops_on_simulated_libraries() -> None:
     program = (
         f"{WINDOWS}\n"
@@ -152,7 +142,7 @@ def test_a_node_starts_and_stops_on_simulated_libraries() -> None:
     )
     with cluster(MANIFESTS) as served:
         arguments = ["--master", served.api, "--proxy-mode", "kernelspace", "--network-name", "Pods", "--enable-dsr"]
-        healthz, metrics = free_ports(2)
+        healthz, metrics = free_port(), free_port()
         ports = ["--healthz-bind-address", f"127.0.0.1:{healthz}", "--metrics-bind-address", f"127.0.0.1:{metrics}"]
         command = [sys.executable, "-c", program, "proxy", *arguments, *ports, "--hostname-override", "win"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as node:
