@@ -171,12 +171,6 @@ async def test_the_service_account(mutual: FakeApi, files: Files, monkeypatch: p
     assert mutual.headers[-1]["Authorization"].lower() == "bearer of-pod"
 
 
-def mangled(tmp_path: Path, **changes: Any) -> str:
-    path = kubeconfig(tmp_path, "https://127.0.0.1:1", {"token": "x"})
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
-    return str(path)
-
-
 def with_user(tmp_path: Path, user: dict[str, Any], **cluster: Any) -> str:
     return str(kubeconfig(tmp_path, "https://127.0.0.1:1", user, **cluster))
 
@@ -197,20 +191,6 @@ NO_PLUGIN = {"exec": {"apiVersion": "v1", "command": "kdns-no-such-plugin", "ins
         (lambda folder: raw(folder, "a: [b"), "expected YAML or JSON"),
         (lambda folder: raw(folder, ""), "NoneType at the top"),
         (lambda folder: raw(folder, "- a"), "list at the top"),
-        (
-            lambda folder: mangled(folder, **{"current-context": "gone"}),
-            "no context 'gone'; expected one of main, other",
-        ),
-        (lambda folder: mangled(folder, **{"current-context": ""}), "no current-context; expected one of main, other"),
-        (lambda folder: mangled(folder, contexts=None), "(no context in the file)"),
-        (lambda folder: mangled(folder, contexts={"a": 1}), "contexts is not a list of named entries"),
-        (lambda folder: mangled(folder, clusters=[]), "context 'main' names 'c', which is not in clusters"),
-        (lambda folder: mangled(folder, users=[]), "context 'main' names 'u', which is not in users"),
-        (lambda folder: mangled(folder, clusters=[{"name": "c"}]), "'' is not an address of an API server"),
-        (
-            lambda folder: mangled(folder, clusters=[{"name": "c", "cluster": {"server": "10.0.0.1:6443"}}]),
-            "'10.0.0.1:6443' is not an address of an API server; expected http://HOST:PORT or https://HOST:PORT",
-        ),
         (lambda folder: with_user(folder, {"tokenFile": "no-token"}), "no-token"),
         (lambda folder: with_user(folder, {"client-certificate": "no.crt", "client-key": "no.key"}), "no.crt"),
         (lambda folder: with_user(folder, {"client-certificate-data": "%%%", "client-key-data": "x"}), "base64"),

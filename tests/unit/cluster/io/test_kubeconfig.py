@@ -236,6 +236,11 @@ ENTRY = "clusters: [{name: c, cluster: {server: %s}}]\ncontexts: [{name: a, cont
         ("contexts: [{name: 1}]", "contexts is not a list of named entries"),
         ("contexts: [{name: a, context: b}]", "contexts is not a list of named entries"),
         ("current-context: [a]", "no context \"['a']\""),
+        ("contexts: [{name: a}]\ncurrent-context: ''", "no current-context; expected one of a"),
+        ("current-context: ''", "no current-context; expected one of (no context in the file)"),
+        (ENTRY % "http://a" + "users: [{name: x}]", "context 'a' names 'u', which is not in users"),
+        (ENTRY % "''", "'' is not an address of an API server"),
+        (ENTRY % "10.0.0.1:6443", "'10.0.0.1:6443' is not an address of an API server; expected http://HOST:PORT or h"),
         (
             "contexts: [{name: a, context: {cluster: [c]}}]\ncurrent-context: a",
             "names \"['c']\", which is not in clusters",
