@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import shutil
 import socket
 import ssl
@@ -36,7 +35,7 @@ from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.runtime.connections import ConnectionKind, Connections, PartOfConnections
-from kdns.serverblocks.listener_options import DEFAULTS, ListenerOptions, listener_options
+from kdns.serverblocks.listener_options import DEFAULTS
 
 QUERY = packet("a.test", number=0)
 
@@ -402,22 +401,6 @@ async def test_a_connection_with_too_many_gaps_is_ended(tmp_path: Path, pieces: 
                 client.ask(4, QUERY)
                 await until(lambda: 4 in client.ended)
         assert made.seen("quic_responses") == ({} if is_ended else {0: 1})
-
-
-OPTIONS = [
-    (ListenerOptions(), (10.0, 10.0, 10.0, 100_000)),
-    (ListenerOptions(read_s=1.0, write_s=2.0, idle_s=3.0, max_queries=4), (1.0, 2.0, 3.0, 4)),
-    (ListenerOptions(max_queries=math.inf), (10.0, 10.0, 10.0, math.inf)),
-]
-
-
-@pytest.mark.parametrize(("options", "expected"), OPTIONS)
-def test_timeouts_are_those_of_the_blocks(
-    options: ListenerOptions, expected: tuple[float, float, float, float]
-) -> None:
-    limits = listener_options([options])
-    assert (limits.read_s, limits.write_s, limits.idle_s, limits.max_queries) == expected
-    assert limits.least_s == min(expected[:3])
 
 
 @pytest.mark.parametrize(("option", "sent"), [("read", b"\0\x20incomplete"), ("idle", b"")])

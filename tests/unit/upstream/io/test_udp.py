@@ -72,13 +72,6 @@ async def test_sockets_are_replaced_when_their_time_is_over(monkeypatch: pytest.
         assert len(set(server.ports)) > 40  # the kernel may draw a port again
 
 
-async def test_idle_sockets_are_closed() -> None:
-    async with fake_server() as server, upstream_of(server.spec, max_descriptors=udp.SOCKETS) as upstream:
-        await asyncio.gather(*(asked(upstream) for _ in range(200)))
-        upstream.tidy(asyncio.get_running_loop().time() + udp.SOCKET_S)
-        await asked(upstream)
-
-
 @pytest.mark.parametrize("change", ["id", "question", "type", "query", "short", "two questions"])
 async def test_what_does_not_answer_is_ignored(change: str) -> None:
     def responses(query: bytes) -> list[bytes]:
