@@ -6,15 +6,13 @@ import asyncio
 import ssl
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import dns.edns
 import dns.message
 import dns.tsigkeyring
-import h2.connection
-import h2.events
-import h11
 import pytest
 from dns_client import Udp, framed, packet, rcode, with_options
 from encrypted_server import Encrypted, doq_client, encrypted
@@ -26,18 +24,19 @@ from kdns.corefile.parse import parse
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import PADDING
 from kdns.dns.wire import records
-from kdns.dnsserver.doh.exchange import MEDIA_TYPE
 from kdns.dnsserver.io.server import DnsServer
+from kdns.net import HostPort
 from kdns.plugins.directives import configure
 from kdns.plugins.sources.forward.plugin import Forwarder
 from kdns.plugins.sources.whoami import Whoami
+from kdns.upstream.io.http import Http1, Http2
+from kdns.upstream.upstream import UpstreamSpec
 
 Got: TypeAlias = list[str]
 """The rcodes of the messages that came before the end, and for an error of HTTP its status."""
 Messages: TypeAlias = list[bytes]
 """The messages themselves, and for an error of HTTP its status."""
 QUESTIONS: Final = 3
-HEADERS: Final = [("content-type", MEDIA_TYPE), ("accept", MEDIA_TYPE)]
 
 
 async def connected(port: int, made: Encrypted | None = None, *alpn: str) -> tuple[StreamReader, StreamWriter]:
@@ -76,54 +75,27 @@ async def over_tls(plain: int, made: Encrypted, questions: Sequence[bytes]) -> M
     return await over_stream(*await connected(made.port("tls"), made), questions)
 
 
-async def over_http1(plain: int, made: Encrypted, questions: Sequence[bytes]) -> Messages:
+async def over_https(
+    alpn: str, version: type[Http1 | Http2], plain: int, made: Encrypted, questions: Sequence[bytes]
+) -> Messages:
+    """As many requests at once as the version of HTTP allows."""
     del plain
-    reader, writer = await connected(made.port("https"), made, "http/1.1")
-    http, got = h11.Connection(h11.CLIENT), list[bytes]()
-    for question in questions:
-        headers = [("host", "localhost"), ("content-length", str(len(question))), *HEADERS]
-        request = h11.Request(method="POST", target="/dns-query", headers=headers)
-        for part in (request, h11.Data(data=question), h11.EndOfMessage()):
-            writer.write(http.send(part) or b"")
-        status, body = 0, b""
-        while not isinstance(event := http.next_event(), h11.EndOfMessage):
-            if event is h11.NEED_DATA:
-                received = await reader.read(65536)
-                if not received:
-                    writer.close()
-                    return got
-                http.receive_data(received)
-            elif isinstance(event, h11.Response):
-                status = event.status_code
-            elif isinstance(event, h11.Data):
-                body += event.data
-        got.append(body if status == 200 else b"%d" % status)
-        http.start_next_cycle()
+    reader, writer = await connected(made.port("https"), made, alpn)
+    framing = version(UpstreamSpec(HostPort("localhost", 443), "https"))
+    unsent, pending, got = [*questions], 0, list[bytes]()
+    while len(got) < len(questions):
+        wires = [framing.unsent()]
+        while unsent and pending < framing.max_pending:
+            wires.append(framing.query(unsent.pop(0)[2:], ())[1])
+            pending += 1
+        writer.write(b"".join(wires))
+        if not (received := await reader.read(65536)):
+            break
+        for _, message in framing.received(received):
+            pending -= 1
+            got.append(message if isinstance(message, bytes) else str(message).split()[5].encode())
     writer.close()
     return got
-
-
-async def over_http2(plain: int, made: Encrypted, questions: Sequence[bytes]) -> Messages:
-    del plain
-    reader, writer = await connected(made.port("https"), made, "h2")
-    http = h2.connection.H2Connection()
-    http.initiate_connection()
-    pseudo = [(":method", "POST"), (":scheme", "https"), (":authority", "localhost"), (":path", "/dns-query")]
-    for number, question in enumerate(questions):
-        http.send_headers(2 * number + 1, [*pseudo, *HEADERS])
-        http.send_data(2 * number + 1, question, end_stream=True)
-    writer.write(http.data_to_send())
-    statuses, bodies, ended = dict[int, bytes](), dict[int, bytes](), list[int]()
-    while len(ended) < len(questions) and (data := await reader.read(65536)):
-        for event in http.receive_data(data):
-            if isinstance(event, h2.events.ResponseReceived):
-                statuses[event.stream_id or 0] = bytes(dict(event.headers or ())[b":status"])
-            elif isinstance(event, h2.events.DataReceived):
-                bodies[event.stream_id or 0] = bodies.get(event.stream_id or 0, b"") + (event.data or b"")
-            elif isinstance(event, h2.events.StreamEnded):
-                ended.append(event.stream_id or 0)
-    writer.close()
-    return [bodies[stream] if statuses[stream] == b"200" else statuses[stream] for stream in ended]
 
 
 async def over_quic(plain: int, made: Encrypted, questions: Sequence[bytes]) -> Messages:
@@ -141,8 +113,8 @@ TRANSPORTS: Final[dict[str, Callable[[int, Encrypted, Sequence[bytes]], Awaitabl
     "udp": over_udp,
     "tcp": over_tcp,
     "tls": over_tls,
-    "https/1": over_http1,
-    "https/2": over_http2,
+    "https/1": partial(over_https, "http/1.1", Http1),
+    "https/2": partial(over_https, "h2", Http2),
     "quic": over_quic,
 }
 
