@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dns_client import Udp
 from fake_api import until
 from fake_api_certs import authority, issue
 from frame_reader import FrameReader, decoded, message_of
@@ -247,14 +248,8 @@ async def test_a_server_copies_what_clients_and_upstreams_say(tmp_path: Path) ->
 
 
 async def asked(address: tuple[str, int], packet: bytes) -> bytes:
-    """A server's response over UDP."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.setblocking(False)
-        sock.connect(address)
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(sock, packet)
-        async with asyncio.timeout(60):
-            return await loop.sock_recv(sock, 4096)
+    with Udp(address[1], address[0]) as client:
+        return await client.ask(packet)
 
 
 async def collect(reader: FrameReader, writer_of: Awaitable[tuple[StreamReader, StreamWriter]]) -> None:

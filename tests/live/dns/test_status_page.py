@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ import aiohttp
 import pytest
 from browser import PROGRAM, browser
 from click.testing import CliRunner
+from dns_client import Udp
 from dns_live import api_of, cluster, page, port_of, serving
 from fake_api import Cluster, until
 from fake_upstream import fake_server
@@ -43,16 +43,10 @@ async def served(monkeypatch: pytest.MonkeyPatch, more: str = STATUS) -> AsyncIt
 
 async def queried(server: DnsServer, names: tuple[str, ...], times: int) -> None:
     """Asks for each name, and waits for each answer."""
-    loop = asyncio.get_running_loop()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-        client.setblocking(False)
-        client.connect(("127.0.0.1", port_of(server)))
-        async with asyncio.timeout(DEADLINE_S):
-            for _ in range(times):
-                for name in names:
-                    await loop.sock_sendall(client, query_for(labels_of(name), A).packet)
-                    await loop.sock_recv(client, 4096)
-                    await asyncio.sleep(0.001)
+    with Udp(port_of(server)) as client:
+        for name in names * times:
+            await client.ask(query_for(labels_of(name), A).packet)
+            await asyncio.sleep(0.001)
 
 
 async def fetched(server: DnsServer, path: str, **headers: str) -> tuple[int, str, Mapping[str, str]]:
@@ -119,19 +113,15 @@ async def test_of_more_queries_a_fair_sample_is_counted(monkeypatch: pytest.Monk
 
 async def asked_in_bursts(server: DnsServer, names: tuple[str, ...], times: int) -> None:
     """Asks for all names at once, and waits for their answers and a while longer, again and again."""
-    loop = asyncio.get_running_loop()
     packets = [query_for(labels_of(name), A).packet for name in names]
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-        client.setblocking(False)
-        client.connect(("127.0.0.1", port_of(server)))
-        async with asyncio.timeout(DEADLINE_S):
-            for number in range(times):
-                for packet in packets:
-                    await loop.sock_sendall(client, packet)
-                for _ in packets:
-                    await loop.sock_recv(client, 4096)
-                if number % 100 < 40:
-                    await asyncio.sleep(0.001)
+    with Udp(port_of(server)) as client:
+        for number in range(times):
+            for packet in packets:
+                client.socket.send(packet)
+            for _ in packets:
+                await client.receive()
+            if number % 100 < 40:
+                await asyncio.sleep(0.001)
 
 
 async def test_text_of_clients_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
