@@ -72,14 +72,14 @@ def count(line: Line, usage: str, bounds: tuple[int, int] | None = None) -> None
 
 def configured(config: Config, stanza: Stanza, options: Mapping[str, Option]) -> Config:
     """Returns `config` with every option of the stanza's block applied in order."""
-    first: dict[str, Line] = {}
+    for name in (name for name, option in options.items() if option.once):
+        lines = [line for line in stanza.block if line.name == name]
+        if len(lines) > 1:
+            raise lines[1].error(f"`{name}` may occur only once; first at {lines[0].path}:{lines[0].line}")
     for line in stanza.block:
         option = options.get(line.name)
         if option is None:
             raise UnknownOptionError(line, options)
-        before = first.setdefault(line.name, line)
-        if option.once and before is not line:
-            raise line.error(f"`{line.name}` may occur only once; first at {before.path}:{before.line}")
         count(line, option.usage, option.bounds)
         config = option.apply(config, line)
     return config

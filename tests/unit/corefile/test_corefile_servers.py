@@ -226,6 +226,10 @@ def test_every_mistake_is_told_at_its_line() -> None:
             success -1
             success 5
         }
+        https {
+            max_connections x
+            max_connections 1
+        }
     }
     grpc://a {
     }
@@ -244,7 +248,9 @@ def test_every_mistake_is_told_at_its_line() -> None:
         (16, "y"),
         (18, "0"),
         (19, "-1"),
-        (23, "grpc://a"),
+        (24, "max_connections"),
+        (23, "x"),
+        (27, "grpc://a"),
     ]
 
 
