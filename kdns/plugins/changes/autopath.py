@@ -118,10 +118,7 @@ class Autopath(Plugin):
         return self._cluster
 
     def _path_of(self, labels: Labels, client: str) -> SearchPath | None:
-        """Returns the client's search path, () if it is not known; None for a name that begins no Pod's path.
-
-        Such a path begins with `namespace.svc.ZONE`.
-        """
+        """() if the path is not known; None for a name that begins no Pod's path, which is `namespace.svc.ZONE`."""
         if not self._of_pods:
             return self._search
         cluster = self._found_cluster()

@@ -85,10 +85,7 @@ class Accounts:
         return len(self._accounts)
 
     def debit(self, key: object, allowance: float, now_s: float, network: bytes | None = None) -> Verdict:
-        """Takes one from an account that is credited `allowance` a second, and returns the action for its balance.
-
-        `network` is whose account it is; None for one that no share of the table bounds.
-        """
+        """Takes one from an account with this allowance a second; no share bounds an account without a `network`."""
         self._sweep(now_s)
         accounts = self._accounts
         if key not in accounts:

@@ -59,10 +59,7 @@ class ViewPlugin(Plugin):
         return {"view/name": self.view_name}
 
     def accepts(self, request: Request) -> bool:
-        """Returns whether the value of each expression is true for this query.
-
-        With `metadata` in the block, expressions use the facts of its directives.
-        """
+        """Whether each expression is true; with `metadata` in the block they use the facts of its directives."""
         for plugin in self._world.plugins():
             if isinstance(plugin, Metadata):
                 request = plugin.with_facts(request)

@@ -170,10 +170,7 @@ def facts_of(
     wire: bytes,
     took_s: float,
 ) -> dict[str, str]:
-    """Returns the facts of a query that a format names, by the names without > and /.
-
-    `response` None and `wire` b"" for silence.
-    """
+    """Returns the facts that a format names, without > and /; `response` None and `wire` b"" for silence."""
     named = dict.fromkeys(piece.name for piece in format if isinstance(piece, Field))
     fields = query_fields(request)
     if response is not None:
@@ -197,10 +194,7 @@ def filled(format: Format, facts: Mapping[str, str]) -> str:  # noqa: A002 - Cor
 
 
 def query_fields(request: Request) -> dict[str, str]:
-    """Returns the facts of a query that a format may name, in CoreDNS's words.
-
-    The response's size is that of silence.
-    """
+    """Returns the facts that a format may name, in CoreDNS's words; the response's size is that of silence."""
     query, (host, port) = request.query, request.client
     bufsize = query.edns.payload_bytes if query.edns else PLAIN_PAYLOAD_BYTES
     return {

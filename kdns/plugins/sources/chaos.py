@@ -54,10 +54,7 @@ class Chaos(Plugin):
 
 
 def text_of_strings(text: str) -> bytes:
-    """Returns TXT rdata of a text, in as many strings as it needs.
-
-    Differs: CoreDNS cuts a text off at 255 bytes.
-    """
+    """Differs: CoreDNS cuts a text off at 255 bytes, here it gets as many strings as it needs."""
     octets = text.encode()
     starts = range(0, max(len(octets), 1), MAX_STRING_BYTES)
     return text_rdata(*(octets[start : start + MAX_STRING_BYTES] for start in starts))

@@ -48,10 +48,7 @@ class Local(Plugin):
         self._tally = world.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
-        """Returns the records of a local name; the next directive's reply to every other query.
-
-        Other classes are REFUSED for local names: these names are not for upstreams.
-        """
+        """Other classes are REFUSED for local names: these names are not for upstreams."""
         query = request.query
         if query.qtype in TRANSFERS:
             return next(request)

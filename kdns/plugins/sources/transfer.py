@@ -61,10 +61,7 @@ class Transferer(Protocol):
     def transfer_zones(self) -> Iterable[str]: ...
 
     def transfer(self, zone: str, serial: int | None) -> Transfer | None:
-        """Returns a zone of exactly this name, and with a serial the changes since then.
-
-        None for a zone that it has not.
-        """
+        """Returns a zone of exactly this name, with a serial the changes since then; None for another zone."""
         ...
 
     def on_zone_change(self, changed: Callable[[str], None]) -> None: ...

@@ -97,11 +97,7 @@ def text_of(value: Value) -> str:
 
 
 def bounded(value: Value) -> Value:
-    """Returns the same value.
-
-    EvaluationError for a string or list that is too long, an integer of more than 64 bits, and for a number that is not
-    finite.
-    """
+    """Raises EvaluationError for a longer string or list, an integer of more than 64 bits, and an infinite number."""
     match value:
         case str() if len(value) > MAX_CHARS:
             raise EvaluationError(f"a string of more than {MAX_CHARS} characters")

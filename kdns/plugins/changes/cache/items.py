@@ -89,10 +89,7 @@ class Items:
         return FetchResult(reply, found, item if is_repeated else None)
 
     def _put(self, question: Question, kind: AnswerKind, reply: Response, ttl_s: float) -> Item | None:
-        """Returns the item of a reply; None if another item stays.
-
-        A failure replaces no other item; with `prefer_positive` a denial replaces no records.
-        """
+        """None if another item stays: a failure replaces no other, with `prefer_positive` a denial no records."""
         key, now_s = question.key, self._world.now_s()
         old = self.pick(key, now_s)
         item = Item.of(key, kind, reply, now_s, ttl_s)

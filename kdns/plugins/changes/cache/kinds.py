@@ -206,10 +206,7 @@ def without_flags(response: Response, flags: int) -> Response:
 
 
 def with_ttl(response: Response, ttl_s: int, places: Sequence[int] = ()) -> Response:
-    """Returns the same response, all of its records with one TTL.
-
-    `places` are the positions of its message's TTLs, if they are known.
-    """
+    """Sets the TTL of all records; `places` are the positions of a message's TTLs, if they are known."""
     body = response.body
     if isinstance(body, Message):
         ttl, wire = TTL_BYTES.pack(ttl_s), body.wire

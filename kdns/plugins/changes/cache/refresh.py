@@ -35,10 +35,7 @@ class Refreshes:
         world.on_stop(self._stop)
 
     def begin(self, item: Item, question: Question) -> bool:
-        """Refreshes an item in the background, over TCP as CoreDNS does: the reply is complete and hard to forge.
-
-        Returns whether a refresh began: False if one is in flight, or too many are.
-        """
+        """Refreshes an item over TCP as CoreDNS does: hard to forge. False if one is in flight, or too many are."""
         request = question.request
         item.next_refresh_s = request.received_s + REFRESH_GAP_S
         if item.key in self._by_key or len(self._by_key) >= MAX_REFRESHES or self._is_stopped:

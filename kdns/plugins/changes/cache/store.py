@@ -103,10 +103,7 @@ class Store:
         return len(self._items)
 
     def put(self, item: Item, was_used: Callable[[Item], bool]) -> int:
-        """Keeps an item, in place of one with its key; returns how many were evicted.
-
-        `was_used` says whether an item was used since its last round.
-        """
+        """Returns how many were evicted; `was_used` says whether an item was used since its last round."""
         old = self._items.pop(item.key, None)
         self._items[item.key] = item
         self.size_bytes += item.size_bytes - (old.size_bytes if old else 0)

@@ -157,10 +157,7 @@ class Dnssec(Plugin):
         return self.signed(request, zone, from_wire(reply), is_cut=is_cut)
 
     def signed(self, request: Request, zone: Labels, response: Response, *, is_cut: bool = False) -> Response:
-        """Returns the response with signatures, for a query in this zone.
-
-        `is_cut` says that its name is a child's apex.
-        """
+        """Signs a response in this zone; with `is_cut` its name is a child's apex."""
         reuse = response.reuse
         if response.soa is not None:
             response = evolve(response, soa=None, authority=(response.soa.rrset, *response.authority))
@@ -240,10 +237,7 @@ class Dnssec(Plugin):
     def _nsec_of(
         self, request: Request, zone: Labels, labels: Labels, ttl_s: int, types: Iterable[int], following: Labels
     ) -> tuple[RRset, ...]:
-        """Returns an NSEC record and its signatures.
-
-        Nothing where the name is too long to have another one behind it.
-        """
+        """Returns an NSEC record and its signatures; nothing where the name is too long to have another behind it."""
         try:
             rdata = nsec_rdata(following, types)
         except ValueError:
@@ -335,10 +329,7 @@ def key_pair(token: Token, world: World) -> SigningKey:
 
 
 def build(config: DnssecConfig, world: World) -> Dnssec:
-    """Returns the plugin of the stanza.
-
-    CorefileError for a key that cannot be read, or that is not for one of the zones.
-    """
+    """Raises CorefileError for a key that cannot be read, or that is not for one of the zones."""
     zones = [labels_of(zone) for zone in config.zones]
     keys: list[SigningKey] = []
     for token in config.keys:

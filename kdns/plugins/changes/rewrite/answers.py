@@ -32,10 +32,7 @@ Change: TypeAlias = Callable[[Request, Response], ServeResult]
 
 
 def taken_apart(response: Response, labels: Labels) -> Response:
-    """Returns the same answer for a question about this name, whichever it was an answer to: records only.
-
-    An SOA that changes under compiled answers stays only where the name lies below its zone.
-    """
+    """Returns records only; an SOA under compiled answers stays only where the name lies below its zone."""
     response = from_wire(response)
     if response.soa is not None and not is_below(labels, labels_of(response.soa.rrset.owner)):
         response = _with_fixed_soa(response)

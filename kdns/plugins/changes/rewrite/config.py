@@ -166,10 +166,7 @@ def _labels(word: Token, name: str) -> tuple[bytes, ...]:
 
 
 def _answers(words: Words, first: Token) -> tuple[bool, tuple[Change, ...]]:
-    """Parses the options about answers: automatic restoring of names, and expressions for names and values.
-
-    The word `answer` may be left out before all but the first.
-    """
+    """The word `answer` may be left out before all options about answers but the first."""
     auto = False
     changes: list[Change] = []
     position = 0
@@ -286,10 +283,7 @@ def _number(word: Token, most: int) -> int:
 
 
 def _data(word: Token) -> tuple[Value, bool, bool]:
-    """Returns the data of a local option.
-
-    Whether they depend on more than the packet, and whether they may be missing.
-    """
+    """Returns the data, whether it depends on more than the packet, and whether it may be missing."""
     text = word.text
     if text.startswith("{") and text.endswith("}"):
         if text in VARIABLES:

@@ -79,10 +79,7 @@ class _Work(NamedTuple):
         return self._changed(self.changes, response)
 
     def _changed(self, changes: tuple[Change, ...], response: Reply) -> ServeResult:
-        """Returns the response after these changes. One CNAME is led elsewhere.
-
-        What is found there was changed already.
-        """
+        """One CNAME is led elsewhere: what is there was changed already."""
         while changes and response is not None:
             change, changes = changes[0], changes[1:]
             changed = change(self.request, response)

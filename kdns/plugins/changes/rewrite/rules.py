@@ -84,10 +84,7 @@ class Rule(ABC):
 
     @abstractmethod
     def apply(self, request: Request, name: str, /) -> RuleResult | None:
-        """Returns the result for a query about this name, None where the rule does not concern it.
-
-        ValueError if the name is not a domain name.
-        """
+        """Returns None where the rule does not apply; ValueError if the new name is not a domain name."""
 
 
 class Step(NamedTuple):

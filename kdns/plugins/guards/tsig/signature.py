@@ -54,10 +54,7 @@ class Tsig(NamedTuple):
 
 
 def tsig_of(packet: bytes) -> Tsig | None:
-    """Returns the TSIG of a message, None for an unsigned one.
-
-    ValueError where it does not stand last (RFC 8945 §5.2).
-    """
+    """Returns None for an unsigned message; ValueError where the TSIG does not stand last (RFC 8945 §5.2)."""
     found = records(packet)
     signed = [record for record in found if record.rtype == TSIG]
     if not signed:

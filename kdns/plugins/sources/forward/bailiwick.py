@@ -103,10 +103,7 @@ def is_plain(wire: bytes, query: Query, every: Iterable[Record]) -> bool:
 
 
 def _start(wire: bytes, position: int) -> int:
-    """Returns the start of a name that may be a pointer only, or the last pointer that is followed.
-
-    Pointers lead backwards (RFC 1035 §4.1.4).
-    """
+    """Returns the start of a name, or the last pointer to it; pointers lead backwards (RFC 1035 §4.1.4)."""
     try:
         for _ in range(POINTERS):
             if wire[position] < 0xC0:

@@ -145,10 +145,7 @@ class Forwarder:
         return None if closest == zone else later  # FROM itself is forwarded
 
     async def ask(self, request: Request) -> Response:
-        """Returns the answer of the first upstream that has one.
-
-        SERVFAIL if none has one, REFUSED if too many queries wait.
-        """
+        """Returns the first answer of an upstream; SERVFAIL if none has one, REFUSED if too many queries wait."""
         config, now_s = self._config, self._world.now_s
         client = request.client[0]
         if config.max_concurrent and not self._shares.take(client):

@@ -129,10 +129,7 @@ class ResolvConf(NamedTuple):
 
 
 def resolv_conf(text: str) -> ResolvConf:
-    """Returns the upstreams in a file in the form of resolv.conf(5): lines with `nameserver ADDRESS`.
-
-    Other lines are ignored.
-    """
+    """Returns the upstreams of lines with `nameserver ADDRESS`, as in resolv.conf(5); other lines are ignored."""
     targets: list[Target] = []
     wrong: list[tuple[int, str]] = []
     for number, line in enumerate(text.splitlines(), start=1):

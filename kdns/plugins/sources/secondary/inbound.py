@@ -123,10 +123,7 @@ class Inbound:
             self._from, self._adding = serial, None
 
     def zone(self, held: Zone | None) -> Zone:
-        """Returns the zone that was transferred, or that the changes make of the one held.
-
-        ValueError where they make none.
-        """
+        """Returns the zone that was transferred, or that the changes make of the one held; ValueError for none."""
         if self.kind is TransferKind.CHANGES and held:
             return _changed(self._name, held, list(self.records()))
         return Zone(self._name, list(self.records())[:-1])

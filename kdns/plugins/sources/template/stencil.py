@@ -96,10 +96,7 @@ class Stencil:
         return "" if zone is None else text_of(zone)
 
     def subject(self, request: Request, zone: str) -> Subject | None:
-        """Returns the data for a question in a zone; None where it does not match.
-
-        EvaluationError where an expression fails.
-        """
+        """Returns None for a question that does not match; EvaluationError where an expression fails."""
         name = request.query.name
         texts: tuple[str, ...] = (name,)
         named: dict[str, str] = {}

@@ -62,10 +62,7 @@ class ServedZone:
         self.labels = labels_of(self.name)
 
     def since(self, serial: int) -> tuple[Difference, ...]:
-        """Returns the differences that lead from a serial to the present one.
-
-        () for a serial that is not known any more.
-        """
+        """Returns the differences from a serial to the present one; () for one that is not known any more."""
         for place, step in enumerate(self.differences):
             if step.old_serial == serial:
                 return self.differences[place:]
