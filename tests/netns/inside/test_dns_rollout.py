@@ -25,6 +25,7 @@ from world import World
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
 from kdns.netlink.io.conntrack import udp_flows
+from kdns.proxy.sync.io.conntrack import ConntrackReconciler
 from kdns.proxy.sync.io.runner import SyncRunner
 from kdns.proxy.sync.schedule import SyncTiming
 
@@ -102,10 +103,10 @@ def slices(*ends: str) -> list[EndpointSlice]:
     ]
 
 
-async def follow(known: State, dataplane: SyncRunner, *ends: str) -> None:
+async def follow(known: State, dataplane: SyncRunner, flows: ConntrackReconciler, *ends: str) -> None:
     """Let these be the endpoints, and wait until the kernel knows."""
     applied = asyncio.Event()
-    dataplane.subscribers[:] = [lambda _: applied.set()]
+    dataplane.subscribers[:] = [flows.synced, lambda _: applied.set()]
     dataplane.changed([change for each in slices(*ends) if (change := known.upsert(each))])
     async with asyncio.timeout(DEADLINE_S):
         await applied.wait()
@@ -120,6 +121,7 @@ def test_every_query_is_answered_while_a_pod_of_kdns_is_replaced(
     loop: asyncio.AbstractEventLoop, world: World, tmp_path: Path
 ) -> None:
     world.forget()
+    Path("/proc/sys/net/netfilter/nf_conntrack_udp_timeout").write_text("600")  # no flow ends by itself
     with ExitStack() as stack:
         p1, p2 = (stack.enter_context(pod(world, end, tmp_path)) for end in PODS)
         loop.run_until_complete(replaced(world, p1))
@@ -131,8 +133,10 @@ async def replaced(world: World, leaving: Started) -> None:
     known = state(service(1, tuple(slices("p1", "p2"))))
     known.synced |= {Service, EndpointSlice}
     config = replace(CONFIG, mode=DATAPLANE.mode)
-    dataplane = SyncRunner(known, DATAPLANE.proxier(), lambda: (NODE_VIEW, config), SyncTiming(min_sync_s=0.0))
-    running = asyncio.create_task(dataplane.run())
+    mode = DATAPLANE.proxier()
+    dataplane = SyncRunner(known, mode, lambda: (NODE_VIEW, config), SyncTiming(min_sync_s=0.0))
+    flows = ConntrackReconciler(mode.udp_targets)
+    running = asyncio.gather(dataplane.run(), flows.run())
     dataplane.changed([])
     await dataplane.established.wait()
     clients = Clients(world, [])
@@ -144,13 +148,13 @@ async def replaced(world: World, leaving: Started) -> None:
     async def ready() -> int:
         return fetched(f"http://{first}:8181/ready")[0]
 
-    await follow(known, dataplane, "p1 terminating", "p2")
+    await follow(known, dataplane, flows, "p1 terminating", "p2")
     assert await clients.served_by(old=True) == {first, second}
     assert await clients.served_by(old=False) == {second}
     await until(503, ready)
     assert await clients.served_by(old=True) == {first, second}
 
-    await follow(known, dataplane, "p1 gone", "p2")
+    await follow(known, dataplane, flows, "p1 gone", "p2")
     await until(0, lambda: flows_to(first))
     for is_old in (True, False):
         assert await clients.served_by(old=is_old) == {second}
@@ -158,7 +162,7 @@ async def replaced(world: World, leaving: Started) -> None:
 
     leaving.process.kill()
     leaving.process.wait()
-    await follow(known, dataplane, "p2")
+    await follow(known, dataplane, flows, "p2")
     for is_old in (True, False):
         assert await clients.served_by(old=is_old) == {second}
     for client in clients.old:
