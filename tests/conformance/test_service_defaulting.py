@@ -1,4 +1,4 @@
-"""Recorded defaults of Services: the pure function, and what a created Service says over HTTP."""
+"""Recorded defaults of Services: what a created Service says over HTTP."""
 
 from __future__ import annotations
 
@@ -6,23 +6,11 @@ from operator import itemgetter
 
 from recorded_cases import each_case, recorded
 from rest_harness import path_of, server
-from served_kinds import CATALOGUE
 
 from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 
 ALLOCATED = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 """What is filled in behind the defaults, and not part of the recorded result."""
-
-
-EACH_CASE = each_case(recorded("service-defaulting-cases.json")["cases"], itemgetter("name"))
-
-
-@EACH_CASE
-def test_recorded_defaults(name: str, case: Json) -> None:
-    made = CATALOGUE[SERVICE].defaults(case["in"])
-    wanted = case["expect"]
-    assert made["spec"] == wanted["spec"], name
-    assert made.get("status") == wanted.get("status")
 
 
 def defaulted(spec: Json, wanted: Json) -> Json:
@@ -35,7 +23,7 @@ def defaulted(spec: Json, wanted: Json) -> Json:
     return {**plain, "ports": ports} if ports else plain
 
 
-@EACH_CASE
+@each_case(recorded("service-defaulting-cases.json")["cases"], itemgetter("name"))
 async def test_recorded_defaults_over_http(name: str, case: Json) -> None:
     namespace, wanted = case["in"]["metadata"]["namespace"], case["expect"]
     async with server("0.0.0.0/1", "2001::/64", node_ports=range(1, 40000), namespaces=(namespace,)) as client:

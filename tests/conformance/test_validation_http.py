@@ -9,12 +9,16 @@ from __future__ import annotations
 from operator import itemgetter
 
 import pytest
-from recorded_cases import each_case
+from recorded_cases import each_case, recorded
 from rest_harness import Server, path_of, server
-from test_validation_cases import CASES, generated
 
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Json, Kind
 
+CASES: list[Json] = [
+    case
+    for file in ("service-validation-cases.json", "endpoints-validation-cases.json")
+    for case in recorded(file)["cases"]
+]
 KINDS = {kind.kind: kind for kind in (SERVICE, ENDPOINTS, ENDPOINT_SLICE)}
 NAMESPACES = ("valid", "default", "test", "foo", "namespace", "world")
 
@@ -179,6 +183,14 @@ INSTEAD: dict[str, tuple[str, str]] = {
         "422 metadata.name: Required value: name or generateName is required; addressType: Required value",
     ),
 }
+
+
+def generated(recipe: Json) -> Json:
+    """The objects that are too large to be written down."""
+    ports = [{**recipe["portTemplate"], "name": f"http-{index}"} for index in range(recipe["ports"])]
+    endpoints = [recipe["endpointTemplate"]] * recipe["endpoints"]
+    meta = {"name": "hello", "namespace": "world"}
+    return {"metadata": meta, "addressType": recipe["addressType"], "endpoints": endpoints, "ports": ports}
 
 
 def refusal(kind: Kind, name: str, errors: list[Json]) -> Json:

@@ -7,16 +7,15 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from io import BytesIO
-from itertools import count
 from typing import Any
 
 import aiohttp
+from verbs_api import new_registry
 
-from kdns.controlplane.apimachinery.kinds import NAMESPACE, Json
-from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
-from kdns.controlplane.server.registry import Registry, Request
+from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.storage.store import Store
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -25,17 +24,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 
 def new_api() -> Registry:
-    numbers = count(1)
-    api = Registry(
-        Store(history_commits=20),
-        ClusterConfig(),
-        lambda _: 0,
-        lambda: 1_700_000_000.0,
-        lambda: f"uid-{next(numbers)}",
-        lambda: f"{next(numbers)}",
-    )
-    api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
-    return api
+    return new_registry(Store(history_commits=20))
 
 
 def service(name: str = "web", **metadata: Any) -> Json:
