@@ -180,28 +180,17 @@ def validate_label_selector(path: str, label_selector: Json) -> list[Cause]:
     """Checks labels, operators, and that there are values if the operator takes them."""
     causes = validate_labels(f"{path}.matchLabels", label_selector.get("matchLabels"))
     for index, row in enumerate(label_selector.get("matchExpressions") or []):
-        at, operator = f"{path}.matchExpressions[{index}]", row.get("operator") or ""
-        causes += operator_problems(at, row)
+        at, operator, values = f"{path}.matchExpressions[{index}]", row.get("operator") or "", row.get("values") or []
         if operator not in _OPERATORS:
             causes.append(invalid_value(f"{at}.operator", operator, "not a valid selector operator"))
-        causes += key_problems(at, row)
-    return causes
-
-
-def operator_problems(at: str, requirement: Json) -> list[Cause]:
-    operator, values = requirement.get("operator"), requirement.get("values")
-    if operator in {"In", "NotIn"} and not values:
-        return [required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")]
-    if operator in {"Exists", "DoesNotExist"} and values:
-        return [forbidden(f"{at}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")]
-    return []
-
-
-def key_problems(at: str, requirement: Json) -> list[Cause]:
-    key = requirement.get("key") or ""
-    causes = invalid_values(f"{at}.key", key, formats.qualified_name(key))
-    for place, value in enumerate(requirement.get("values") or []):
-        causes += invalid_values(f"{at}.values[{place}]", value, formats.label_value(value))
+        elif operator in {"In", "NotIn"} and not values:
+            causes.append(required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+        elif operator in {"Exists", "DoesNotExist"} and values:
+            why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            causes.append(forbidden(f"{at}.values", why))
+        causes += invalid_values(f"{at}.key", row.get("key") or "", formats.qualified_name(row.get("key") or ""))
+        for place, value in enumerate(values):
+            causes += invalid_values(f"{at}.values[{place}]", value, formats.label_value(value))
     return causes
 
 
