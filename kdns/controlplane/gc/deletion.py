@@ -141,17 +141,14 @@ class Deletion:
 
     def _marked(self, version: StoredObject, finalizers: list[str], grace_s: int) -> Json:
         is_namespace = version.kind is NAMESPACE
-        obj = _with_own_metadata(terminating_namespace(version.obj) if is_namespace else version.obj)
-        metadata = obj["metadata"]
-        metadata["deletionTimestamp"] = object_meta.timestamp(self._now_s() + grace_s)
+        obj = terminating_namespace(version.obj) if is_namespace else version.obj
+        fields: Json = {"deletionTimestamp": object_meta.timestamp(self._now_s() + grace_s), "finalizers": finalizers}
+        if generation := obj["metadata"].get("generation"):
+            fields["generation"] = generation + 1
+        marked = _with_metadata(obj, **fields)
         if not is_namespace:
-            metadata["deletionGracePeriodSeconds"] = grace_s
-        if metadata.get("generation"):
-            metadata["generation"] += 1
-        metadata["finalizers"] = finalizers
-        if not finalizers:
-            del metadata["finalizers"]
-        return obj
+            marked["metadata"]["deletionGracePeriodSeconds"] = grace_s
+        return marked
 
     def _shorten(self, version: StoredObject, asked_s: int | None) -> StoredObject:
         """Returns a second deletion: only a shorter grace period has an effect."""
@@ -162,9 +159,8 @@ class Deletion:
         asked_s = 1 if asked_s < 0 else asked_s
         if not asked_s and not metadata.get("finalizers"):
             return self.remove(version)
-        obj = _with_own_metadata(version.obj)
         begun_s = (seconds_of(metadata["deletionTimestamp"]) or 0) - granted_s
-        obj["metadata"]["deletionTimestamp"] = object_meta.timestamp(begun_s + asked_s)
+        obj = _with_metadata(version.obj, deletionTimestamp=object_meta.timestamp(begun_s + asked_s))
         obj["metadata"]["deletionGracePeriodSeconds"] = asked_s
         return self._objects.put(self._objects.draft(version.kind, obj), version)
 
@@ -269,24 +265,18 @@ class Deletion:
             done.add(ORPHANING)
         if not done:
             return
-        obj = _with_own_metadata(owner.obj)
-        rest = [each for each in finalizers if each not in done]
+        rest = [name for name in finalizers if name not in done]
         is_namespace = owner.kind is NAMESPACE
-        if not (rest or is_namespace or obj["metadata"].get("deletionGracePeriodSeconds")):
+        if not (rest or is_namespace or owner.obj["metadata"].get("deletionGracePeriodSeconds")):
             self.remove(owner)  # one write: if it is refused, the finalizers still tell what is left to do
             return
-        obj["metadata"]["finalizers"] = rest
-        if not rest:
-            del obj["metadata"]["finalizers"]
+        obj = _with_metadata(owner.obj, finalizers=rest)
         self._objects.put(self._objects.draft(owner.kind, obj), owner)
         if is_namespace:
             self._end(owner.key[1])
 
     def _disown(self, version: StoredObject, uid: str) -> None:
-        obj = _with_own_metadata(version.obj)
-        obj["metadata"]["ownerReferences"] = without_owner(version.obj, uid)
-        if not references(obj):
-            del obj["metadata"]["ownerReferences"]
+        obj = _with_metadata(version.obj, ownerReferences=without_owner(version.obj, uid))
         self._objects.put(self._objects.draft(version.kind, obj), version)
         self.released(version.obj)
 
@@ -329,9 +319,8 @@ class Deletion:
             if obj != version.obj:
                 self._objects.put(self._objects.draft(DEFINITION, obj), version)
             return
-        obj = _with_own_metadata(version.obj)
-        obj["metadata"]["finalizers"] = [each for each in obj["metadata"]["finalizers"] if each != CLEANUP]
-        if obj["metadata"]["finalizers"]:
+        if rest := [name for name in version.obj["metadata"]["finalizers"] if name != CLEANUP]:
+            obj = _with_metadata(version.obj, finalizers=rest)
             self._objects.put(self._objects.draft(DEFINITION, obj), version)
             return
         self.remove(version)
@@ -367,9 +356,10 @@ _BACKGROUND: Json = {"propagationPolicy": "Background"}
 _FOREGROUND: Json = {"propagationPolicy": "Foreground"}
 
 
-def _with_own_metadata(obj: Json) -> Json:
-    """The object with metadata that may be set; all else is shared."""
-    return {**obj, "metadata": {**obj["metadata"]}}
+def _with_metadata(obj: Json, **fields: object) -> Json:
+    """Returns the object with these fields of metadata; empty ones are removed."""
+    metadata = {**obj["metadata"], **fields}
+    return {**obj, "metadata": {name: value for name, value in metadata.items() if value or name not in fields}}
 
 
 def _waits_for(version: StoredObject, uid: str) -> bool:

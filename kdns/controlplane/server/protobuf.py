@@ -26,11 +26,6 @@ MAGIC: Final = b"k8s\0"
 MessageFields: TypeAlias = "Mapping[int, Field | MessageFields]"
 """Number → a field of a message, or the fields of an inlined message, which JSON has in the parent."""
 
-_META_KINDS: Final = frozenset(
-    {"APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "DeleteOptions", "Status"}
-)
-"""Kinds of meta/v1 that every group has."""
-
 _DEPTH_MAX = 32
 _VARINT_BITS_MAX = 70
 _WORD = 0xFFFF_FFFF_FFFF_FFFF
@@ -73,7 +68,7 @@ def _enveloped(body: bytes) -> Json:
 
 def type_at(api_version: str, kind: str) -> TypeName | None:
     """Returns the type of a kind's message; None for a kind that the schema does not have."""
-    return f"{META}.{kind}" if kind in _META_KINDS else schema.type_at(api_version, kind)
+    return f"{META}.{kind}" if kind == "DeleteOptions" else schema.type_at(api_version, kind)
 
 
 @cache
