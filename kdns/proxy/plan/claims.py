@@ -14,6 +14,10 @@ Addresses in a service range are excepted: a node-local cache has the cluster IP
 
 A Service port of a protocol that the mode does not serve gets no front.
 
+An external IP or load balancer's address may be the cluster IP of another Service, at a port that this does not use, or
+the address of a Pod, as in kube-proxy. It shadows that address, which is said of its Service. `shadowing` off refuses
+it.
+
 Differs: kube-proxy serves external IPs and load balancers' addresses at loopback addresses too, and so captures traffic
 between programs of a node. It protects the node's own addresses in mode ipvs, and no other destination. If two Service
 ports claim one front, the one that it handles last gets it. Here an author of a Service cannot take another's traffic,
@@ -23,7 +27,7 @@ or the node's.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.cluster.objects import EndpointSlice, Key
@@ -47,6 +51,7 @@ _RANKS: Final = {
         (FrontKind.CLUSTER_IP, FrontKind.LOAD_BALANCER_IP, FrontKind.EXTERNAL_IP, FrontKind.NODE_PORT)
     )
 }
+_OUTSIDE: Final = frozenset({FrontKind.EXTERNAL_IP, FrontKind.LOAD_BALANCER_IP})
 _UNKNOWN_AGE: Final = "~"
 """Sorts behind every time: a Service that cannot show its age takes nothing from one that can."""
 
@@ -75,6 +80,15 @@ class Claims:
         self._own = tuple(address for address in family_plan.node.addresses if address in family_plan.node_ports)
         self._api_servers: frozenset[FrontKey] = frozenset()
         self._claims: dict[FrontKey, list[Claim]] = {}
+        self._allows_shadowing = config.shadowing
+        self._pod_networks = config.local_pods.networks if config.local_pods else ()
+        self._outside: dict[str, dict[FrontKey, None]] = {}
+        """The fronts that external IPs and load balancers' addresses claim, by address."""
+        self._cluster_ips: dict[str, dict[PortName, None]] = {}
+        self._endpoints: dict[str, dict[PortName, None]] = {}
+        """The Service ports with endpoints at these addresses."""
+        self._unexamined: set[str] = set()
+        """Addresses that Service ports which were added before may have endpoints at."""
         self._at_addresses: dict[_NodePort, dict[FrontKey, None]] = {}
         self._node_ports: dict[_NodePort, dict[PortName, str]] = {}
         self.changed: dict[FrontKey, None] = {}
@@ -83,8 +97,15 @@ class Claims:
         for key, kind in port.fronts:
             insort(self._claims.setdefault(key, []), _claim(port, kind))
             self.changed[key] = None
-            if kind in {FrontKind.EXTERNAL_IP, FrontKind.LOAD_BALANCER_IP}:
+            if kind in _OUTSIDE:
                 self._at_addresses.setdefault(key[1:], {})[key] = None
+                if key.address not in self._outside:
+                    self._unexamined.add(key.address)
+                self._outside.setdefault(key.address, {})[key] = None
+            elif kind is FrontKind.CLUSTER_IP:
+                self._cluster_ips.setdefault(key.address, {})[port.name] = None
+                self.changed |= self._outside.get(key.address, {})
+        self._note_endpoints(port, self._outside)
         for node_port, what in _node_ports(port):
             self._node_ports.setdefault(node_port, {})[port.name] = what
             self.changed |= self._at_addresses.get(node_port, {})
@@ -98,7 +119,23 @@ class Claims:
                 del self._claims[key]
                 if keys := self._at_addresses.get(key[1:]):
                     keys.pop(key, None)
+                outside = self._outside.get(key.address, {})
+                outside.pop(key, None)
+                if not outside:
+                    self._outside.pop(key.address, None)
+                    self._endpoints.pop(key.address, None)
             self.changed[key] = None
+            if kind is FrontKind.CLUSTER_IP:
+                names = self._cluster_ips[key.address]
+                names.pop(port.name)
+                self.changed |= self._outside.get(key.address, {})
+                if not names:
+                    del self._cluster_ips[key.address]
+        for address in _addresses(port) if self._endpoints else ():
+            names = self._endpoints.get(address, {})
+            if port.name in names:
+                del names[port.name]
+                self.changed |= self._outside[address]
         for node_port, _ in _node_ports(port):
             self._node_ports[node_port].pop(port.name, None)
             self.changed |= self._at_addresses.get(node_port, {})
@@ -108,6 +145,32 @@ class Claims:
         for key in self._api_servers ^ fronts:
             self.changed |= {each: None for each in (key, key._replace(address="")) if each in self._claims}
         self._api_servers = fronts
+
+    def examine(self, ports: Iterable[PortPlan]) -> None:
+        """Looks for endpoints at new addresses among all Service ports; `decision` depends on it."""
+        if addresses := {address: None for address in self._unexamined if address in self._outside}:
+            for port in ports:
+                self._note_endpoints(port, addresses)
+        self._unexamined.clear()
+
+    def _note_endpoints(self, port: PortPlan, addresses: Collection[str]) -> None:
+        for address in _addresses(port) if addresses else ():
+            if address in addresses:
+                self._endpoints.setdefault(address, {})[port.name] = None
+                self.changed |= self._outside[address]
+
+    def shadowed(self, key: FrontKey, claim: Claim) -> str:
+        """Returns what else is at the address of a claim from outside, in words; "" for nothing."""
+        if claim.kind not in _OUTSIDE:
+            return ""
+        for owners, what in (self._cluster_ips, "the cluster IP"), (self._endpoints, "an endpoint"):
+            names = owners.get(key.address, ())
+            others = [name[:2] for name in names if what == "an endpoint" or name[:2] != claim.name[:2]]
+            if others:
+                return f"{what} of {'/'.join(min(others))}"
+        address = parse_unmapped_address(key.address)
+        network = next((each for each in self._pod_networks if address and address in each), None)
+        return f"an address of Pods, which are in {network}" if network else ""
 
     def decision(self, key: FrontKey) -> tuple[Claim | None, tuple[Refusal, ...]]:
         winner, refusals = None, []
@@ -140,6 +203,8 @@ class Claims:
                 others = [(name, what) for name, what in owners.items() if name[:2] != claim.name[:2]]
                 for name, what in sorted(others)[:1]:
                     return f"it is the {what} of Service {name}"
+        if not self._allows_shadowing and (shadowed := self.shadowed(key, claim)):
+            return f"it shadows {shadowed}, and the feature gate AllowAddressShadowing is off"
         return ""
 
     def _unusable(self, address: Address, kind: FrontKind) -> str:
@@ -164,6 +229,12 @@ class Claims:
         if protected.network is None:
             return self._half.node.has(address) or is_link_local_ipv6(address)
         return address in protected.network
+
+
+def _addresses(port: PortPlan) -> Iterator[str]:
+    """Yields the addresses of a Service port's endpoints."""
+    for endpoints in (port.endpoints.cluster, port.endpoints.local):
+        yield from (endpoint.address for endpoint in endpoints)
 
 
 def _claim(port: PortPlan, kind: FrontKind) -> Claim:

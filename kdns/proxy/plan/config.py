@@ -103,10 +103,10 @@ class ProxyConfig:
 
     `node_port_addresses`: networks and PRIMARY; empty for every address of the node. `service_cidrs`: empty where
     they are not known. `node_hints` is the feature gate PreferSameTrafficDistribution, `external_ips` is
-    AllowServiceExternalIPs. The endpoints of the Service `kubernetes` are protected beside `protected_ports`.
-    `masquerade_mark` has one bit: masqueradeBit. `scheduler` is the kernel's name of one; it counts where the mode
-    leaves the choice to a scheduler.
-    `windows_network` is for mode kernelspace. `chosen_by` says how one of several endpoints is chosen, "" by chance.
+    AllowServiceExternalIPs, `shadowing` is AllowAddressShadowing. The endpoints of the Service `kubernetes` are
+    protected beside `protected_ports`. `masquerade_mark` has one bit: masqueradeBit. `scheduler` is the kernel's name
+    of one; it counts where the mode leaves the choice to a scheduler. `windows_network` is for mode kernelspace.
+    `chosen_by` says how one of several endpoints is chosen, "" by chance.
     """
 
     mode: Semantics
@@ -117,6 +117,7 @@ class ProxyConfig:
     service_cidrs: tuple[Network, ...] = ()
     node_hints: bool = True
     external_ips: bool = True
+    shadowing: bool = True
     protected_ports: tuple[ProtectedPort, ...] = OF_THE_NODE
     masquerade_mark: int = DEFAULT_MARK
     scheduler: str = DEFAULT_SCHEDULER

@@ -23,6 +23,12 @@ from kdns.proxy.plan.semantics import Semantics
 _UNPRINTABLE: Final = re.compile(r"[^ !#-~]")
 
 
+NOT_SUPPORTED: Final = "NotSupportedByMode"
+SPECIAL_ENDPOINT: Final = "SpecialEndpoint"
+SHADOWS: Final = "AddressShadows"
+"""Reasons of Events about a Service."""
+
+
 def printable(text: str) -> str:
     """Returns the text with a "?" for every quotation mark and for everything that is not printable ASCII.
 
@@ -65,10 +71,14 @@ class FrontKey(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """What the mode does not do for a Service port, in words; `kind` is the kind of its fronts, None for all."""
+    """What the mode does not do for a Service port, or an author of it should know, in words.
+
+    `kind` is the kind of its fronts, None for all. `event` is the reason of an Event about it.
+    """
 
     text: str
     kind: FrontKind | None = None
+    event: str = NOT_SUPPORTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +167,7 @@ class FamilyPlan:
     """One family's part of a plan.
 
     `refused` are the Service ports that do not get a front, by that front. `limited` are the Service ports with limits.
+    `shadows` says what else is at the address of a front.
     `cluster_ip` are the branches of cluster IPs with policy Cluster that have endpoints, and `external_local` those of
     externalTrafficPolicy Local where this node has endpoints, whatever the Service.
     `virtual_ips` are addresses that belong to Services only, with their number of fronts: cluster IPs; in a mode that
@@ -177,6 +188,7 @@ class FamilyPlan:
     fronts: Mapping[FrontKey, Front] = field(default_factory=dict)
     refused: Mapping[FrontKey, tuple[Refusal, ...]] = field(default_factory=dict)
     limited: Mapping[PortName, PortPlan] = field(default_factory=dict)
+    shadows: Mapping[FrontKey, str] = field(default_factory=dict)
     virtual_ips: Mapping[str, int] = field(default_factory=dict)
     local_pods: LocalPods | None = None
     cluster_ip: Branches = field(default_factory=Branches)
@@ -247,11 +259,17 @@ class Plan:
         }
 
     @property
-    def limits(self) -> dict[tuple[Key, str], None]:
-        """What the mode does not do for a Service, in words, by both."""
-        return {
-            (name[:2], limit.text): None
+    def limits(self) -> dict[tuple[Key, str], str]:
+        """What is worth a warning about a Service, in words, by both; the values are the reasons of Events."""
+        limits = {
+            (name[:2], limit.text): limit.event
             for family_plan in (self.ipv4, self.ipv6)
             for name, port in family_plan.limited.items()
             for limit in port.limits
+        }
+        return limits | {
+            (front.port.name[:2], f"{front.kind.value} {key} shadows {what}"): SHADOWS
+            for family_plan in (self.ipv4, self.ipv6)
+            for key, what in family_plan.shadows.items()
+            if (front := family_plan.fronts.get(key))
         }

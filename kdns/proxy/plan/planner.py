@@ -81,6 +81,7 @@ class _FamilyPlanner:
         self._fronts: dict[FrontKey, Front] = {}
         self._refused: dict[FrontKey, tuple[Refusal, ...]] = {}
         self._limited: dict[PortName, PortPlan] = {}
+        self._shadows: dict[FrontKey, str] = {}
         self._virtual_ips: dict[str, int] = {}
         self.plan = replace(
             start,
@@ -88,6 +89,7 @@ class _FamilyPlanner:
             fronts=self._fronts,
             refused=self._refused,
             limited=self._limited,
+            shadows=self._shadows,
             virtual_ips=self._virtual_ips,
         )
         self.claims = Claims(start, config)
@@ -116,6 +118,7 @@ class _FamilyPlanner:
 
     def settle(self) -> Difference:
         """Brings the plan up to all replacements since the last call; returns the difference."""
+        self.claims.examine(self._ports.values())
         virtual_ips = self._virtual_ips
         changed: dict[FrontKey, tuple[Front | None, Front | None]] = {}
         for key in self.claims.changed:
@@ -124,6 +127,9 @@ class _FamilyPlanner:
                 self._refused[key] = refusals
             else:
                 self._refused.pop(key, None)
+            self._shadows.pop(key, None)
+            if winner and (shadowed := self.claims.shadowed(key, winner)):
+                self._shadows[key] = shadowed
             old, new = self._fronts.get(key), Front(key, winner.kind, self._ports[winner.name]) if winner else None
             if old == new:
                 continue

@@ -14,12 +14,14 @@ from kdns.net import (
     canonical_address,
     family_of_text,
     parse_network,
+    parse_unmapped_address,
+    special_purpose,
 )
 from kdns.proxy.plan.branches import SourceNat, Verdict, cluster_ip_branches, external_branches
 from kdns.proxy.plan.config import PRIMARY, NodeView, ProxyConfig
 from kdns.proxy.plan.endpoints import EndpointLists, Policies, candidates, endpoint_lists, with_one_port
 from kdns.proxy.plan.node_ports import node_port_addresses
-from kdns.proxy.plan.plan import FamilyPlan, FrontKey, FrontKind, Limit, PortName, PortPlan
+from kdns.proxy.plan.plan import SPECIAL_ENDPOINT, FamilyPlan, FrontKey, FrontKind, Limit, PortName, PortPlan
 from kdns.proxy.plan.semantics import Semantics
 from kdns.spelling import listed
 
@@ -116,6 +118,7 @@ def _port_plan(
     limits = (
         *_limits(port, config, has_ranges=bool(ranges), affinity_s=affinity_s),
         *_endpoint_limits(endpoints, mode),
+        *_special_endpoints(endpoints, mode),
     )
     if mode.has_one_target_port:
         endpoints = with_one_port(endpoints)
@@ -168,6 +171,17 @@ def _endpoint_limits(endpoints: EndpointLists, mode: Semantics) -> Iterator[Limi
     count = max(len(endpoints.cluster), len(endpoints.local))
     if 0 < mode.supported_endpoints < count:
         yield Limit(f"mode {mode.name} supports {mode.supported_endpoints} endpoints of a Service, and it has {count}")
+
+
+def _special_endpoints(endpoints: EndpointLists, mode: Semantics) -> Iterator[Limit]:
+    """Yields what endpoints are that no Pod has: the API of another program may let any address in."""
+    for endpoint in endpoints.reachable:
+        address = parse_unmapped_address(endpoint.address)
+        purpose = special_purpose(address) if address else ""
+        if address and address.is_loopback and not mode.relays:
+            purpose = "a loopback address, which each machine has itself"
+        if purpose:
+            yield Limit(f"its endpoint {endpoint.address} is {purpose}", event=SPECIAL_ENDPOINT)
 
 
 def _verdict(endpoints: EndpointLists, *, is_local: bool) -> Verdict:

@@ -97,6 +97,7 @@ def proxy_config(
         service_cidrs=_networks(service_cidrs),
         node_hints=settings.node_hints,
         external_ips=settings.external_ips,
+        shadowing=settings.shadowing,
         protected_ports=(*OF_THE_NODE, *_protected_ports(settings, api_servers)),
         masquerade_mark=settings.section(mode.masquerading).mark,
         scheduler=settings.section(IpvsSettings).kernel_scheduler,

@@ -28,7 +28,9 @@ SAME_TRAFFIC_DISTRIBUTION: Final = "PreferSameTrafficDistribution"
 """The feature gate of endpoint hints for nodes."""
 EXTERNAL_IPS: Final = "AllowServiceExternalIPs"
 """The feature gate of external IPs."""
-GATES: Final = (EXTERNAL_IPS, "ComponentFlagz", "ComponentStatusz", SAME_TRAFFIC_DISTRIBUTION)
+SHADOWING: Final = "AllowAddressShadowing"
+"""The feature gate of external and load balancer IPs at addresses of other Services and of Pods; kdns's own."""
+GATES: Final = (SHADOWING, EXTERNAL_IPS, "ComponentFlagz", "ComponentStatusz", SAME_TRAFFIC_DISTRIBUTION)
 """The feature gates that there are; all of them are on by default."""
 
 
@@ -123,6 +125,10 @@ class Settings:
     @property
     def external_ips(self) -> bool:
         return self.feature_gates.get(EXTERNAL_IPS, True)
+
+    @property
+    def shadowing(self) -> bool:
+        return self.feature_gates.get(SHADOWING, True)
 
     @property
     def node_hints(self) -> bool:

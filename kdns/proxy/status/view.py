@@ -36,4 +36,10 @@ def refused_section(plan: Plan, rejected: Mapping[Key, str]) -> Section:
         [*rows[:SHOWN], *more],
         "Every Service has what it asks for.",
     )
-    return Section("Refused", tables=(table,))
+    return Section("Refused", tables=(table, _warnings(plan)))
+
+
+def _warnings(plan: Plan) -> Table:
+    rows = [("/".join(key), text) for key, text in plan.limits]
+    more = [("…", f"and {len(rows) - SHOWN} more")] if len(rows) > SHOWN else []
+    return Table("Warnings about Services", ("Service", "What"), [*rows[:SHOWN], *more], "There are none.")

@@ -22,7 +22,6 @@ from kdns.proxy.sync.io.runner import SyncResult
 
 LEFT_OUT: Final = "LeftOutOfRules"
 REFUSED: Final = "AddressRefused"
-LIMITED: Final = "NotSupportedByMode"
 FALLBACK: Final = "ProxyModeFallback"
 MESSAGE_BYTES: Final = 1024
 """The API's limit for the message of an Event."""
@@ -97,8 +96,8 @@ class EventRecorder:
         """Records which Services do not get an address that they name, and limits, from now on."""
         for ((namespace, name), front), reason in islice(result.refused.items(), MAX_LEFT_OUT):
             self.warn(namespace, name, REFUSED, f"this node does not serve {front} for it: {reason}")
-        for (namespace, name), text in islice(result.limits, MAX_LEFT_OUT):
-            self.warn(namespace, name, LIMITED, text)
+        for ((namespace, name), text), event in islice(result.limits.items(), MAX_LEFT_OUT):
+            self.warn(namespace, name, event, text)
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import TypeAlias
@@ -37,15 +37,14 @@ class SyncResult:
     """The result of a sync: the plan, and the Services that were planned again.
 
     `differences` are from the plan before, None after a full sync. `refused` are the fronts that Services do not get
-    from now on, as in `Plan.refusals`, and `limits` what the mode does not do for Services from now on, as in
-    `Plan.limits`.
+    from now on, as in `Plan.refusals`, and `limits` the warnings about Services from now on, as in `Plan.limits`.
     """
 
     plan: Plan
     services: Mapping[Key, None]
     differences: Mapping[Family, Difference] | None
     refused: Mapping[tuple[Key, str], str] = field(default_factory=dict)
-    limits: Sequence[tuple[Key, str]] = ()
+    limits: Mapping[tuple[Key, str], str] = field(default_factory=dict)
 
 
 class SyncRunner:
@@ -70,7 +69,7 @@ class SyncRunner:
         self.rejected: Mapping[Key, str] = {}
         """The Services that the kernel rejects since the last sync, with the reason."""
         self._refusals: Mapping[tuple[Key, str], str] = {}
-        self._limits: Mapping[tuple[Key, str], None] = {}
+        self._limits: Mapping[tuple[Key, str], str] = {}
         self.established = asyncio.Event()
         self.subscribers: list[Callable[[SyncResult], None]] = []
         self.on_rejected: Callable[[Mapping[Key, str]], None] = lambda _: None
@@ -210,7 +209,7 @@ class SyncRunner:
             services,
             differences,
             {key: reason for key, reason in self._refusals.items() if refused.get(key) != reason},
-            [each for each in self._limits if each not in limited],
+            {key: event for key, event in self._limits.items() if key not in limited},
         )
 
     async def _sweep(self) -> None:

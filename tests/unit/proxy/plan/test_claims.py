@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from kdns.cluster.objects import EndpointSlice, Service
+from kdns.cluster.objects import EndpointSlice, Key, Service
 from kdns.cluster.state import State
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.claims import API_SERVICE
-from kdns.proxy.plan.config import OF_THE_NODE, NodeView, ProtectedPort, ProxyConfig
-from kdns.proxy.plan.plan import FrontKey, Plan
+from kdns.proxy.plan.config import OF_THE_NODE, LocalPods, NodeView, ProtectedPort, ProxyConfig
+from kdns.proxy.plan.plan import SHADOWS, SPECIAL_ENDPOINT, FrontKey, Plan
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.trace.explain import explained
@@ -56,16 +56,19 @@ def balanced(name: str, address: str, port: int, created: str | None = None) -> 
     )
 
 
-def api_servers(*addresses: str, port: int = 6443) -> EndpointSlice:
-    namespace, name = API_SERVICE
-    labels = {"kubernetes.io/service-name": name}
+def endpoint_slice(key: Key, port: dict[str, Any], *addresses: str) -> EndpointSlice:
+    namespace, name = key
     row = {
-        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "metadata": {"name": name, "namespace": namespace, "labels": {"kubernetes.io/service-name": name}},
         "addressType": "IPv4",
         "endpoints": [{"addresses": [address]} for address in addresses],
-        "ports": [{"name": "https", "port": port}],
+        "ports": [port],
     }
     return msgspec.convert(row, EndpointSlice)
+
+
+def api_servers(*addresses: str, port: int = 6443) -> EndpointSlice:
+    return endpoint_slice(API_SERVICE, {"name": "https", "port": port}, *addresses)
 
 
 def state(*objects: Service | EndpointSlice) -> State:
@@ -299,3 +302,75 @@ def test_without_external_ips_none_is_served_and_trace_says_why() -> None:
         "Service shop/a names it as external IP and does not get it: the feature gate AllowServiceExternalIPs is off"
         in reasons(known, made, "203.0.113.5", 80)
     )
+
+
+DNS, POD, PODS = "10.96.0.53", "10.244.1.9", "an address of Pods, which are in 10.244.0.0/16"
+SHADOWED = {
+    # what a Service names → what is said of it, and when the other Service is gone
+    "another's cluster IP": (DNS, "the cluster IP of shop/dns", ""),
+    "an endpoint of another": (POD, "an endpoint of shop/dns", PODS),
+    "an address of a Pod": ("10.244.7.7", PODS, PODS),
+    "its own cluster IP": ("10.96.0.9", "", ""),
+    "any other address": ("203.0.113.5", "", ""),
+}
+
+
+def dns() -> tuple[Service, EndpointSlice]:
+    port = {"name": "dns", "port": 53, "protocol": "UDP"}
+    return service("dns", clusterIP=DNS, clusterIPs=[DNS], ports=[port]), endpoint_slice(("shop", "dns"), port, POD)
+
+
+@pytest.mark.parametrize("is_external", [True, False])
+@pytest.mark.parametrize("what", SHADOWED)
+def test_an_address_of_another_service_or_of_a_pod_is_named_or_refused(what: str, is_external: bool) -> None:
+    address, shadowed, left = SHADOWED[what]
+    ports = [{"port": 443}]
+    taking = service("taker", *([address] * is_external), ports=ports, clusterIP="10.96.0.9", clusterIPs=["10.96.0.9"])
+    if not is_external:
+        status = {"loadBalancer": {"ingress": [{"ip": address}]}}
+        taking = msgspec.convert(msgspec.to_builtins(taking) | {"status": status}, Service)
+    kind = "external IP" if is_external else "load balancer IP"
+    pods = LocalPods((ip_network("10.244.0.0/16"),))
+    said, said_later = (
+        {(("shop", "taker"), f"{kind} {address}:443/TCP shadows {each}"): SHADOWS} if each else {}
+        for each in (shadowed, left)
+    )
+    refused = f"it shadows {shadowed}, and the feature gate AllowAddressShadowing is off"
+    for objects in ((taking, *dns()), (*dns(), taking)):
+        known = State()
+        planner, strict = (
+            Planner(known, NODE, config(local_pods=pods, shadowing=allowed)) for allowed in (True, False)
+        )
+        for obj in objects:
+            change = known.upsert(obj)
+            for each in (planner, strict):
+                each.changed([change] if change else [])
+            assert planner.plan == plan(known, NODE, planner.config)
+            assert strict.plan == plan(known, NODE, strict.config)
+        assert planner.plan.limits == said
+        assert FrontKey(address, "TCP", 443) in planner.plan.ipv4.fronts
+        assert strict.plan.limits == {}
+        reasons = [refusal for (key, _), refusal in strict.plan.refusals.items() if key == ("shop", "taker")]
+        assert reasons == ([refused] if shadowed else [])
+        changes = [known.delete(Service, ("shop", "dns")), known.delete(EndpointSlice, ("shop", "dns"))]
+        planner.changed([change for change in changes if change])
+        assert planner.plan == plan(known, NODE, planner.config)
+        assert planner.plan.limits == said_later
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("127.0.0.1", "a loopback address, which each machine has itself"),
+        ("169.254.169.254", "a link-local address"),
+        ("0.0.0.0", "the unspecified address"),
+        ("224.0.0.1", "a multicast address"),
+        ("10.244.1.9", ""),
+    ],
+)
+def test_endpoints_that_no_pod_has_are_named(address: str, says: str) -> None:
+    known = state(service("web"), endpoint_slice(("shop", "web"), {"port": 80}, address))
+    said = {(("shop", "web"), f"its endpoint {address} is {says}"): SPECIAL_ENDPOINT} if says else {}
+    assert plan(known, NODE, config()).limits == said
+    if address == "127.0.0.1":
+        assert plan(known, NODE, config(USERSPACE)).limits == {}, "relays are programs of this machine"

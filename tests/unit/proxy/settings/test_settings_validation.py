@@ -24,7 +24,9 @@ NO_CHECKS = "has no effect without winkernel.forwardHealthCheckVip"
 JSON = "kdns reads and writes application/json"
 PROTECTED = "must be [IP or CIDR:]PORT[/PROTOCOL] (e.g. 2222, 8.8.8.8:53 or [fde4:8dba:82e1::/48]:22/tcp)"
 NO_GATE = "Forbidden: kdns has no such feature gate; it has "
-NO_GATE += "AllowServiceExternalIPs, ComponentFlagz, ComponentStatusz, PreferSameTrafficDistribution"
+NO_GATE += (
+    "AllowAddressShadowing, AllowServiceExternalIPs, ComponentFlagz, ComponentStatusz, PreferSameTrafficDistribution"
+)
 MINOR = "must be omitted or have the value '1.35'. Only the previous minor version is allowed"
 
 

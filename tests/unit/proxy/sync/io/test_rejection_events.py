@@ -11,7 +11,6 @@ from kdns.cluster.state import State
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.node.io.events import (
     LEFT_OUT,
-    LIMITED,
     MAX_LEFT_OUT,
     QUIET_S,
     REFUSED,
@@ -19,6 +18,7 @@ from kdns.proxy.node.io.events import (
     EventRecorder,
 )
 from kdns.proxy.plan.config import NodeView, ProxyConfig
+from kdns.proxy.plan.plan import NOT_SUPPORTED, SHADOWS
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.sync.io.runner import SyncResult
 
@@ -55,9 +55,9 @@ def test_an_address_that_a_service_does_not_get_is_told() -> None:
 
 def test_what_the_mode_does_not_do_for_a_service_is_told() -> None:
     events = Noted()
-    events.synced(replace(SYNCED, limits=[(("shop", "web"), "every client is served")]))
-    assert events.told == [("shop", "web", LIMITED, "every client is served")]
-    events.synced(replace(SYNCED, limits=[(("shop", f"s{number}"), "all") for number in range(1000)]))
+    events.synced(replace(SYNCED, limits={(("shop", "web"), "every client is served"): NOT_SUPPORTED}))
+    assert events.told == [("shop", "web", NOT_SUPPORTED, "every client is served")]
+    events.synced(replace(SYNCED, limits={(("shop", f"s{number}"), "all"): SHADOWS for number in range(1000)}))
     assert len(events.told) == 1 + MAX_LEFT_OUT
 
 
