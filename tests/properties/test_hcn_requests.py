@@ -28,10 +28,9 @@ from kdns.cluster.state import State
 from kdns.net import FAMILIES
 from kdns.proxy.kernelspace.content import Content, NodeNetwork
 from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
-from kdns.proxy.kernelspace.mode import KERNELSPACE
+from kdns.proxy.kernelspace.mode import KERNELSPACE, WindowsNetwork
 from kdns.proxy.kernelspace.requests import Request, Verb, reconciling_requests
 from kdns.proxy.kernelspace.schema import HostComputeLoadBalancer, HostComputeNetwork
-from kdns.proxy.plan.config import WindowsNetwork
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Planner
 
@@ -84,7 +83,9 @@ class Node:
         gateway = self.service.add_pod("10.1.0.254", "2001:db8:7::1", name="cbr0")
         self.hcn = ComputeNetwork(FakeLibraries(self.service).functions)
         network = HostComputeNetwork.read(self.service.networks[self.service.network_id])
-        self.network = NodeNetwork(network, "00-15-5d-00-00-01", existing, gateway)
+        self.network = NodeNetwork(
+            network, "00-15-5d-00-00-01", existing, gateway, WindowsNetwork("Pods", "10.1.0.9", "cbr0", 10256)
+        )
         self.contents = {family: Content(plan.of(family), self.network) for family in FAMILIES}
 
     def carry_out(self, request: Request) -> None:
@@ -140,7 +141,6 @@ def test_load_balancers_that_followed_equal_new_ones(
         mode=KERNELSPACE,
         masquerade_all=not enables_dsr,
         node_port_addresses=(),
-        windows_network=WindowsNetwork("Pods", "10.1.0.9", "cbr0", 10256),
     )
     planner = Planner(state, NODE, config)
     node = Node(planner.plan, network_type)

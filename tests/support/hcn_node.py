@@ -14,8 +14,8 @@ from kdns.cluster.state import State
 from kdns.net import Family
 from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
 from kdns.proxy.kernelspace.io.proxier import KernelspaceProxier
-from kdns.proxy.kernelspace.mode import KERNELSPACE
-from kdns.proxy.plan.config import ProxyConfig, WindowsNetwork
+from kdns.proxy.kernelspace.mode import KERNELSPACE, WindowsNetwork
+from kdns.proxy.plan.config import ProxyConfig
 from kdns.proxy.plan.planner import Difference, Planner
 
 HOST_MAC = "00-15-5d-00-00-01"
@@ -41,19 +41,18 @@ class HcnNode:
         given: dict[str, Any] = {
             "node_port_addresses": (),
             "masquerade_all": not enables_dsr,
-            "windows_network": network,
         }
         self.config: ProxyConfig = replace(CONFIG, mode=KERNELSPACE, **(given | config))
         self.state: State = state(*objects)
         self.planner = Planner(self.state, NODE_VIEW, self.config)
-        self.poll_s = poll_s
+        self.poll_s, self.network = poll_s, network
         self.start()
 
     def start(self) -> None:
         """A new process of kdns, on the service as it is."""
         self.libraries = FakeLibraries(self.service)
         hcn = ComputeNetwork(self.libraries.functions)
-        self.proxier = KernelspaceProxier(hcn, "Pods", lambda _: HOST_MAC, poll_s=self.poll_s)
+        self.proxier = KernelspaceProxier(hcn, self.network, lambda _: HOST_MAC, poll_s=self.poll_s)
         self.service.requests.clear()
 
     async def sync(self) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Final
 
 from kdns.net import Family
 from kdns.proxy.plan.plan import FamilyPlan
+from kdns.proxy.settings.section import DEFAULT_MARK
 from kdns.proxy.xtables.names import (
     CANARY,
     EXTERNAL_SERVICES,
@@ -34,7 +35,7 @@ _NEW: Final = ("-m", "conntrack", "--ctstate", "NEW")
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Features of the programs and the kernel.
+    """Features of the programs and the kernel, and the bit of packet marks that asks for masquerade.
 
     `nfacct`: the kernel has counters of that name (nfnetlink_acct), which have to exist before a rule names them.
     `tcp_be_liberal`: the kernel passes TCP packets outside of the window (nf_conntrack_tcp_be_liberal), so invalid
@@ -46,6 +47,10 @@ class Features:
     nfacct: bool = False
     tcp_be_liberal: bool = False
     chains_per_section: int = 0
+    masquerade_mark: int = DEFAULT_MARK
+
+
+FEATURES: Final = Features()
 
 
 JUMPS: Final = (
@@ -69,7 +74,7 @@ JUMPS: Final = (
 
 def base_chains(family_plan: FamilyPlan, features: Features) -> Iterator[Chain]:
     """Yields every fixed chain with its rules; rules that depend on Services stand before these."""
-    mark = f"{family_plan.masquerade_mark:#x}"
+    mark = f"{features.masquerade_mark:#x}"
     yield Chain(MANGLE, CANARY, (comment(OWNER),))
     yield Chain(FILTER, NODE_PORTS)
     yield Chain(FILTER, EXTERNAL_SERVICES)

@@ -130,9 +130,9 @@ class BaseChains:
     jumps: tuple[Jump, ...] = JUMPS
 
 
-def base_chains(family_plan: FamilyPlan, out_filters: Iterable[Rule] = ()) -> BaseChains:
+def base_chains(family_plan: FamilyPlan, masquerade_mark: int, out_filters: Iterable[Rule] = ()) -> BaseChains:
     """Returns the rules of one family. `out_filters` are those of the one chain that depends on Services."""
-    chains = {chain[:2]: chain for chain in fixed_chains(family_plan)}
+    chains = {chain[:2]: chain for chain in fixed_chains(family_plan, masquerade_mark)}
     chains[FILTER, OUT_FILTER] = Chain(FILTER, OUT_FILTER, tuple(out_filters))
     lines: list[str] = []
     for table, names in IPVS_CHAINS.items():
@@ -164,9 +164,9 @@ def changed_out_filter(removed: Iterable[Rule], added: Iterable[Rule]) -> str:
     return "\n".join((*restore(FILTER, (), lines), "")) if lines else ""
 
 
-def fixed_chains(family_plan: FamilyPlan) -> Iterator[Chain]:
+def fixed_chains(family_plan: FamilyPlan, masquerade_mark: int) -> Iterator[Chain]:
     """Yields every fixed chain with its rules."""
-    mark = f"{family_plan.masquerade_mark:#x}"
+    mark = f"{masquerade_mark:#x}"
     matches = Matches(family_plan)
     marked = postrouting(mark)
     hairpin = rule(matches.commented(LOOP_BACK, "dst,dst,src"), "-j MASQUERADE")

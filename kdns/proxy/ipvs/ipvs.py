@@ -6,14 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from kdns.net import VERSION, Network, is_loopback, parse_unmapped_address
+from kdns.net import VERSION, Network, is_loopback, parse_network, parse_unmapped_address
 from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
 from kdns.proxy.ipvs.base_chains import BaseChains, base_chains, changed_out_filter, out_filter
+from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.ipvs.schedulers import DEFAULT_SCHEDULER
 from kdns.proxy.ipvs.sets import IPVS_IPS, Entry, IpSet, SetMember, empty_sets, front_entries, port_entries
 from kdns.proxy.ipvs.virtual_servers import virtual_server
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, PortName, PortPlan
 from kdns.proxy.plan.planner import Difference
+from kdns.proxy.settings.section import DEFAULT_MARK
+from kdns.proxy.settings.settings import Settings
 from kdns.proxy.xtables.rules import Rule
+from kdns.proxy.xtables.settings import IptablesSettings
 
 Servers: TypeAlias = Mapping[VirtualServerKey, tuple[VirtualServer | None, VirtualServer | None]]
 """Virtual servers before and after a change; None: absent."""
@@ -25,9 +30,20 @@ ObjectName: TypeAlias = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class IpvsOptions:
-    """Options of the content beside the plan. `excluded`: virtual servers in these networks are not kdns's."""
+    """Options of the content beside the plan. `excluded`: virtual servers in these networks are not kdns's.
+
+    `scheduler` is the kernel's name of one. `masquerade_mark` is the bit of packet marks that asks for masquerade.
+    """
 
     excluded: tuple[Network, ...] = ()
+    scheduler: str = DEFAULT_SCHEDULER
+    masquerade_mark: int = DEFAULT_MARK
+
+    @classmethod
+    def of(cls, settings: Settings) -> IpvsOptions:
+        own = settings.section(IpvsSettings)
+        excluded = tuple(network for text in own.exclude_cidrs if (network := parse_network(text)))
+        return cls(excluded, own.kernel_scheduler, settings.section(IptablesSettings).mark)
 
 
 DEFAULTS: Final = IpvsOptions()
@@ -83,7 +99,7 @@ class Ipvs:
 
     @property
     def base_chains(self) -> BaseChains:
-        return base_chains(self.family_plan, self._out_filters)
+        return base_chains(self.family_plan, self.options.masquerade_mark, self._out_filters)
 
     def front_at(self, key: VirtualServerKey) -> Front | None:
         """Returns the front of a virtual server; an address of a Service comes before a node port."""
@@ -145,7 +161,7 @@ class Ipvs:
 
     def _server(self, key: VirtualServerKey) -> VirtualServer | None:
         front = self.front_at(key)
-        return virtual_server(front, self.family_plan.scheduler) if front else None
+        return virtual_server(front, self.options.scheduler) if front else None
 
     def _members(
         self,

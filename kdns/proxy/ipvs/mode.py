@@ -24,7 +24,6 @@ IPVS: Final = Semantics(
     accepts_health_checks=True,
     has_one_list=True,
     owns_addresses=True,
-    schedules=True,
 )
 
 
@@ -66,10 +65,10 @@ class IpvsSettings(Periods):
 
 def _text(plan: Plan, settings: Settings) -> str:
     """Returns sets, rules, virtual servers and addresses of both families."""
+    from kdns.proxy.ipvs.ipvs import IpvsOptions  # noqa: PLC0415 - nothing else of the mode is imported for its row
     from kdns.proxy.ipvs.text import ipvs_text  # noqa: PLC0415 - nothing else of the mode is imported for its row
 
-    del settings
-    return ipvs_text(plan)
+    return ipvs_text(plan, IpvsOptions.of(settings))
 
 
 MODE: Final = Mode(

@@ -9,7 +9,7 @@ from kdns.net import FAMILIES, VERSION, Family, join_host_port
 from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
 from kdns.netlink.links import VIRTUAL_LINK
 from kdns.netlink.uapi import IP_VS_SVC_F_SCHED2
-from kdns.proxy.ipvs.ipvs import Ipvs
+from kdns.proxy.ipvs.ipvs import DEFAULTS, Ipvs, IpvsOptions
 from kdns.proxy.ipvs.sets import BITMAP_PORT, HASH_SIZE, PORT_RANGE, IpSet
 from kdns.proxy.plan.plan import Plan, printable
 from kdns.proxy.xtables.rules import RESTORE, inserted
@@ -18,9 +18,9 @@ _INET: Final[dict[Family, str]] = {"IPv4": "inet", "IPv6": "inet6"}
 _PROTOCOLS: Final = {"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service"}
 
 
-def ipvs_text(plan: Plan) -> str:
+def ipvs_text(plan: Plan, options: IpvsOptions = DEFAULTS) -> str:
     """Returns both families, each in the order in which it is to be loaded."""
-    return "\n".join("\n".join((*_family(Ipvs(plan.of(family)), family), "")) for family in FAMILIES)
+    return "\n".join("\n".join((*_family(Ipvs(plan.of(family), options), family), "")) for family in FAMILIES)
 
 
 def _family(ipvs: Ipvs, family: Family) -> Iterator[str]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from kdns.net import VERSION, parse_unmapped_address
+from kdns.proxy.kernelspace.mode import WindowsNetwork
 from kdns.proxy.kernelspace.requests import Request, requests
 from kdns.proxy.kernelspace.schema import (
     PROTOCOLS,
@@ -62,6 +63,7 @@ class NodeNetwork:
     host_mac: str = ""
     endpoints: Mapping[str, str] = field(default_factory=dict)
     gateway: str = ""
+    settings: WindowsNetwork = field(default_factory=WindowsNetwork)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ class Content:
         if not ids:
             return _FrontObjects(missing=tuple(missing))
         balancers = [self._load_balancer(front, ids, used)]
-        port = front.port.health_check_port or self.family_plan.windows_network.healthz_port
+        port = front.port.health_check_port or self.node.settings.healthz_port
         if front.kind is FrontKind.LOAD_BALANCER_IP and self.node.gateway and port:
             balancers.append(self._health_check(front, port))
         if self.node.network.is_overlay:
@@ -214,7 +216,7 @@ class Content:
     def _health_check(self, front: Front, port: int) -> tuple[LoadBalancerKey, HostComputeLoadBalancer]:
         """Returns the load balancer that forwards health checks at a load balancer IP to the node itself."""
         mapping = PortMapping(PROTOCOLS["TCP"], port, port)
-        source_vip = self.family_plan.windows_network.source_vip if self.node.network.is_overlay else ""
+        source_vip = self.node.settings.source_vip if self.node.network.is_overlay else ""
         return self._at(front.key.address, [self.node.gateway], mapping, LoadBalancerFlags.NONE, source_vip)
 
     def _at(
@@ -239,7 +241,7 @@ class Content:
             return ""
         remote = (self._provider(each.address) for each in used if not each.is_local)
         is_outside = any(provider in {"", address} for address, provider in remote)
-        return self._node_address if is_outside else self.family_plan.windows_network.source_vip
+        return self._node_address if is_outside else self.node.settings.source_vip
 
     def _provider(self, text: str) -> tuple[str, str]:
         """Returns an address, and that of the node that has it, "" for none."""
@@ -259,7 +261,7 @@ class Content:
 
     def _overlay_endpoints(self, front: Front) -> Iterator[HostComputeEndpoint]:
         """Yields the source VIP, and the cluster IP as an address of this node."""
-        mac, source_vip = self.node.host_mac, self.family_plan.windows_network.source_vip
+        mac, source_vip = self.node.host_mac, self.node.settings.source_vip
         if source_vip and source_vip not in self.node.endpoints:
             yield self._endpoint(source_vip, mac, "", EndpointFlags.NONE)
         if front.kind is FrontKind.CLUSTER_IP and front.key.address not in self.node.endpoints:

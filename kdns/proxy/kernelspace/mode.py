@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from kdns.net import parse_unmapped_address
+from kdns.net import parse_port, parse_unmapped_address, split_host_port
 from kdns.proxy.mode import Mode
 from kdns.proxy.plan.semantics import TCP_UDP, Semantics
 from kdns.proxy.settings.section import Flag, Problem, Section, invalid
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from kdns.proxy.plan.plan import Plan
     from kdns.proxy.settings.settings import Settings
 
+DEFAULT_ROOT_ENDPOINT: Final = "cbr0"
+"""kube-proxy's default of --root-hnsendpoint-name."""
 KERNELSPACE: Final = Semantics(
     "kernelspace",
     protocols=TCP_UDP,
@@ -75,12 +77,35 @@ class KernelspaceSettings(Section):
             yield invalid("winkernel.rootHnsEndpointName", self.root_hns_endpoint_name, reason)
 
 
+@dataclass(frozen=True, slots=True)
+class WindowsNetwork:
+    """The network of Pods, and what is served there beside Services.
+
+    `name` is that of the Pods' network, `source_vip` the source of translated packets on an overlay network.
+    `gateway_endpoint` is the name of the endpoint that gets the health checks of load balancers, "" for none, and
+    `healthz_port` its port for Services without a health check node port, 0 for none.
+    """
+
+    name: str = ""
+    source_vip: str = ""
+    gateway_endpoint: str = ""
+    healthz_port: int = 0
+
+
+def windows_network(settings: Settings) -> WindowsNetwork:
+    own = settings.section(KernelspaceSettings)
+    if not own.forward_health_check_vip:
+        return WindowsNetwork(own.network_name, own.source_vip)
+    _, port = split_host_port(settings.healthz_bind_address) or ("", "")
+    endpoint = own.root_hns_endpoint_name or DEFAULT_ROOT_ENDPOINT
+    return WindowsNetwork(own.network_name, own.source_vip, endpoint, parse_port(port) or 0)
+
+
 def _text(plan: Plan, settings: Settings) -> str:
     """Returns the requests that create the endpoints and load balancers of both families."""
     from kdns.proxy.kernelspace.text import requests_text  # noqa: PLC0415 - nothing else is imported for the mode's row
 
-    del settings
-    return requests_text(plan)
+    return requests_text(plan, windows_network(settings))
 
 
 def _masquerades_all(mode: Mode, settings: Settings) -> bool:

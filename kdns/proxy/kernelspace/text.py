@@ -10,19 +10,19 @@ from collections.abc import Iterator
 
 from kdns.net import FAMILIES, join_host_port
 from kdns.proxy.kernelspace.content import Content, NodeNetwork
+from kdns.proxy.kernelspace.mode import WindowsNetwork
 from kdns.proxy.kernelspace.requests import requests
 from kdns.proxy.kernelspace.schema import HostComputeNetwork, LoadBalancerKey
 from kdns.proxy.plan.plan import FamilyPlan, Plan, printable
 
 
-def requests_text(plan: Plan) -> str:
+def requests_text(plan: Plan, network: WindowsNetwork) -> str:
     """Returns the requests of both families, each after a comment with its Service."""
-    return "\n".join((*(line for family in FAMILIES for line in _lines(plan.of(family))), ""))
+    return "\n".join((*(line for family in FAMILIES for line in _lines(plan.of(family), network)), ""))
 
 
-def described_network(family_plan: FamilyPlan) -> NodeNetwork:
+def described_network(family_plan: FamilyPlan, settings: WindowsNetwork) -> NodeNetwork:
     """Returns the node's network as far as settings and plan describe it; with a source VIP it is an overlay."""
-    settings = family_plan.windows_network
     local = {
         each.address: f"(endpoint of {each.address})"
         for port in family_plan.ports.values()
@@ -31,11 +31,11 @@ def described_network(family_plan: FamilyPlan) -> NodeNetwork:
     }
     gateway = f"(endpoint {settings.gateway_endpoint})" if settings.gateway_endpoint else ""
     network = HostComputeNetwork("", settings.name, "Overlay" if settings.source_vip else "L2Bridge")
-    return NodeNetwork(network, "(MAC address of the node)", local, gateway)
+    return NodeNetwork(network, "(MAC address of the node)", local, gateway, settings)
 
 
-def _lines(family_plan: FamilyPlan) -> Iterator[str]:
-    content = Content(family_plan, described_network(family_plan))
+def _lines(family_plan: FamilyPlan, network: WindowsNetwork) -> Iterator[str]:
+    content = Content(family_plan, described_network(family_plan, network))
     yield f"# {family_plan.family}: endpoints"
     yield from map(str, requests(((None, each) for each in content.endpoints.values()), ()))
     yield f"# {family_plan.family}: load balancers"

@@ -29,6 +29,7 @@ from kdns.proxy.nftables.sets import (
 )
 from kdns.proxy.plan.branches import ENDPOINT_SETS, Verdict
 from kdns.proxy.plan.plan import FamilyPlan
+from kdns.proxy.settings.section import DEFAULT_MARK
 
 _CHAINS: Final = f"@{CHAINS.name}"
 _LOCAL_CHAINS: Final = f"@{LOCAL_CHAINS.name}"
@@ -38,10 +39,10 @@ _REFUSALS: Final = (
 """The verdicts of fronts without endpoints, by number."""
 
 
-def base_chains(family_plan: FamilyPlan) -> tuple[Set | Chain, ...]:
+def base_chains(family_plan: FamilyPlan, masquerade_mark: int = DEFAULT_MARK) -> tuple[Set | Chain, ...]:
     """Returns everything in the table that does not depend on any Service."""
     relays = (RELAYS,) if family_plan.mode.relays else ()
-    return (*_sets(), *relays, *_chains(family_plan))
+    return (*_sets(), *relays, *_chains(family_plan, masquerade_mark))
 
 
 def _sets() -> Iterator[Set]:
@@ -62,7 +63,7 @@ def _sets() -> Iterator[Set]:
     yield FIREWALL_RANGES
 
 
-def _chains(family_plan: FamilyPlan) -> Iterator[Chain]:
+def _chains(family_plan: FamilyPlan, masquerade_mark: int) -> Iterator[Chain]:
     """Yields the chains.
 
     Differs: kube-proxy rejects TCP by an ICMP error too. A Pod of this node that gets it while it is still in
@@ -70,7 +71,7 @@ def _chains(family_plan: FamilyPlan) -> Iterator[Chain]:
     """
     front, port = (expression(side.key, family_plan.family) for side in SIDES)
     daddr, saddr = expression((DESTINATION,), family_plan.family), expression((SOURCE,), family_plan.family)
-    mark, node_port = f"{family_plan.masquerade_mark:#x}", _node_port_match(family_plan)
+    mark, node_port = f"{masquerade_mark:#x}", _node_port_match(family_plan)
     yield Chain("mark-for-masquerade", (f"meta mark set meta mark or {mark}",))
     yield Chain(REJECT_CHAIN, ("meta l4proto tcp reject with tcp reset", "reject"))
     yield Chain("firewall-check", (f"{front} @{FIREWALLED.name} {front} . {saddr} != @{FIREWALL_RANGES.name} drop",))

@@ -38,8 +38,7 @@ def _text(plan: Plan, settings: Settings) -> str:
     """Returns both tables as nft takes them."""
     from kdns.proxy.nftables.table import ruleset  # noqa: PLC0415 - nothing else of the mode is imported for its row
 
-    del settings
-    return ruleset(plan)
+    return ruleset(plan, settings.section(NftablesSettings).mark)
 
 
 MODE: Final = Mode(

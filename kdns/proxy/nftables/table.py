@@ -16,6 +16,7 @@ from kdns.proxy.nftables.sets import BY_ID, DRAWN, LISTED, NUMBERED, SERVICES, S
 from kdns.proxy.nftables.transaction import Transaction, commands
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, Plan
 from kdns.proxy.plan.planner import Difference
+from kdns.proxy.settings.section import DEFAULT_MARK
 
 _FRONTS_AT_ONCE: Final = 500
 _LINGERING: Final = DRAWN | LISTED | BY_ID
@@ -26,9 +27,9 @@ UNUSED_CHAINS_MAX: Final = 1000
 """Beyond so many chains that no front uses, a full sync is to remove them."""
 
 
-def ruleset(plan: Plan) -> str:
+def ruleset(plan: Plan, masquerade_mark: int = DEFAULT_MARK) -> str:
     """Returns both tables, as one transaction for `nft -f`."""
-    return "".join(Table(plan.of(family)).whole() for family in FAMILIES)
+    return "".join(Table(plan.of(family), masquerade_mark).whole() for family in FAMILIES)
 
 
 class Table:
@@ -38,9 +39,9 @@ class Table:
     the look-ups of a number and of its chain, and to add a chain again costs a hundred times what an element does.
     """
 
-    def __init__(self, family_plan: FamilyPlan) -> None:
+    def __init__(self, family_plan: FamilyPlan, masquerade_mark: int = DEFAULT_MARK) -> None:
         self.family_plan = family_plan
-        self._base = base_chains(family_plan)
+        self._base = base_chains(family_plan, masquerade_mark)
         self.sets: Mapping[str, Set] = {each.name: each for each in self._base if isinstance(each, Set)}
         """The sets and maps, by name."""
         self._chains: dict[str, Chain] = {}

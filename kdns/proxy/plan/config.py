@@ -14,11 +14,6 @@ PRIMARY: Final = "primary"
 """In nodePortAddresses: the primary addresses of the node. The plan knows the node, so it resolves this keyword."""
 LOOPBACK: Final[Mapping[Family, Network]] = {"IPv4": ip_network("127.0.0.0/8"), "IPv6": ip_network("::1/128")}
 EVERYWHERE: Final[Mapping[Family, Network]] = {"IPv4": ip_network("0.0.0.0/0"), "IPv6": ip_network("::/0")}
-DEFAULT_MARK: Final = 0x4000
-"""Bit 14 of the packet mark, kube-proxy's default of masqueradeBit."""
-
-DEFAULT_SCHEDULER: Final = "rr"
-"""Round robin, kube-proxy's default of ipvs.scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +71,6 @@ class ProtectedPort(NamedTuple):
     network: Network | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WindowsNetwork:
-    """The section winkernel of the settings, which a renderer reads.
-
-    `name` is that of the Pods' network, `source_vip` the source of translated packets on an overlay network.
-    `gateway_endpoint` is the name of the endpoint that gets the health checks of load balancers, "" for none, and
-    `healthz_port` its port for Services without a health check node port, 0 for none.
-    """
-
-    name: str = ""
-    source_vip: str = ""
-    gateway_endpoint: str = ""
-    healthz_port: int = 0
-
-
 OF_THE_NODE: Final = (
     ProtectedPort("ssh of this node", 22, "TCP"),
     ProtectedPort("the kubelet of this node", 10250, "TCP"),
@@ -104,9 +84,7 @@ class ProxyConfig:
     `node_port_addresses`: networks and PRIMARY; empty for every address of the node. `service_cidrs`: empty where
     they are not known. `node_hints` is the feature gate PreferSameTrafficDistribution, `external_ips` is
     AllowServiceExternalIPs, `shadowing` is AllowAddressShadowing. The endpoints of the Service `kubernetes` are
-    protected beside `protected_ports`. `masquerade_mark` has one bit: masqueradeBit. `scheduler` is the kernel's name
-    of one; it counts where the mode leaves the choice to a scheduler. `windows_network` is for mode kernelspace.
-    `chosen_by` says how one of several endpoints is chosen, "" by chance.
+    protected beside `protected_ports`. `chosen_by` says how one of several endpoints is chosen, "" by chance.
     """
 
     mode: Semantics
@@ -119,7 +97,4 @@ class ProxyConfig:
     external_ips: bool = True
     shadowing: bool = True
     protected_ports: tuple[ProtectedPort, ...] = OF_THE_NODE
-    masquerade_mark: int = DEFAULT_MARK
-    scheduler: str = DEFAULT_SCHEDULER
-    windows_network: WindowsNetwork = WindowsNetwork()
     chosen_by: str = ""

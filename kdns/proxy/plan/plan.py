@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, assert_never
 from kdns.cluster.objects import Key
 from kdns.net import Address, Family, Network, join_host_port
 from kdns.proxy.plan.branches import Branch, Branches, Client, Verdict
-from kdns.proxy.plan.config import DEFAULT_MARK, LocalPods, NodeView, WindowsNetwork
+from kdns.proxy.plan.config import LocalPods, NodeView
 from kdns.proxy.plan.endpoints import EndpointLists, ServiceEndpoint
 from kdns.proxy.plan.node_ports import NodePortAddresses
 from kdns.proxy.plan.semantics import Semantics
@@ -174,10 +174,8 @@ class FamilyPlan:
     makes Services' addresses the node's own, also those that were not the node's before.
     `undefined_ports` is the verdict for an undefined port of such an address, None for no verdict.
     `unallocated` are the service ranges except loopback ones, which do not overlap: packets to unused cluster IPs in
-    them are dropped. It is empty if the mode does not drop them. `masquerade_mark` is the packet mark's bit that
-    renderers use for packets to masquerade. `scheduler` is the kernel's scheduler that chooses endpoints, "" for a
-    random choice. `windows_network` is for the renderer of mode kernelspace. `chosen_by` says how one of several
-    endpoints is chosen, "" by chance.
+    them are dropped. It is empty if the mode does not drop them. `chosen_by` says how one of several endpoints is
+    chosen, "" by chance.
     """
 
     family: Family
@@ -195,9 +193,6 @@ class FamilyPlan:
     external_local: Branches = field(default_factory=Branches)
     undefined_ports: Verdict | None = None
     unallocated: tuple[Network, ...] = ()
-    masquerade_mark: int = DEFAULT_MARK
-    scheduler: str = ""
-    windows_network: WindowsNetwork = field(default_factory=WindowsNetwork)
     chosen_by: str = ""
 
     def front_of(self, destination: Address, protocol: str, port: int) -> Front | None:

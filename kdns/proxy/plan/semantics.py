@@ -59,7 +59,6 @@ class Semantics:
         " no Service port defines are refused too",
         default=False,
     )
-    schedules: bool = _semantic("a scheduler of the kernel chooses the endpoint, not chance", default=False)
     refuses: bool = _semantic(
         "packets to a front without endpoints are rejected or dropped, not left alone", default=True
     )

@@ -43,9 +43,6 @@ def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPla
         external_local=external_branches(Verdict.LOCAL, nat, is_local=True),
         undefined_ports=Verdict.REJECT if mode.rejects_undefined_ports else None,
         unallocated=_routed(config.service_cidrs, family) if mode.drops_unallocated else (),
-        masquerade_mark=config.masquerade_mark,
-        scheduler=config.scheduler if mode.schedules else "",
-        windows_network=config.windows_network,
         chosen_by=config.chosen_by,
     )
 

@@ -8,8 +8,6 @@ from typing import Final, Literal, TypeAlias
 
 from kdns.cluster.objects import Node
 from kdns.net import Address, Network, parse_network, parse_port, parse_unmapped_address, split_host_port
-from kdns.proxy.ipvs.mode import IpvsSettings
-from kdns.proxy.kernelspace.mode import KernelspaceSettings
 from kdns.proxy.modes import MODES
 from kdns.proxy.plan.config import (
     EVERYWHERE,
@@ -20,12 +18,8 @@ from kdns.proxy.plan.config import (
     NodeView,
     ProtectedPort,
     ProxyConfig,
-    WindowsNetwork,
 )
 from kdns.proxy.settings.settings import Settings
-
-DEFAULT_ROOT_ENDPOINT: Final = "cbr0"
-"""kube-proxy's default of --root-hnsendpoint-name."""
 
 ADDRESS_KEYWORDS: Final = (PRIMARY, "localhost", "all")
 """Words of nodePortAddresses, in any combination with CIDRs (kube-proxy 1.37; 1.36 has `primary` alone)."""
@@ -99,20 +93,8 @@ def proxy_config(
         external_ips=settings.external_ips,
         shadowing=settings.shadowing,
         protected_ports=(*OF_THE_NODE, *_protected_ports(settings, api_servers)),
-        masquerade_mark=settings.section(mode.masquerading).mark,
-        scheduler=settings.section(IpvsSettings).kernel_scheduler,
-        windows_network=_windows_network(settings),
         chosen_by=mode.chosen_by(settings),
     )
-
-
-def _windows_network(settings: Settings) -> WindowsNetwork:
-    winkernel = settings.section(KernelspaceSettings)
-    if not winkernel.forward_health_check_vip:
-        return WindowsNetwork(winkernel.network_name, winkernel.source_vip)
-    _, port = split_host_port(settings.healthz_bind_address) or ("", "")
-    endpoint = winkernel.root_hns_endpoint_name or DEFAULT_ROOT_ENDPOINT
-    return WindowsNetwork(winkernel.network_name, winkernel.source_vip, endpoint, parse_port(port) or 0)
 
 
 def _protected_ports(settings: Settings, api_servers: Iterable[SocketAddress]) -> Iterator[ProtectedPort]:

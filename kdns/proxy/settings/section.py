@@ -17,6 +17,7 @@ from kdns.net import parse_network
 T = TypeVar("T")
 
 DEFAULT_MASQUERADE_BIT: Final = 14
+DEFAULT_MARK: Final = 1 << DEFAULT_MASQUERADE_BIT
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 POSITIVE: Final = "must be greater than 0"
 CIDR: Final = "must be a valid CIDR"

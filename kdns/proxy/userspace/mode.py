@@ -69,10 +69,10 @@ def _text(plan: Plan, settings: Settings) -> str:
     from kdns.proxy.userspace.capture import Capture  # noqa: PLC0415
     from kdns.proxy.userspace.relays import listing, relay_addresses  # noqa: PLC0415
 
-    del settings
     lines, numbers = listing(plan)
     addresses = {family: next(relay_addresses(plan.of(family))) for family in FAMILIES}
-    return "\n".join((*lines, "", ruleset(Capture(plan, numbers, addresses).plan)))
+    rules = ruleset(Capture(plan, numbers, addresses).plan, settings.section(NftablesSettings).mark)
+    return "\n".join((*lines, "", rules))
 
 
 MODE: Final = Mode(

@@ -16,7 +16,7 @@ import pytest
 from mode_under_test import QUICK, Node, started
 from patience import surely
 from rollout_load import Load
-from small_cluster import CLIENTS, CONFIG, ENDPOINTS, both, endpoints, service
+from small_cluster import CLIENTS, ENDPOINTS, both, endpoints, service
 from world import World
 
 from kdns.proxy.ipvs.mode import IpvsSettings
@@ -139,8 +139,8 @@ def test_a_scheduler_chooses(world: World, loop: asyncio.AbstractEventLoop, node
     async def check() -> None:
         settings = QUICK.with_section(replace(QUICK.section(IpvsSettings), scheduler=scheduler))
         assert not await RUNTIMES["ipvs"].unsupported(settings)
-        other = Node(node.mode, replace(CONFIG, scheduler=scheduler))
-        await other.become(service(number, endpoints(number, *ENDS)))
+        node.mode = await started(settings)
+        await fresh(node).become(service(number, endpoints(number, *ENDS)))
         await SCHEDULERS[scheduler](Asked(world, number, which=number % 2))
 
     loop.run_until_complete(check())

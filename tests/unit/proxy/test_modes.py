@@ -135,7 +135,6 @@ SEMANTICS: dict[str, tuple[object, Callable[[Semantics], object]]] = {
     "link_local_node_ports": (False, lambda mode: LINK_LOCAL in node_ports(mode)),
     "has_one_list": (True, lambda mode: [port.external for port in planned(mode).ports.values()]),
     "owns_addresses": (True, lambda mode: planned(mode).virtual_ips),
-    "schedules": (True, lambda mode: planned(mode).scheduler),
     "relays": (True, lambda mode: [port.cluster_ip for port in planned(mode).ports.values()]),
     "treats_clients_alike": (True, lambda mode: [port.external for port in planned(mode).ports.values()]),
     "restricts_sources": (False, lambda mode: clients(planned(mode), 1)),

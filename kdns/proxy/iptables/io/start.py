@@ -17,6 +17,7 @@ from kdns.proxy.iptables.mode import MODE
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Runtime
 from kdns.proxy.xtables.io.programs import CHECK, Programs, choose, families
+from kdns.proxy.xtables.settings import IptablesSettings
 
 _LIBERAL: Final = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
 _SWITCH_INTERVAL_S: Final = 0.001
@@ -52,6 +53,7 @@ async def features(programs: Programs, settings: Settings) -> Features:
         nfacct=await _counts_by_name(programs),
         tcp_be_liberal=is_liberal,
         chains_per_section=_CHAINS_PER_SECTION[programs.backend],
+        masquerade_mark=settings.section(IptablesSettings).mark,
     )
 
 

@@ -7,7 +7,6 @@ from typing import Final
 
 from kdns import logs
 from kdns.errors import ApplyError
-from kdns.net import parse_network
 from kdns.netlink.io.ipvs import ipvs
 from kdns.netlink.ipvs import Timeouts
 from kdns.proxy.ipvs.io.counters import connections
@@ -33,12 +32,10 @@ async def start(settings: Settings) -> IpvsProxier:
     programs, reason = await choose()
     if programs is None:
         raise ApplyError(("iptables",), reason)
-    own = settings.section(IpvsSettings)
-    await asyncio.to_thread(_prepare, own)
+    await asyncio.to_thread(_prepare, settings.section(IpvsSettings))
     served = await families(programs)
-    excluded = tuple(network for each in own.exclude_cidrs if (network := parse_network(each)))
     log.info("iptables found", backend=programs.backend, version=".".join(map(str, programs.version)))
-    return IpvsProxier(programs, served, IpvsOptions(excluded))
+    return IpvsProxier(programs, served, IpvsOptions.of(settings))
 
 
 def timeouts(settings: IpvsSettings) -> Timeouts:

@@ -15,6 +15,7 @@ from kdns.errors import ApplyError
 from kdns.net import FAMILIES, VERSION, Family
 from kdns.proxy.kernelspace.content import Content, NodeNetwork
 from kdns.proxy.kernelspace.io.compute_network import NOT_FOUND, OF_CONTENT, ComputeNetwork, HcnError
+from kdns.proxy.kernelspace.mode import WindowsNetwork
 from kdns.proxy.kernelspace.requests import Request, Verb, reconciling_requests, requests
 from kdns.proxy.kernelspace.schema import HostComputeEndpoint, HostComputeNetwork, endpoint_id
 from kdns.proxy.plan.plan import Front, Plan
@@ -40,14 +41,14 @@ class KernelspaceProxier(KernelMode):
     def __init__(
         self,
         service: ComputeNetwork,
-        network_name: str,
+        network: WindowsNetwork,
         host_mac: Callable[[str], str],
         *,
         poll_s: float = POLL_S,
     ) -> None:
         super().__init__()
         self.udp_targets = None  # HCN ends the flows of an endpoint itself
-        self._service, self._network_name, self._host_mac, self._poll_s = service, network_name, host_mac, poll_s
+        self._service, self._network, self._host_mac, self._poll_s = service, network, host_mac, poll_s
         self._contents: dict[Family, Content] = {}
         self._node: NodeNetwork | None = None
         self._refused: dict[str, str] = {}
@@ -105,7 +106,7 @@ class KernelspaceProxier(KernelMode):
     def _load(self, plan: Plan) -> None:
         self._contents.clear()  # if this fails, a partial sync has nothing to start from
         self._refused.clear()
-        network = self._service.network(self._network_name)
+        network = self._service.network(self._network.name)
         existing = self._service.endpoints(network.id)
         if self._node is None or self._node.network.id != network.id:
             log.info("network found", network=network.name, type=network.type, id=network.id)
@@ -125,7 +126,7 @@ class KernelspaceProxier(KernelMode):
     def _node_network(
         self, plan: Plan, network: HostComputeNetwork, existing: Iterable[HostComputeEndpoint]
     ) -> NodeNetwork:
-        settings = plan.ipv4.windows_network
+        settings = self._network
         mac, gateway = self._overlay_mac(plan) if network.is_overlay else "", ""
         others: dict[str, str] = {}
         for each in existing:
@@ -136,18 +137,18 @@ class KernelspaceProxier(KernelMode):
         if settings.gateway_endpoint and not gateway:
             reason = f"network {network.name} has no endpoint {settings.gateway_endpoint}"
             log.warning("health checks of load balancers are not forwarded", reason=reason)
-        return NodeNetwork(network, mac, others, gateway)
+        return NodeNetwork(network, mac, others, gateway, settings)
 
     def _overlay_mac(self, plan: Plan) -> str:
         """Returns the node's MAC address. Raises ApplyError if settings or node lack what an overlay network needs."""
-        if not plan.ipv4.windows_network.source_vip:
+        if not self._network.source_vip:
             expected = "expected winkernel.sourceVip or --source-vip, an address of the node's Pod range"
-            raise ApplyError((self._network_name,), f"an overlay network needs a source VIP; {expected}")
+            raise ApplyError((self._network.name,), f"an overlay network needs a source VIP; {expected}")
         own = [str(each) for each in plan.ipv4.node.primary if each.version == VERSION["IPv4"]]
         if not own:
-            raise ApplyError((self._network_name,), "an overlay network needs an IPv4 address of the node")
+            raise ApplyError((self._network.name,), "an overlay network needs an IPv4 address of the node")
         if plan.ipv6.fronts:
-            log.warning("virtual IPs of IPv6 are not served", reason=f"network {self._network_name} is an overlay")
+            log.warning("virtual IPs of IPv6 are not served", reason=f"network {self._network.name} is an overlay")
         return self._host_mac(own[0])
 
     def _carry_out(self, changes: Iterable[Request]) -> None:

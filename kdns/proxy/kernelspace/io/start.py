@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from typing import Final
 
 from kdns.errors import ApplyError
 from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
 from kdns.proxy.kernelspace.io.libraries import host_mac, libraries, lock_machine
 from kdns.proxy.kernelspace.io.proxier import KernelspaceProxier, remove_objects
-from kdns.proxy.kernelspace.mode import MODE, KernelspaceSettings
+from kdns.proxy.kernelspace.mode import MODE, KernelspaceSettings, windows_network
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Runtime
 
@@ -57,7 +58,8 @@ async def start(settings: Settings) -> KernelspaceProxier:
     The network need not exist yet: the CNI plugin may create it later, and syncs fail until then.
     """
     lock_machine()
-    return KernelspaceProxier(ComputeNetwork(libraries()), network_name(settings), host_mac)
+    network = replace(windows_network(settings), name=network_name(settings))
+    return KernelspaceProxier(ComputeNetwork(libraries()), network, host_mac)
 
 
 RUNTIME: Final = Runtime(MODE, unsupported, start)

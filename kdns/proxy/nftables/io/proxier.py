@@ -21,6 +21,7 @@ from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import Transaction, commands
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Difference
+from kdns.proxy.settings.section import DEFAULT_MARK
 from kdns.proxy.sync.io.kernel_mode import KernelMode
 from kdns.proxy.sync.io.proxier import Footprint, ForeignChange
 from kdns.runtime.tasks import uninterrupted
@@ -34,8 +35,9 @@ class NftablesProxier(KernelMode):
     name = "nftables"
     footprint = Footprint((NftablesPart(),))
 
-    def __init__(self) -> None:
+    def __init__(self, masquerade_mark: int = DEFAULT_MARK) -> None:
         super().__init__()
+        self._masquerade_mark = masquerade_mark
         self.counters = NftablesCounters()
         self._families = FAMILIES
         self._tables: dict[Family, Table] = {}
@@ -56,7 +58,7 @@ class NftablesProxier(KernelMode):
         families = self._families = await supported_families()
         if not self._tables and families != FAMILIES:
             log.warning("virtual IPs of IPv6 are not served", reason="the kernel's nftables does not support IPv6")
-        tables = {family: Table(plan.of(family)) for family in families}
+        tables = {family: Table(plan.of(family), self._masquerade_mark) for family in families}
         existing = {family: await object_names(family, TABLE) for family in families}
         requests: list[Request] = []
         for family, table in tables.items():
@@ -72,7 +74,7 @@ class NftablesProxier(KernelMode):
             if not any(existing.values()):
                 raise
             log.info("tables replaced without the clients of session affinity", reason=error.stderr[:200])
-            tables = {family: Table(plan.of(family)) for family in families}
+            tables = {family: Table(plan.of(family), self._masquerade_mark) for family in families}
             await nft.apply(*(table.whole() for table in tables.values()))
         else:
             if last := [line for family in families for line in tables[family].after_elements(existing[family])]:

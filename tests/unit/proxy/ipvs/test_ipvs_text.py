@@ -15,7 +15,7 @@ import pytest
 from ipt_walk import At
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
-from kdns.proxy.ipvs.ipvs import Change, Ipvs
+from kdns.proxy.ipvs.ipvs import Change, Ipvs, IpvsOptions
 from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.ipvs.text import ipvs_text
 from kdns.proxy.plan.config import LocalPods
@@ -36,7 +36,7 @@ def cluster() -> str:
 
 def local() -> str:
     """Local policies with local endpoints and without, affinity, mh, a bridge, and node ports everywhere, in IPv6."""
-    config = replace(RULES, local_pods=LocalPods(bridge="br0"), node_port_addresses=(), scheduler="mh")
+    config = replace(RULES, local_pods=LocalPods(bridge="br0"), node_port_addresses=())
     services = [
         service(
             number,
@@ -49,7 +49,8 @@ def local() -> str:
         )
         for number, ends in ((1, ("p1", "p2", "r1")), (2, ("r1", "r2")))
     ]
-    return ipvs_walk.parts(ipvs_text(plan(state(*services), NODE_VIEW, config)))["IPv6"]
+    made = plan(state(*services), NODE_VIEW, config)
+    return ipvs_walk.parts(ipvs_text(made, IpvsOptions(scheduler="mh")))["IPv6"]
 
 
 def change() -> str:

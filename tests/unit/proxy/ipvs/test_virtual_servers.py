@@ -53,7 +53,7 @@ def test_a_service_has_a_virtual_server_at_each_of_its_addresses_and_at_the_node
     ],
 )
 def test_schedulers_and_affinity(scheduler: str, spec: dict[str, Any], wanted: ServerOptions) -> None:
-    made = content(web(**spec), scheduler=scheduler).virtual_servers.values()
+    made = content(web(**spec), options=IpvsOptions(scheduler=scheduler)).virtual_servers.values()
     assert {each.options for each in made} == {wanted}
 
 

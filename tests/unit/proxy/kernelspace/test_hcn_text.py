@@ -6,11 +6,10 @@ import json
 from dataclasses import replace
 
 from hcn_node import HcnNode
-from rendering import rendered
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
-from kdns.proxy.kernelspace.mode import KERNELSPACE
-from kdns.proxy.plan.config import WindowsNetwork
+from kdns.proxy.kernelspace.mode import KERNELSPACE, WindowsNetwork
+from kdns.proxy.kernelspace.text import requests_text
 from kdns.proxy.plan.planner import plan
 
 WEB = service(1, endpoints(1, "p1", "r1"), protocols=("TCP",), healthCheckNodePort=32000, external="Local")
@@ -18,8 +17,8 @@ WEB = service(1, endpoints(1, "p1", "r1"), protocols=("TCP",), healthCheckNodePo
 
 def shown(network: WindowsNetwork) -> list[str]:
     """The lines of IPv4."""
-    config = replace(CONFIG, mode=KERNELSPACE, node_port_addresses=(), windows_network=network)
-    return rendered(plan(state(WEB), NODE_VIEW, config)).partition("# IPv6")[0].splitlines()
+    config = replace(CONFIG, mode=KERNELSPACE, node_port_addresses=())
+    return requests_text(plan(state(WEB), NODE_VIEW, config), network).partition("# IPv6")[0].splitlines()
 
 
 async def test_ids_are_those_of_a_node() -> None:

@@ -16,8 +16,8 @@ from small_cluster import endpoints, service
 
 from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.errors import ApplyError
+from kdns.proxy.kernelspace.mode import WindowsNetwork
 from kdns.proxy.kernelspace.schema import LoadBalancerKey, endpoint_id, load_balancer_id
-from kdns.proxy.plan.config import WindowsNetwork
 
 VIP = "10.96.0.1"
 REMOTE = "10.1.1.2"

@@ -15,7 +15,7 @@ from hcn_node import HcnNode
 from small_cluster import endpoints, service
 
 from kdns.cluster.objects import Object
-from kdns.proxy.plan.config import WindowsNetwork
+from kdns.proxy.kernelspace.mode import WindowsNetwork
 
 GOLDEN: Final = Path(__file__).parents[3] / "golden" / "kernelspace"
 _ONE: Final = [{"name": "tcp", "protocol": "TCP", "port": 80}]
@@ -65,7 +65,7 @@ async def recorded(name: str) -> str:
     """The requests of a first sync."""
     of, given = NODES[name]
     node = HcnNode(of, **given)
-    if node.config.windows_network.healthz_port:
+    if node.network.healthz_port:
         node.service.add_pod("10.1.0.254", name="cbr0")
     return "\n".join((*await node.sync(), ""))
 

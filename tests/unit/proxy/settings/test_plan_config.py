@@ -11,7 +11,8 @@ from settings_text import read
 
 from kdns.cluster.objects import Node, NodeAddress, NodeLabels, NodeMeta, NodeSpec, NodeStatus
 from kdns.net import parse_network, parse_unmapped_address
-from kdns.proxy.plan.config import LocalPods, NodeView, WindowsNetwork
+from kdns.proxy.kernelspace.mode import WindowsNetwork, windows_network
+from kdns.proxy.plan.config import LocalPods, NodeView
 from kdns.proxy.settings.plan_config import node_view, proxy_config
 from kdns.proxy.userspace.mode import USERSPACE
 
@@ -109,14 +110,10 @@ def test_the_rest_of_the_configuration_of_the_plan(text: str, field: str, value:
 
 def test_the_section_winkernel() -> None:
     given = "mode: kernelspace\nwinkernel: {networkName: Pods, sourceVip: 10.244.1.2, forwardHealthCheckVip: true"
-    found = proxy_config(read(f"{given}, enableDSR: true}}"), None)
-    assert found.windows_network == WindowsNetwork("Pods", "10.244.1.2", "cbr0", 10256)
-    assert (found.masquerade_all, found.node_port_addresses) == (False, ())
-    assert proxy_config(read(f"{given}}}"), None).masquerade_all
-    assert proxy_config(read(f"iptables: {{masqueradeAll: true}}\n{given}, enableDSR: true}}"), None).masquerade_all
-    other = proxy_config(read(f"healthzBindAddress: 0.0.0.0:99\n{given}, rootHnsEndpointName: root}}"), None)
-    assert other.windows_network == WindowsNetwork("Pods", "10.244.1.2", "root", 99)
-    assert proxy_config(read("winkernel: {networkName: Pods}"), None).windows_network == WindowsNetwork("Pods")
+    assert windows_network(read(f"{given}}}")) == WindowsNetwork("Pods", "10.244.1.2", "cbr0", 10256)
+    other = read(f"healthzBindAddress: 0.0.0.0:99\n{given}, rootHnsEndpointName: root}}")
+    assert windows_network(other) == WindowsNetwork("Pods", "10.244.1.2", "root", 99)
+    assert windows_network(read("winkernel: {networkName: Pods}")) == WindowsNetwork("Pods")
 
 
 def test_the_protected_ports() -> None:

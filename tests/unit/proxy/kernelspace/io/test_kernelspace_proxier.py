@@ -18,9 +18,8 @@ from kdns.proxy.kernelspace.io.clean_up import remove_hcn_objects
 from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
 from kdns.proxy.kernelspace.io.libraries import host_mac, libraries
 from kdns.proxy.kernelspace.io.proxier import remove_objects
-from kdns.proxy.kernelspace.mode import KERNELSPACE, KernelspaceSettings
+from kdns.proxy.kernelspace.mode import KERNELSPACE, KernelspaceSettings, WindowsNetwork
 from kdns.proxy.kernelspace.schema import LoadBalancerKey, endpoint_id, load_balancer_id
-from kdns.proxy.plan.config import WindowsNetwork
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Footprint
 from kdns.proxy.sync.io.runner import SyncResult, SyncRunner
@@ -237,7 +236,7 @@ async def test_counters() -> None:
 
 OVERLAYS = [
     (WindowsNetwork("Pods"), "an overlay network needs a source VIP"),
-    (WindowsNetwork("Elsewhere", "10.1.0.9"), ""),
+    (WindowsNetwork("Pods", "10.1.0.9"), ""),
 ]
 
 

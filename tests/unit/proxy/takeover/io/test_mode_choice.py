@@ -89,7 +89,7 @@ def test_the_settings_in_effect_are_those_of_the_mode_in_effect(
     assert (in_effect.mode, in_effect.section(MODES[mode].periods)) == (mode, section)
     config = proxy_config(in_effect, None)
     assert (config.mode.name, config.node_port_addresses == (PRIMARY,)) == (mode, primary)
-    assert (config.masquerade_mark, config.masquerade_all) == (section.mark, section.masquerade_all)
+    assert config.masquerade_all == section.masquerade_all
     assert replace(in_effect, mode=settings.mode).with_section(settings.section(type(section))) == settings
 
 
