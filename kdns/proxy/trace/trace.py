@@ -205,54 +205,50 @@ def unreachable(
     """
     if family_plan.mode.treats_clients_alike:
         return Unreachable()
-    if family_plan.mode.relays:
-        return _from_loopback_to_elsewhere(family_plan, source, destination, endpoints)
     if source.is_loopback:
-        return _from_loopback(family_plan, source, destination, endpoints)
-    if is_link_local_ipv6(source):
-        return _elsewhere(family_plan, endpoints, f"the kernel forwards nothing from the link-local address {source}")
-    return _at_loopback(family_plan, source, endpoints)
+        lost, why = _from_loopback(family_plan, source, destination, endpoints)
+    elif family_plan.mode.relays:
+        return Unreachable()
+    elif is_link_local_ipv6(source):
+        lost, why = _elsewhere(family_plan, endpoints), _LINK_LOCAL.format(source)
+    else:
+        lost, why = _at_loopback(family_plan, source, endpoints), _NO_LOOPBACK
+    return Unreachable(lost, why) if lost else Unreachable()
 
 
 def _from_loopback(
     family_plan: FamilyPlan, source: Address, destination: Address, endpoints: tuple[ServiceEndpoint, ...]
-) -> Unreachable:
+) -> tuple[tuple[ServiceEndpoint, ...], str]:
+    mode, is_at_node = family_plan.mode, family_plan.node.has(destination)
     why = f"the kernel lets nothing from {source} out of this node"
     if family_plan.family == "IPv6":
-        return _elsewhere(family_plan, endpoints, why)
+        return () if mode.relays else _elsewhere(family_plan, endpoints), why
     if _has_route_localnet(family_plan):
-        return Unreachable()
-    if family_plan.mode.owns_addresses:
-        return _elsewhere(family_plan, endpoints, why)
-    if family_plan.node.has(destination):
-        return _elsewhere(family_plan, endpoints, f"{why}, {_UNLESS}")
-    return _from_loopback_to_elsewhere(family_plan, source, destination, endpoints)
+        return (), ""
+    if is_at_node or mode.owns_addresses:
+        lost = () if mode.relays else _elsewhere(family_plan, endpoints)
+        return lost, why if mode.owns_addresses else f"{why}, {_UNLESS}"
+    return endpoints, f"the kernel sends nothing from {source} to what is not this node's own, {_UNLESS}"
 
 
-def _from_loopback_to_elsewhere(
-    family_plan: FamilyPlan, source: Address, destination: Address, endpoints: tuple[ServiceEndpoint, ...]
-) -> Unreachable:
-    if family_plan.family == "IPv6" or not source.is_loopback or family_plan.node.has(destination):
-        return Unreachable()
-    return Unreachable(endpoints, f"the kernel sends nothing from {source} to what is not this node's own, {_UNLESS}")
-
-
-def _at_loopback(family_plan: FamilyPlan, source: Address, endpoints: tuple[ServiceEndpoint, ...]) -> Unreachable:
+def _at_loopback(
+    family_plan: FamilyPlan, source: Address, endpoints: tuple[ServiceEndpoint, ...]
+) -> tuple[ServiceEndpoint, ...]:
     """Endpoints at loopback addresses, as the Services of `kdns up` itself have them: only the node reaches its own."""
     if _has_route_localnet(family_plan) or family_plan.node.has(source):
-        return Unreachable()
-    lost = tuple(each for each in endpoints if each.address == "::1" or each.address.startswith("127."))
-    return Unreachable(lost, "the kernel takes nothing for loopback addresses from anybody else" if lost else "")
+        return ()
+    return tuple(each for each in endpoints if each.address == "::1" or each.address.startswith("127."))
 
 
-def _elsewhere(family_plan: FamilyPlan, endpoints: tuple[ServiceEndpoint, ...], why: str) -> Unreachable:
+def _elsewhere(family_plan: FamilyPlan, endpoints: tuple[ServiceEndpoint, ...]) -> tuple[ServiceEndpoint, ...]:
     own = set(map(str, family_plan.node.addresses))
-    lost = tuple(each for each in endpoints if each.address not in own)
-    return Unreachable(lost, why if lost else "")
+    return tuple(each for each in endpoints if each.address not in own)
 
 
 def _has_route_localnet(family_plan: FamilyPlan) -> bool:
     return family_plan.node_ports.has_loopback and family_plan.mode.routes_loopback
 
 
+_LINK_LOCAL: Final = "the kernel forwards nothing from the link-local address {}"
+_NO_LOOPBACK: Final = "the kernel takes nothing for loopback addresses from anybody else"
 _UNLESS = "unless net.ipv4.conf.all.route_localnet is 1"
