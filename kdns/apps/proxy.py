@@ -36,7 +36,7 @@ from kdns.proxy.sync.io.conntrack import ConntrackReconciler
 from kdns.proxy.sync.io.proxier import RunningMode, Runtime
 from kdns.proxy.sync.io.runner import PlanInputs, SyncRunner
 from kdns.proxy.sync.schedule import SyncTiming
-from kdns.proxy.takeover.io.choice import Choice, choice, require_mode
+from kdns.proxy.takeover.io.choice import Choice, choice
 from kdns.proxy.takeover.io.modes import RUNTIMES, clean_ups
 from kdns.proxy.takeover.io.takeover import Takeover
 from kdns.runtime.connections import ConnectionKind, Connections
@@ -101,7 +101,7 @@ class NodeProxy:
         return view, proxy_config(settings, node, sorted(ranges), self._api_servers)
 
     async def run(self) -> None:
-        """Raises ApplyError if the mode cannot work here, InputError for an unknown mode."""
+        """Raises ApplyError if the mode cannot work here."""
         chosen = self.chosen = await choice(self.settings, RUNTIMES)
         if chosen.reasons:
             names = {"mode": chosen.mode.name, "configured": self.settings.mode}
@@ -220,11 +220,6 @@ class NodeProxy:
             if address
         }
         return coroutines | ({"status": status.run()} if settings.metrics_bind_address else {})
-
-
-def checked_mode(settings: Settings) -> Settings:
-    require_mode(settings, RUNTIMES)
-    return settings
 
 
 async def _together(coroutines: Mapping[str, Coroutine[Any, Any, None]]) -> None:

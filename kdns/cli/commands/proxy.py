@@ -109,7 +109,7 @@ async def _proxy(flags: FlagValues, settings: Settings) -> bool:
 
         stop = stop_event()
         return await app.supervise(
-            lambda: app.checked_mode(settings_of(flags, lambda _: None)),
+            lambda: settings_of(flags, lambda _: None),
             node,
             stop,
             reload_event(stop),

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from structlog.testing import capture_logs
 from wholefiles import replace
 
-from kdns.apps.proxy import NodeProxy, api_source, checked_mode
+from kdns.apps.proxy import NodeProxy, api_source
 from kdns.cli.commands.proxy import log_level
 from kdns.cli.main import main
 from kdns.cluster.objects import Node
@@ -100,29 +100,6 @@ async def test_who_asks_need_not_wait_for_the_next_look(tmp_path: Path) -> None:
             asked.set()
             assert (await work).mode == "userspace"
     assert [line["event"] for line in logs] == ["settings read again, nothing has changed"]
-
-
-async def test_a_mode_that_is_not_there_leaves_the_one_at_work(tmp_path: Path) -> None:
-    file = tmp_path / "mode"
-    file.write_text("nftables")
-    reads: list[str] = []
-
-    def read() -> Settings:
-        reads.append(file.read_text())
-        return checked_mode(Settings(mode=reads[-1]))
-
-    work = asyncio.create_task(other_settings(read, Settings(mode="nftables"), file, 0.005, asyncio.Event()))
-    async with asyncio.timeout(60):
-        await asyncio.sleep(0)  # it notes how the file is
-        replace(file, "netsh")
-        while not reads:  # noqa: ASYNC110 - the reader is the other task's
-            await asyncio.sleep(0.005)
-        assert not work.done()
-        replace(file, "userspace")
-        assert (await work).mode == "userspace"
-    assert reads[0] == "netsh"
-    with pytest.raises(InputError, match="unknown mode netsh; expected one of nftables"):
-        checked_mode(Settings(mode="netsh"))
 
 
 def test_a_master_that_is_no_url_is_told_of_by_its_flag() -> None:

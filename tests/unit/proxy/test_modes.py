@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,21 +11,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from click.testing import CliRunner
-from rendering import rendered
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
-from kdns.cli.main import main
 from kdns.cluster.objects import Service
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.mode import NFTABLES
-from kdns.proxy.plan.config import ProxyConfig
 from kdns.proxy.plan.node_ports import NodePortAddresses
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.plan.semantics import Semantics
-from kdns.proxy.settings.flags import BY_NAME
 from kdns.proxy.settings.plan_config import proxy_config
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.takeover.io.modes import RUNTIMES
@@ -57,22 +51,6 @@ def test_a_mode_is_imported_when_it_runs_or_is_rendered(name: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-@pytest.mark.parametrize("command", ["render", "trace"])
-def test_the_help_of_a_command_has_the_table_of_modes(command: str) -> None:
-    shown = CliRunner().invoke(main, [command, "--help"]).stdout
-    assert f"[{'|'.join(MODES)}]" in "".join(shown.split())
-
-
-def test_the_flags_help_has_the_table_of_modes() -> None:
-    assert re.findall("[a-z]{3,}", BY_NAME["proxy-mode"].help) == list(MODES)
-
-
-@pytest.mark.parametrize("name", MODES)
-def test_a_mode_with_a_renderer_renders(name: str) -> None:
-    config = ProxyConfig(MODES[name].semantics, local_pods=CONFIG.local_pods)
-    assert "shop/s1" in rendered(plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, config))
 
 
 LOCALHOST, VIP = ip_address("127.0.0.1"), ip_address("10.96.0.1")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
-from kdns.errors import ApplyError, InputError
+from kdns.errors import ApplyError
 from kdns.proxy.mode import Mode
 from kdns.proxy.modes import MODES
 from kdns.proxy.settings.section import Masquerading
@@ -37,11 +37,10 @@ class Choice:
 async def choice(settings: Settings, runtimes: Mapping[str, Runtime]) -> Choice:
     """Returns the choice among the modes.
 
-    ApplyError with all reasons if no mode can work here, InputError for an unknown mode.
+    ApplyError with all reasons if no mode can work here.
 
     Differs: kube-proxy up to 1.25 fell back from ipvs to iptables and userspace, and since 1.26 it ends.
     """
-    require_mode(settings, runtimes)
     reasons: dict[str, str] = {}
     for name in (settings.mode, *runtimes[settings.mode].mode.fallbacks):
         in_effect = in_mode(settings, name)
@@ -67,9 +66,3 @@ def in_mode(settings: Settings, name: str) -> Settings:
         return in_effect
     shared = {field.name: getattr(before, field.name) for field in fields(Masquerading)}
     return in_effect.with_section(replace(now, **shared))
-
-
-def require_mode(settings: Settings, modes: Collection[str]) -> None:
-    """InputError if the settings' mode is none of the modes."""
-    if settings.mode not in modes:
-        raise InputError(f"unknown mode {settings.mode}; expected one of {', '.join(modes)}")

@@ -18,7 +18,6 @@ from fake_modes import fake_row
 from wholefiles import replace
 
 from kdns.apps.proxy import NodeProxy, api_source, listen_address, supervise
-from kdns.cli.commands.up import up
 from kdns.cli.main import main
 from kdns.cluster.objects import EndpointSlice, Node, Service
 from kdns.cluster.state import State
@@ -32,7 +31,6 @@ from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.service_ports import empty_plan
 from kdns.proxy.plan.state import ProxyState
 from kdns.proxy.settings.settings import ClientConnection, Conntrack, Settings
-from kdns.proxy.takeover.io.modes import RUNTIMES
 from kdns.runtime.requirements import CAPABILITY
 
 Json = dict[str, Any]
@@ -205,11 +203,6 @@ def test_the_api(client: ClientConnection, master: str, wanted: Json) -> None:
     found = api_source(Settings(client_connection=client), master)
     assert {name: getattr(found, name) for name in wanted} == wanted
     assert ("qps" in wanted) == bool(found.qps)
-
-
-def test_modes_of_up_are_those_that_run() -> None:
-    (option,) = (each for each in up.params if each.name == "proxy_mode")
-    assert set(option.type.choices) == set(RUNTIMES)  # type: ignore[attr-defined]
 
 
 def test_a_node_keeps_its_plan_inputs_when_its_object_goes() -> None:

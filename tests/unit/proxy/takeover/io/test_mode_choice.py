@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fake_modes import fake_row
 
-from kdns.errors import ApplyError, InputError
+from kdns.errors import ApplyError
 from kdns.proxy.ipvs.mode import IpvsSettings
 from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.io import nft
@@ -64,8 +64,6 @@ async def test_where_none_works_every_reason_is_told() -> None:
         await choice(Settings(mode="ipvs"), rows)
     with pytest.raises(ApplyError, match="nftables: x"):
         await choice(Settings(mode="nftables"), rows)
-    with pytest.raises(InputError, match="unknown mode userspace; expected one of ipvs, nftables"):
-        await choice(Settings(mode="userspace"), rows)
 
 
 OWN: dict[str, Any] = {"masquerade_bit": 7, "masquerade_all": True, "sync_period_s": 9.0, "min_sync_period_s": 2.0}
