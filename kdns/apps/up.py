@@ -199,6 +199,7 @@ def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None])
 async def with_addresses(given: ControlPlaneOptions, mode: str, warn: Callable[[str], None]) -> ControlPlaneOptions:
     """This machine's own addresses are the Node's: its node ports are there."""
     from kdns.netlink.io.addresses import node_addresses, primary_addresses  # noqa: PLC0415 - only with --proxy
+    from kdns.proxy.modes import relaying  # noqa: PLC0415 - the same
 
     with suppress(OSError):  # the dataplane logs it
         own, cidrs = await node_addresses(), given.cluster.service_cidrs
@@ -208,7 +209,7 @@ async def with_addresses(given: ControlPlaneOptions, mode: str, warn: Callable[[
             ):
                 warn(f"--service-cidr {cidr} has {address}, an address of this machine: no Service gets it here")
         if not own and not all(network.is_loopback for network in cidrs):
-            advice = "add a link with an address, or use --proxy-mode userspace --service-cidr 127.96.0.0/16"
+            advice = f"add a link with an address, or use --proxy-mode {relaying()} --service-cidr 127.96.0.0/16"
             found = "this machine has loopback addresses only, so cluster IPs have no route"
             warn(f"--proxy-mode {mode}: {found}; {advice}")
         addresses = tuple(map(str, primary_addresses(own)))

@@ -17,6 +17,11 @@ MODES: Final[dict[str, Mode]] = {
 }
 
 
+def relaying() -> str:
+    """Returns the names of the modes that need no rules for the machine's own addresses."""
+    return " or ".join(mode.name for mode in MODES.values() if mode.semantics.relays)
+
+
 def sections() -> tuple[type[Section], ...]:
     """Returns the sections of all modes."""
     return tuple(dict.fromkeys(section for mode in MODES.values() for section in mode.sections))

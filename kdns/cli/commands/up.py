@@ -14,7 +14,7 @@ from kdns.cli.console import reported_errors, run
 from kdns.cli.progress import Progress
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.errors import InputError
-from kdns.proxy.modes import MODES
+from kdns.proxy.modes import MODES, relaying
 from kdns.runtime.process import gc_paused, platform
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 @click.option(
     "--proxy-mode",
     type=click.Choice([*MODES]),
-    help="Give Services their virtual IPs on this machine; all modes but userspace need root.",
+    help=f"Give Services their virtual IPs on this machine; all modes but {relaying()} need root.",
 )
 @click.option("--no-simulated-pods", is_flag=True, help="Do not simulate Pods; they stay Pending.")
 @flags.path_option("--token-file", "Bearer tokens for the API: one per line, or in kube-apiserver's format.")
@@ -136,7 +136,7 @@ def cluster_config(given: Mapping[str, Any]) -> ClusterConfig:
     service_cidrs, pod_cidrs = flags.service_and_pod_networks(given["service_cidr"], given["pod_cidr"])
     mode = given["proxy_mode"]
     if mode and not MODES[mode].semantics.relays and any(network.is_loopback for network in service_cidrs):
-        reason = f"mode {mode} serves no loopback addresses; use mode userspace, or a range such as 10.96.0.0/16"
+        reason = f"mode {mode} serves no loopback addresses; use mode {relaying()}, or a range such as 10.96.0.0/16"
         raise InputError(f"--service-cidr {given['service_cidr']!r}: {reason}")
     lb_pool = flags.address_ranges("--lb-pool", given["lb_pool"])
     flags.check_disjoint({"--service-cidr": service_cidrs, "--pod-cidr": pod_cidrs, "--lb-pool": lb_pool})

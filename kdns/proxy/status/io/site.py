@@ -137,5 +137,5 @@ def _connections(numbers: Numbers) -> Section:
             counts.setdefault(key, [0.0, 0.0])[at] += value
     most = sorted(counts.items(), key=lambda row: -sum(row[1]))[:SHOWN]
     shown = [(*key, *(f"{value:,.0f}" for value in values)) for key, values in most]
-    table = Table("Busiest Service ports since the start", heads, shown, "None was counted; mode iptables counts none.")
+    table = Table("Busiest Service ports since the start", heads, shown, "None was counted, or this mode counts none.")
     return Section("Connections", tables=(table,))
