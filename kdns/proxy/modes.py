@@ -23,5 +23,4 @@ def relaying() -> str:
 
 
 def sections() -> tuple[type[Section], ...]:
-    """Returns the sections of all modes."""
     return tuple(dict.fromkeys(section for mode in MODES.values() for section in mode.sections))

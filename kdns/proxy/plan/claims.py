@@ -111,7 +111,6 @@ class Claims:
             self.changed |= self._at_addresses.get(node_port, {})
 
     def remove(self, port: PortPlan) -> None:
-        """Removes the claims of a Service port that were added."""
         for key, kind in port.fronts:
             claims = self._claims[key]
             del claims[bisect_left(claims, _claim(port, kind))]
@@ -232,7 +231,6 @@ class Claims:
 
 
 def _addresses(port: PortPlan) -> Iterator[str]:
-    """Yields the addresses of a Service port's endpoints."""
     for endpoints in (port.endpoints.cluster, port.endpoints.local):
         yield from (endpoint.address for endpoint in endpoints)
 
@@ -242,7 +240,6 @@ def _claim(port: PortPlan, kind: FrontKind) -> Claim:
 
 
 def _node_ports(port: PortPlan) -> Iterator[tuple[_NodePort, str]]:
-    """Yields the ports of the node's addresses that are this Service port's, and what they are."""
     if port.health_check_port:
         yield ("TCP", port.health_check_port), "health check node port"
     for key, kind in port.fronts:
@@ -258,7 +255,6 @@ def _api_servers(slices: Iterable[EndpointSlice]) -> Iterator[FrontKey]:
 
 
 def _precedence(winner: Claim, claim: Claim) -> str:
-    """Returns why the one comes before the other."""
     if winner.rank != claim.rank:
         return f"it is the {winner.kind.value} of Service {winner.name}"
     if winner.created != claim.created:

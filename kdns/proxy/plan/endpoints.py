@@ -58,7 +58,6 @@ class EndpointLists:
 
     @property
     def reachable(self) -> tuple[ServiceEndpoint, ...]:
-        """Every endpoint that some packet may be sent to."""
         return tuple(sorted({*self.cluster, *self.local}))
 
 

@@ -40,7 +40,6 @@ class FrontCounters:
         self._readings[family_plan.family, name] = counts
 
     def totals(self, plan: Plan) -> Mapping[Counted, int]:
-        """Returns the totals of the plan's Service ports; those of others are deleted."""
         for name, family in [each for each in self._totals if each[0] not in plan.of(each[1]).ports]:
             del self._totals[name, family]
         return self._totals

@@ -115,7 +115,6 @@ class PortPlan:
         return self.load_balancer if kind is FrontKind.LOAD_BALANCER_IP else self.external
 
     def endpoints_of(self, verdict: Verdict) -> tuple[ServiceEndpoint, ...]:
-        """Returns the endpoints that a verdict means; none for REJECT and DROP."""
         if verdict is Verdict.CLUSTER:
             return self.endpoints.cluster
         return self.endpoints.local if verdict is Verdict.LOCAL else ()
@@ -135,17 +134,14 @@ class Front:
 
     @property
     def lists(self) -> tuple[Verdict, ...]:
-        """The sets of endpoints that some client gets one of."""
         return self.branches.lists
 
     @property
     def refusal(self) -> Verdict | None:
-        """REJECT or DROP for clients that no other branch matches; None if they get an endpoint."""
         return self.branches.refusal
 
     @property
     def is_guarded(self) -> bool:
-        """Whether clients have to be within the source ranges."""
         return self.branches.is_guarded
 
     @property

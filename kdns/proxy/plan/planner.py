@@ -46,11 +46,9 @@ class Planner:
         self.update(state.services)
 
     def changed(self, changes: Iterable[Change]) -> dict[Family, Difference]:
-        """Updates by changes that the state has already taken."""
         return self.update(dict.fromkeys(key for change in changes for key in affected_services(change)))
 
     def update(self, keys: Iterable[Key]) -> dict[Family, Difference]:
-        """Plans these Services again; the difference for each family."""
         keys = tuple(keys)
         return {family: self._update(family, keys) for family in FAMILIES}
 

@@ -74,7 +74,6 @@ def _collapsed(networks: Iterable[Network]) -> tuple[Network, ...]:
 
 
 def is_proxied(service: Service) -> bool:
-    """Returns whether the Service has cluster IPs and no label that leaves them to another proxy."""
     labels = service.metadata.labels
     return bool(service.virtual_ips) and (labels is None or labels.proxy_name is None)
 
@@ -182,7 +181,6 @@ def _special_endpoints(endpoints: EndpointLists, mode: Semantics) -> Iterator[Li
 
 
 def _verdict(endpoints: EndpointLists, *, is_local: bool) -> Verdict:
-    """Returns the verdict for anybody, by one of the two traffic policies."""
     if not endpoints.has_any:
         return Verdict.REJECT
     if not is_local:
@@ -230,7 +228,6 @@ def _fronts(
 
 
 def _canonical(texts: Iterable[str], family: Family) -> tuple[str, ...]:
-    """Returns the addresses of the family, each once, in canonical form."""
     written = dict.fromkeys(canonical_address(text) for text in texts)
     return tuple(each for each in written if each and family_of_text(each) == family)
 

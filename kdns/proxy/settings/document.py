@@ -138,7 +138,6 @@ def _object(cls: type[T], given: object, path: str, problems: list[Problem]) -> 
 
 
 def _names(cls: type) -> dict[str, Field[Any]]:
-    """Returns the fields of a part of the settings by their names in the document."""
     return {api_name(field.name): field for field in fields(cls) if field.name != "sections"}
 
 

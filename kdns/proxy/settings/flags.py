@@ -122,7 +122,6 @@ def flag_values(texts: Mapping[str, str]) -> FlagValues:
 
 
 def settings_from_flags(flags: FlagValues) -> Settings:
-    """Returns the settings of a command line without --config."""
     settings = _with(Settings(), flags.given)
     return replace(
         settings,

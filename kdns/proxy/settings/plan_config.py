@@ -64,7 +64,6 @@ def node_view(
 
 
 def _reported_addresses(node: Node | None) -> tuple[Address, ...]:
-    """Returns the addresses of the Node object, InternalIP before ExternalIP."""
     rows = (node.status.addresses or ()) if node else ()
     by_type = [row.address for wanted in ("InternalIP", "ExternalIP") for row in rows if row.type == wanted]
     return tuple(dict.fromkeys(address for text in by_type if (address := parse_unmapped_address(text))))

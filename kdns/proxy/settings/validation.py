@@ -66,7 +66,6 @@ def _is_about(problem: Problem, field: str) -> bool:
 
 
 def remarks(settings: Settings) -> tuple[Problem, ...]:
-    """Yields valid settings that may have an unexpected effect."""
     return tuple(_remarks(settings))
 
 

@@ -14,7 +14,6 @@ SHOWN = 50
 
 
 def plan_section(plan: Plan) -> Section:
-    """Returns how much is planned, by family."""
     rows = []
     for family in FAMILIES:
         of_family = plan.of(family)

@@ -52,7 +52,6 @@ def _seen(result: Trace) -> set[bool]:
 
 
 def _alternatives(settings: Settings, packet: Packet, *, is_mode_given: bool) -> Iterator[tuple[str, str, Settings]]:
-    """Yields each default that is assumed, the alternative in words, and the settings with it."""
     source = packet.source
     if settings.detect_local_mode == LOCAL_MODES[0] and not settings.cluster_cidr:
         neighbour = source + (-1 if int(source) % 2 else 1)

@@ -66,7 +66,6 @@ def packet(state: State, source: str, to: str, search: Search = Search(), interf
 
 
 def destination(text: str) -> Destination:
-    """Returns the parts of --to; InputError for text of another form."""
     match = _TEXT.fullmatch(text)
     if match is None:
         hint = ": an IPv6 address goes into brackets, as in [fd00::1]:80" if text.count(":") > 1 else ""
@@ -134,7 +133,6 @@ def _to_endpoint(
 
 
 def _port(target: Destination, service: str, ports: Sequence[tuple[str | None, str, int | None]]) -> tuple[str, int]:
-    """Returns the protocol and number of the port of this name; InputError for an unknown name."""
     for name, protocol, number in ports:
         if number and name == target.port and target.protocol in {"", protocol}:
             return protocol, number

@@ -122,7 +122,6 @@ def _reason(candidate: Candidate, node: NodeView, node_name: str, *, is_local: b
 
 
 def _no_candidate(slices: Collection[EndpointSlice], family: Family, port: PortName) -> str:
-    """Returns why a Service port has no endpoint, not even one that is not ready."""
     of_family = [each for each in slices if each.address_type == family]
     if not any(each.endpoints for each in of_family):
         types = " and ".join(sorted({each.address_type for each in slices}))

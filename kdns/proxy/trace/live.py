@@ -11,7 +11,6 @@ from kdns.proxy.trace.trace import Fate, Packet, Trace
 
 
 def concerns(packet: Packet, connection: Connection) -> bool:
-    """Returns whether a connection began with such a packet, from any port."""
     destination = str(packet.destination), packet.port
     return (connection.protocol, connection.source[0], connection.destination) == (
         packet.protocol,

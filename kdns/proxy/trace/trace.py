@@ -59,7 +59,6 @@ class Trace:
 
 
 def trace(plan: Plan, packet: Packet) -> Trace:
-    """Returns the fate of a packet on the plan's node."""
     family_plan = plan.of(family_of(packet.destination))
     front = family_plan.front_of(packet.destination, packet.protocol, packet.port)
     return _without_front(family_plan, packet) if front is None else _at_front(family_plan, packet, front)
@@ -135,7 +134,6 @@ _REFUSALS: Final = {
 
 
 def _limits(front: Front) -> Iterable[str]:
-    """Yields what the mode does not do for the Service port at this front."""
     return (each.text for each in front.port.limits if each.kind in {None, front.kind})
 
 

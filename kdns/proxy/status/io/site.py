@@ -117,7 +117,6 @@ class ProxyStatus:
 
 
 def form(source: str = "", to: str = "", *, answer: str = "", error: str = "") -> Form:
-    """Returns the form that traces a packet, filled in."""
     fields = (("from", "From", "10.244.3.7", source), ("to", "To", "web.shop:http, or 10.96.0.1:443/tcp", to))
     return Form(TRACE, "What happens to a packet?", "Trace", fields, answer, error)
 
