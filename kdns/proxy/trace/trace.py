@@ -83,7 +83,7 @@ def _without_front(family_plan: FamilyPlan, packet: Packet) -> Trace:
 
 def _at_front(family_plan: FamilyPlan, packet: Packet, front: Front) -> Trace:
     branch = family_plan.branch(front, packet.source, packet.interface)
-    reasons = [_found(front), *_client(family_plan, front, branch, packet), *_limits(front)]
+    reasons = [_found(front), *_client(family_plan, front, branch, packet), *_limits(family_plan, front)]
     if branch.client is Client.OUTSIDE_SOURCE_RANGES:
         return Trace(Fate.DROPPED, tuple(reasons), front)
     verdict, endpoints = branch.verdict, front.port.endpoints_of(branch.verdict)
@@ -133,8 +133,10 @@ _REFUSALS: Final = {
 """The fate of a packet that no endpoint gets, and why."""
 
 
-def _limits(front: Front) -> Iterable[str]:
-    return (each.text for each in front.port.limits if each.kind in {None, front.kind})
+def _limits(family_plan: FamilyPlan, front: Front) -> Iterable[str]:
+    yield from (limit.text for limit in front.port.limits if limit.kind in {None, front.kind})
+    if shadowed := family_plan.shadows.get(front.key):
+        yield f"it shadows {shadowed}"
 
 
 def _found(front: Front) -> str:

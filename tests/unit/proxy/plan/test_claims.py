@@ -22,7 +22,7 @@ from kdns.proxy.plan.plan import SHADOWS, SPECIAL_ENDPOINT, FrontKey, Plan
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.trace.explain import explained
-from kdns.proxy.trace.trace import Packet
+from kdns.proxy.trace.trace import Packet, trace
 from kdns.proxy.userspace.mode import USERSPACE
 
 NODE = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"), ip_address("192.0.2.2")))
@@ -348,9 +348,12 @@ def test_an_address_of_another_service_or_of_a_pod_is_named_or_refused(what: str
             assert planner.plan == plan(known, NODE, planner.config)
             assert strict.plan == plan(known, NODE, strict.config)
         assert planner.plan.limits == said
-        assert FrontKey(address, "TCP", 443) in planner.plan.ipv4.fronts
+        traced = trace(planner.plan, Packet(CLIENT[4], ip_address(address), "TCP", 443))
+        assert [each for each in traced.reasons if "shadows" in each] == (
+            [f"it shadows {shadowed}"] if shadowed else []
+        )
         assert strict.plan.limits == {}
-        reasons = [refusal for (key, _), refusal in strict.plan.refusals.items() if key == ("shop", "taker")]
+        reasons = [reason for reason in strict.plan.refusals.values() if "shadows" in reason]
         assert reasons == ([refused] if shadowed else [])
         changes = [known.delete(Service, ("shop", "dns")), known.delete(EndpointSlice, ("shop", "dns"))]
         planner.changed([change for change in changes if change])
