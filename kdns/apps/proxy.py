@@ -6,7 +6,7 @@ import asyncio
 import platform
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,7 +98,8 @@ class NodeProxy:
             addresses=self._addresses,
             defaults=primary_addresses(self._addresses or ()),
         )
-        return view, proxy_config(settings, node, sorted(ranges), self._api_servers)
+        config = proxy_config(settings, node, sorted(ranges), self._api_servers)
+        return view, replace(config, is_whole_cluster=not self.owns_host)
 
     async def run(self) -> None:
         """Raises ApplyError if the mode cannot work here."""

@@ -85,6 +85,7 @@ class ProxyConfig:
     they are not known. `node_hints` is the feature gate PreferSameTrafficDistribution, `external_ips` is
     AllowServiceExternalIPs, `shadowing` is AllowAddressShadowing. The endpoints of the Service `kubernetes` are
     protected beside `protected_ports`. `chosen_by` says how one of several endpoints is chosen, "" by chance.
+    `is_whole_cluster`: there are no other machines, as with `kdns up`, so endpoints at loopback addresses are right.
     """
 
     mode: Semantics
@@ -98,3 +99,4 @@ class ProxyConfig:
     shadowing: bool = True
     protected_ports: tuple[ProtectedPort, ...] = OF_THE_NODE
     chosen_by: str = ""
+    is_whole_cluster: bool = False

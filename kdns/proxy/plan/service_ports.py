@@ -114,7 +114,7 @@ def _port_plan(
     limits = (
         *_limits(port, config, has_ranges=bool(ranges), affinity_s=affinity_s),
         *_endpoint_limits(endpoints, mode),
-        *_special_endpoints(endpoints, mode),
+        *_special_endpoints(endpoints, config),
     )
     if mode.has_one_target_port:
         endpoints = with_one_port(endpoints)
@@ -169,12 +169,12 @@ def _endpoint_limits(endpoints: EndpointLists, mode: Semantics) -> Iterator[Limi
         yield Limit(f"mode {mode.name} supports {mode.supported_endpoints} endpoints of a Service, and it has {count}")
 
 
-def _special_endpoints(endpoints: EndpointLists, mode: Semantics) -> Iterator[Limit]:
+def _special_endpoints(endpoints: EndpointLists, config: ProxyConfig) -> Iterator[Limit]:
     """Yields what endpoints are that no Pod has: the API of another program may let any address in."""
     for endpoint in endpoints.reachable:
         address = parse_unmapped_address(endpoint.address)
         purpose = special_purpose(address) if address else ""
-        if address and address.is_loopback and not mode.relays:
+        if address and address.is_loopback and not (config.mode.relays or config.is_whole_cluster):
             purpose = "a loopback address, which each machine has itself"
         if purpose:
             yield Limit(f"its endpoint {endpoint.address} is {purpose}", event=SPECIAL_ENDPOINT)

@@ -377,3 +377,4 @@ def test_endpoints_that_no_pod_has_are_named(address: str, says: str) -> None:
     assert plan(known, NODE, config()).limits == said
     if address == "127.0.0.1":
         assert plan(known, NODE, config(USERSPACE)).limits == {}, "relays are programs of this machine"
+        assert plan(known, NODE, config(is_whole_cluster=True)).limits == {}
