@@ -16,10 +16,11 @@ from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Serve
 from kdns.answers.decode import from_wire
 from kdns.answers.response import Message, Response
 from kdns.corefile.parse import parse
+from kdns.dns.message import query
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.query import AA, AD, CD, QR, RA, RD, TC, encode_options
 from kdns.dns.rrset import RRset
-from kdns.dns.types import rcode_name, rcode_number, type_number
+from kdns.dns.types import A, rcode_name, rcode_number, type_number
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.blocks import Exchange, Server
 from kdns.plugins.directives import configure
@@ -112,6 +113,16 @@ async def reply_to(server: Server, query: Case, *, transport: str = "udp", now_s
     partition = server.table.partition(query.get("proto", transport), 4)
     outcome = server.respond(packet, partition, client_of(query), now_s)
     return (outcome if isinstance(outcome, Exchange) else await outcome).wire
+
+
+async def answered(
+    server: Server, name: str, qtype: int = A, client: str = "192.0.2.1", now_s: float = 0.0
+) -> Response:
+    """The records that a client gets over UDP."""
+    packet = query(name, qtype, payload_bytes=4096)
+    outcome = server.respond(packet, server.table.partition("udp", 4), (client, 40000), now_s)
+    exchange = outcome if isinstance(outcome, Exchange) else await outcome
+    return from_wire(Response(body=Message(exchange.wire)))
 
 
 def shown(wire: bytes) -> Case:

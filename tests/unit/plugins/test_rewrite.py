@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from dns_chain import FakeWorld, held
-from harness import Behind, server_of, texts
+from harness import Behind, answered, server_of, texts
 
 from kdns.answers.chain import Reply, Request, Sees
 from kdns.answers.decode import from_wire
@@ -17,7 +17,7 @@ from kdns.dns.query import AD, Edns, Query, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, AXFR, CNAME, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Exchange
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.values import evolve
@@ -73,15 +73,6 @@ def records(*lines: str, **parts: object) -> Callable[[Request], Reply]:
         reuse=Reuse(),
         **parts,  # type: ignore[arg-type] # fields of Response
     )
-
-
-async def answered(
-    server: Server, name: str, qtype: int = A, client: str = "192.0.2.1", now_s: float = 0.0
-) -> Response:
-    packet = query(name, qtype, payload_bytes=4096)
-    outcome = server.respond(packet, server.table.partition("udp", 4), (client, 40000), now_s)
-    got = outcome if isinstance(outcome, Exchange) else await outcome
-    return from_wire(Response(body=Message(got.wire)))
 
 
 NAMES = [

@@ -5,19 +5,18 @@ from __future__ import annotations
 import pytest
 from decoded_message import decode
 from dns_chain import FakeWorld, held
-from harness import Behind, server_of, texts
+from harness import Behind, answered, server_of, texts
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.answers.chain import Reply, Request, Sees
-from kdns.answers.decode import from_wire
-from kdns.answers.response import Message, Response, Reuse
+from kdns.answers.response import Response, Reuse
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES, TC
 from kdns.dns.types import CNAME, NXDOMAIN, TXT, A
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Exchange
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.plugins.sources.template.gofunctions import Map, Struct
@@ -208,13 +207,6 @@ def test_any_text_is_a_template_or_none(pieces: list[str]) -> None:
         Template(" ".join(pieces)).run(DATA)
     except (TemplateSyntaxError, EvaluationError):
         return
-
-
-async def answered(server: Server, name: str, qtype: int = A, client: str = "192.0.2.1") -> Response:
-    packet = query(name, qtype, payload_bytes=4096)
-    outcome = server.respond(packet, server.table.partition("udp", 4), (client, 40000))
-    got = outcome if isinstance(outcome, Exchange) else await outcome
-    return from_wire(Response(body=Message(got.wire)))
 
 
 @pytest.mark.parametrize(
