@@ -51,13 +51,6 @@ async def test_watch_list_ends_with_its_bookmark(client: Client) -> None:
     assert lines[2]["object"]["metadata"]["resourceVersion"] == "4"
 
 
-async def test_a_forgotten_revision_is_an_error_event(client: Client) -> None:
-    for number in range(25):
-        await client("POST", SERVICES, service(f"s{number}"))
-    (line,) = await client.lines(f"{SERVICES}?watch=1&resourceVersion=2", 1)
-    assert (line["type"], line["object"]["code"], line["object"]["reason"]) == ("ERROR", 410, "Expired")
-
-
 async def test_watches_are_bounded_and_end_at_close(client: Client) -> None:
     watches = [await client.session.get(f"{SERVICES}?watch=1") for _ in range(3)]
     status, refusal, response = await client("GET", f"{SERVICES}?watch=1")
