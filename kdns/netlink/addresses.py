@@ -7,25 +7,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kdns.net import packed, unpacked
+from kdns.netlink import uapi
 from kdns.netlink.protocol import Change, address_family, attribute, attributes
-from kdns.netlink.uapi import (
-    AF_INET6,
-    AF_UNSPEC,
-    IFA_ADDRESS,
-    IFA_CACHEINFO,
-    IFA_F_NODAD,
-    IFA_LOCAL,
-    NLM_F_CREATE,
-    NLM_F_EXCL,
-    RTM_DELADDR,
-    RTM_NEWADDR,
-)
 
 _IFADDRMSG: Final = struct.Struct("=BBBBI")
 """Address family, prefix length, flags, scope, interface index."""
 _DEPRECATED: Final = struct.pack("=IIII", 0, 0xFFFFFFFF, 0, 0)
 """struct ifa_cacheinfo: preferred for 0 s, valid forever, two times that the kernel ignores."""
-LIST_ALL: Final = _IFADDRMSG.pack(AF_UNSPEC, 0, 0, 0, 0)
+LIST_ALL: Final = _IFADDRMSG.pack(uapi.AF_UNSPEC, 0, 0, 0, 0)
 """The payload of a dump of all addresses."""
 
 
@@ -48,7 +37,7 @@ class IndexedAddress(NamedTuple):
 def address_of(body: bytes) -> IndexedAddress:
     """Decodes an address. With IFA_LOCAL, IFA_ADDRESS is the peer's."""
     row = attributes(body, _IFADDRMSG.size)
-    local, peer = row.get(IFA_LOCAL) or row.get(IFA_ADDRESS), row.get(IFA_ADDRESS)
+    local, peer = row.get(uapi.IFA_LOCAL) or row.get(uapi.IFA_ADDRESS), row.get(uapi.IFA_ADDRESS)
     return IndexedAddress(index_of(body), unpacked(local) if local else "", unpacked(peer) if peer else "")
 
 
@@ -64,18 +53,22 @@ def addition(index: int, address: str) -> Change:
     The kernel chooses a deprecated IPv6 address as a source only if no other fits; IPv4 has no such mark.
     """
     body = _host_address(index, address)
-    if address_family(address) == AF_INET6:
-        body += attribute(IFA_CACHEINFO, _DEPRECATED)
-    return RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, body
+    if address_family(address) == uapi.AF_INET6:
+        body += attribute(uapi.IFA_CACHEINFO, _DEPRECATED)
+    return uapi.RTM_NEWADDR, uapi.NLM_F_CREATE | uapi.NLM_F_EXCL, body
 
 
 def deletion(index: int, address: str) -> Change:
     """Returns the request that deletes an address of a link."""
-    return RTM_DELADDR, 0, _host_address(index, address)
+    return uapi.RTM_DELADDR, 0, _host_address(index, address)
 
 
 def _host_address(index: int, address: str) -> bytes:
     """Encodes an address with the longest prefix. Every node has it, so duplicate address detection is off."""
     value, family = packed(address), address_family(address)
-    bits, flags = (128, IFA_F_NODAD) if family == AF_INET6 else (32, 0)
-    return _IFADDRMSG.pack(family, bits, flags, 0, index) + attribute(IFA_LOCAL, value) + attribute(IFA_ADDRESS, value)
+    bits, flags = (128, uapi.IFA_F_NODAD) if family == uapi.AF_INET6 else (32, 0)
+    return (
+        _IFADDRMSG.pack(family, bits, flags, 0, index)
+        + attribute(uapi.IFA_LOCAL, value)
+        + attribute(uapi.IFA_ADDRESS, value)
+    )

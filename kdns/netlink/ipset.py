@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from kdns.net import Family, is_ipv6, packed, unpacked
+from kdns.netlink import uapi
 from kdns.netlink.protocol import (
     ADDRESS_FAMILY,
     NFGENMSG,
@@ -20,52 +21,13 @@ from kdns.netlink.protocol import (
     attribute,
     attribute_spans,
     attributes,
+    big_endian,
+    netfilter_header,
     text_attribute,
     text_of,
 )
-from kdns.netlink.uapi import (
-    AF_INET6,
-    AF_UNSPEC,
-    IPSET_ATTR_ADT,
-    IPSET_ATTR_BITMASK,
-    IPSET_ATTR_CIDR2,
-    IPSET_ATTR_DATA,
-    IPSET_ATTR_ELEMENTS,
-    IPSET_ATTR_FAMILY,
-    IPSET_ATTR_HASHSIZE,
-    IPSET_ATTR_IP,
-    IPSET_ATTR_IP2,
-    IPSET_ATTR_IPADDR_IPV4,
-    IPSET_ATTR_IPADDR_IPV6,
-    IPSET_ATTR_LINENO,
-    IPSET_ATTR_MAXELEM,
-    IPSET_ATTR_NETMASK,
-    IPSET_ATTR_PORT,
-    IPSET_ATTR_PORT_TO,
-    IPSET_ATTR_PROTO,
-    IPSET_ATTR_PROTOCOL,
-    IPSET_ATTR_REVISION,
-    IPSET_ATTR_SETNAME,
-    IPSET_ATTR_TIMEOUT,
-    IPSET_ATTR_TYPENAME,
-    IPSET_CMD_CREATE,
-    IPSET_CMD_TYPE,
-    IPSET_ERR_BUSY,
-    IPSET_ERR_EXIST,
-    IPSET_ERR_FIND_TYPE,
-    IPSET_ERR_MAX_SETS,
-    IPSET_ERR_PROTOCOL,
-    IPSET_ERR_REFERENCED,
-    IPSET_ERR_TYPE_MISMATCH,
-    IPSET_ERR_TYPE_SPECIFIC,
-    IPSET_PROTOCOL,
-    NFNL_SUBSYS_IPSET,
-    NLA_F_NET_BYTEORDER,
-    NLM_F_CREATE,
-    NLM_F_EXCL,
-)
 
-_KIND: Final = NFNL_SUBSYS_IPSET << 8
+_KIND: Final = uapi.NFNL_SUBSYS_IPSET << 8
 DEFAULT_MAX_ENTRIES: Final = 65536
 """Default limit of entries of a hash set, as in ipset and kube-proxy."""
 HASH_SIZE: Final = 1024
@@ -74,16 +36,16 @@ _PROTOCOLS: Final = {name.lower(): number for name, number in PROTOCOL_NUMBERS.i
 _NAMES: Final = {number: name for name, number in _PROTOCOLS.items()}
 _LISTED_AT_ONCE: Final = 400
 """Entries of one message, of up to 68 bytes each: a list is one attribute, which has at most 64 KiB."""
-_RESTRICTIONS: Final = frozenset({IPSET_ATTR_TIMEOUT, IPSET_ATTR_NETMASK, IPSET_ATTR_BITMASK})
+_RESTRICTIONS: Final = frozenset({uapi.IPSET_ATTR_TIMEOUT, uapi.IPSET_ATTR_NETMASK, uapi.IPSET_ATTR_BITMASK})
 ERROR_TEXTS: Final = {
-    IPSET_ERR_PROTOCOL: "the kernel does not understand the message",
-    IPSET_ERR_FIND_TYPE: "the kernel has no sets of this type",
-    IPSET_ERR_MAX_SETS: "the kernel has no room for more sets",
-    IPSET_ERR_BUSY: "the set is used by a rule",
-    IPSET_ERR_EXIST: "it is there already, or not there",
-    IPSET_ERR_TYPE_MISMATCH: "the sets have different types",
-    IPSET_ERR_REFERENCED: "the set is used by a rule",
-    IPSET_ERR_TYPE_SPECIFIC: "the set is full, or the entry is not in its range",
+    uapi.IPSET_ERR_PROTOCOL: "the kernel does not understand the message",
+    uapi.IPSET_ERR_FIND_TYPE: "the kernel has no sets of this type",
+    uapi.IPSET_ERR_MAX_SETS: "the kernel has no room for more sets",
+    uapi.IPSET_ERR_BUSY: "the set is used by a rule",
+    uapi.IPSET_ERR_EXIST: "it is there already, or not there",
+    uapi.IPSET_ERR_TYPE_MISMATCH: "the sets have different types",
+    uapi.IPSET_ERR_REFERENCED: "the set is used by a rule",
+    uapi.IPSET_ERR_TYPE_SPECIFIC: "the set is full, or the entry is not in its range",
 }
 
 
@@ -109,18 +71,18 @@ class Header(NamedTuple):
 def header_of(body: bytes) -> tuple[str, Header]:
     """Decodes a set without its entries: its name and its header."""
     row = attributes(body, NFGENMSG.size)
-    data = attributes(row.get(IPSET_ATTR_DATA, b""))
-    family: Family = "IPv6" if row[IPSET_ATTR_FAMILY][0] == AF_INET6 else "IPv4"
-    maximum = int.from_bytes(data.get(IPSET_ATTR_MAXELEM, b""), "big")
-    entries = int.from_bytes(data.get(IPSET_ATTR_ELEMENTS, b""), "big")
-    kind = SetType(text_of(row[IPSET_ATTR_TYPENAME]), family, maximum)
-    return text_of(row[IPSET_ATTR_SETNAME]), Header(kind, entries, _is_plain(data))
+    data = attributes(row.get(uapi.IPSET_ATTR_DATA, b""))
+    family: Family = "IPv6" if row[uapi.IPSET_ATTR_FAMILY][0] == uapi.AF_INET6 else "IPv4"
+    maximum = big_endian(data.get(uapi.IPSET_ATTR_MAXELEM, b""))
+    entries = big_endian(data.get(uapi.IPSET_ATTR_ELEMENTS, b""))
+    kind = SetType(text_of(row[uapi.IPSET_ATTR_TYPENAME]), family, maximum)
+    return text_of(row[uapi.IPSET_ATTR_SETNAME]), Header(kind, entries, _is_plain(data))
 
 
 def entries_of(body: bytes) -> Iterator[str]:
     """Yields the entries in one message of a set's list."""
     for kind, start, end in attribute_spans(body, NFGENMSG.size, len(body)):
-        if kind == IPSET_ATTR_ADT:
+        if kind == uapi.IPSET_ATTR_ADT:
             yield from (entry_text(attributes(body[at:to])) for _, at, to in attribute_spans(body, start, end))
 
 
@@ -131,37 +93,37 @@ def request(command: int, *parts: bytes, family: Family = "IPv4") -> Change:
 def creation(name: str, kind: SetType, revision: int) -> Change:
     type_name, family, max_entries = kind
     if type_name == "bitmap:port":
-        data = _number(IPSET_ATTR_PORT, ">H", 0) + _number(IPSET_ATTR_PORT_TO, ">H", 65535)
+        data = _number(uapi.IPSET_ATTR_PORT, ">H", 0) + _number(uapi.IPSET_ATTR_PORT_TO, ">H", 65535)
     else:
-        data = _number(IPSET_ATTR_HASHSIZE, ">I", HASH_SIZE)
-        data += _number(IPSET_ATTR_MAXELEM, ">I", max_entries or DEFAULT_MAX_ENTRIES)
+        data = _number(uapi.IPSET_ATTR_HASHSIZE, ">I", HASH_SIZE)
+        data += _number(uapi.IPSET_ATTR_MAXELEM, ">I", max_entries or DEFAULT_MAX_ENTRIES)
     body = (
         _start(family),
         name_attribute(name),
-        text_attribute(IPSET_ATTR_TYPENAME, type_name),
-        attribute(IPSET_ATTR_REVISION, bytes((revision,))),
-        attribute(IPSET_ATTR_FAMILY, bytes((_set_family(type_name, family),))),
-        attribute(IPSET_ATTR_DATA, data, nested=True),
+        text_attribute(uapi.IPSET_ATTR_TYPENAME, type_name),
+        attribute(uapi.IPSET_ATTR_REVISION, bytes((revision,))),
+        attribute(uapi.IPSET_ATTR_FAMILY, bytes((_set_family(type_name, family),))),
+        attribute(uapi.IPSET_ATTR_DATA, data, nested=True),
     )
-    return _KIND | IPSET_CMD_CREATE, NLM_F_CREATE | NLM_F_EXCL, b"".join(body)
+    return _KIND | uapi.IPSET_CMD_CREATE, uapi.NLM_F_CREATE | uapi.NLM_F_EXCL, b"".join(body)
 
 
 def type_query(type_name: str, family: Family) -> Change:
     """Returns the request for the latest revision of a type."""
-    kind = attribute(IPSET_ATTR_FAMILY, bytes((_set_family(type_name, family),)))
-    return request(IPSET_CMD_TYPE, text_attribute(IPSET_ATTR_TYPENAME, type_name), kind, family=family)
+    kind = attribute(uapi.IPSET_ATTR_FAMILY, bytes((_set_family(type_name, family),)))
+    return request(uapi.IPSET_CMD_TYPE, text_attribute(uapi.IPSET_ATTR_TYPENAME, type_name), kind, family=family)
 
 
 def _set_family(type_name: str, family: Family) -> int:
-    return AF_UNSPEC if type_name == "bitmap:port" else ADDRESS_FAMILY[family]
+    return uapi.AF_UNSPEC if type_name == "bitmap:port" else ADDRESS_FAMILY[family]
 
 
 def changes(command: int, name: str, entries: Iterable[str]) -> Iterator[Change]:
     """Yields the messages that add or delete entries; ValueError for an invalid entry."""
-    head = name_attribute(name) + attribute(IPSET_ATTR_LINENO, bytes(4))
+    head = name_attribute(name) + attribute(uapi.IPSET_ATTR_LINENO, bytes(4))
     part: list[bytes] = []
     for entry in entries:
-        part.append(attribute(IPSET_ATTR_DATA, encoded(entry), nested=True))
+        part.append(attribute(uapi.IPSET_ATTR_DATA, encoded(entry), nested=True))
         if len(part) == _LISTED_AT_ONCE:
             yield _listed(command, head, part)
             part = []
@@ -170,7 +132,7 @@ def changes(command: int, name: str, entries: Iterable[str]) -> Iterator[Change]
 
 
 def _listed(command: int, head: bytes, part: list[bytes]) -> Change:
-    return _KIND | command, 0, _start("IPv4") + head + attribute(IPSET_ATTR_ADT, b"".join(part), nested=True)
+    return _KIND | command, 0, _start("IPv4") + head + attribute(uapi.IPSET_ATTR_ADT, b"".join(part), nested=True)
 
 
 def encoded(entry: str) -> bytes:
@@ -178,33 +140,33 @@ def encoded(entry: str) -> bytes:
     try:
         address, *rest = entry.split(",")
         if address.isdigit():
-            return _number(IPSET_ATTR_PORT, ">H", int(address))
-        made = _ip(IPSET_ATTR_IP, address)
+            return _number(uapi.IPSET_ATTR_PORT, ">H", int(address))
+        made = _ip(uapi.IPSET_ATTR_IP, address)
         if rest:
             protocol, _, port = rest[0].partition(":")
-            made += _number(IPSET_ATTR_PORT, ">H", int(port)) + attribute(
-                IPSET_ATTR_PROTO, bytes((_PROTOCOLS[protocol],))
+            made += _number(uapi.IPSET_ATTR_PORT, ">H", int(port)) + attribute(
+                uapi.IPSET_ATTR_PROTO, bytes((_PROTOCOLS[protocol],))
             )
         if rest[1:]:
             second, slash, length = rest[1].partition("/")
-            made += _ip(IPSET_ATTR_IP2, second)
-            made += attribute(IPSET_ATTR_CIDR2, bytes((int(length),))) if slash else b""
+            made += _ip(uapi.IPSET_ATTR_IP2, second)
+            made += attribute(uapi.IPSET_ATTR_CIDR2, bytes((int(length),))) if slash else b""
     except (struct.error, KeyError, ValueError) as error:
         raise ValueError(f"invalid entry {entry!r} of a set: {error}") from error
     return made
 
 
 def entry_text(row: dict[int, bytes]) -> str:
-    port = int.from_bytes(row.get(IPSET_ATTR_PORT, b""), "big")
-    if IPSET_ATTR_IP not in row:
+    port = big_endian(row.get(uapi.IPSET_ATTR_PORT, b""))
+    if uapi.IPSET_ATTR_IP not in row:
         return str(port)
-    parts = [_ip_text(row[IPSET_ATTR_IP])]
-    if IPSET_ATTR_PORT in row:
-        protocol = row.get(IPSET_ATTR_PROTO, b"\0")[0]
+    parts = [_ip_text(row[uapi.IPSET_ATTR_IP])]
+    if uapi.IPSET_ATTR_PORT in row:
+        protocol = row.get(uapi.IPSET_ATTR_PROTO, b"\0")[0]
         parts.append(f"{_NAMES.get(protocol, str(protocol))}:{port}")
-    if IPSET_ATTR_IP2 in row:
-        length = f"/{row[IPSET_ATTR_CIDR2][0]}" if IPSET_ATTR_CIDR2 in row else ""
-        parts.append(_ip_text(row[IPSET_ATTR_IP2]) + length)
+    if uapi.IPSET_ATTR_IP2 in row:
+        length = f"/{row[uapi.IPSET_ATTR_CIDR2][0]}" if uapi.IPSET_ATTR_CIDR2 in row else ""
+        parts.append(_ip_text(row[uapi.IPSET_ATTR_IP2]) + length)
     return ",".join(parts)
 
 
@@ -213,15 +175,15 @@ def _ip(kind: int, address: str) -> bytes:
     value = packed(address)
     if not value:
         raise ValueError(f"expected an address, got {address!r}")
-    of = IPSET_ATTR_IPADDR_IPV6 if is_ipv6(address) else IPSET_ATTR_IPADDR_IPV4
-    return attribute(kind, attribute(of | NLA_F_NET_BYTEORDER, value), nested=True)
+    of = uapi.IPSET_ATTR_IPADDR_IPV6 if is_ipv6(address) else uapi.IPSET_ATTR_IPADDR_IPV4
+    return attribute(kind, attribute(of | uapi.NLA_F_NET_BYTEORDER, value), nested=True)
 
 
 def _is_plain(data: dict[int, bytes]) -> bool:
     if data.keys() & _RESTRICTIONS:
         return False
-    ports = (int.from_bytes(data.get(kind, b""), "big") for kind in (IPSET_ATTR_PORT, IPSET_ATTR_PORT_TO))
-    return IPSET_ATTR_PORT_TO not in data or tuple(ports) == (0, 65535)
+    ports = (big_endian(data.get(kind, b"")) for kind in (uapi.IPSET_ATTR_PORT, uapi.IPSET_ATTR_PORT_TO))
+    return uapi.IPSET_ATTR_PORT_TO not in data or tuple(ports) == (0, 65535)
 
 
 def _ip_text(value: bytes) -> str:
@@ -229,13 +191,13 @@ def _ip_text(value: bytes) -> str:
 
 
 def _number(kind: int, layout: str, value: int) -> bytes:
-    return attribute(kind | NLA_F_NET_BYTEORDER, struct.pack(layout, value))
+    return attribute(kind | uapi.NLA_F_NET_BYTEORDER, struct.pack(layout, value))
 
 
 def _start(family: Family) -> bytes:
-    return NFGENMSG.pack(ADDRESS_FAMILY[family], 0, 0) + attribute(IPSET_ATTR_PROTOCOL, bytes((IPSET_PROTOCOL,)))
+    return netfilter_header(family) + attribute(uapi.IPSET_ATTR_PROTOCOL, bytes((uapi.IPSET_PROTOCOL,)))
 
 
 def name_attribute(name: str) -> bytes:
     """Encodes the attribute that names a set."""
-    return text_attribute(IPSET_ATTR_SETNAME, name)
+    return text_attribute(uapi.IPSET_ATTR_SETNAME, name)

@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.net import join_host_port, packed, unpacked
+from kdns.netlink import uapi
 from kdns.netlink.protocol import (
     GENLMSGHDR,
     PROTOCOL_NAMES,
@@ -21,55 +22,15 @@ from kdns.netlink.protocol import (
     address_family,
     attribute,
     attributes,
+    big_endian,
     integer_of,
     text_attribute,
     text_of,
 )
-from kdns.netlink.uapi import (
-    AF_INET,
-    AF_INET6,
-    IP_VS_CONN_F_MASQ,
-    IP_VS_SVC_F_PERSISTENT,
-    IP_VS_SVC_F_SCHED1,
-    IP_VS_SVC_F_SCHED2,
-    IPVS_CMD_ATTR_DEST,
-    IPVS_CMD_ATTR_SERVICE,
-    IPVS_CMD_ATTR_TIMEOUT_TCP,
-    IPVS_CMD_ATTR_TIMEOUT_TCP_FIN,
-    IPVS_CMD_ATTR_TIMEOUT_UDP,
-    IPVS_CMD_DEL_DEST,
-    IPVS_CMD_DEL_SERVICE,
-    IPVS_CMD_NEW_DEST,
-    IPVS_CMD_NEW_SERVICE,
-    IPVS_CMD_SET_DEST,
-    IPVS_CMD_SET_SERVICE,
-    IPVS_DEST_ATTR_ACTIVE_CONNS,
-    IPVS_DEST_ATTR_ADDR,
-    IPVS_DEST_ATTR_ADDR_FAMILY,
-    IPVS_DEST_ATTR_FWD_METHOD,
-    IPVS_DEST_ATTR_INACT_CONNS,
-    IPVS_DEST_ATTR_L_THRESH,
-    IPVS_DEST_ATTR_PORT,
-    IPVS_DEST_ATTR_U_THRESH,
-    IPVS_DEST_ATTR_WEIGHT,
-    IPVS_GENL_VERSION,
-    IPVS_STATS_ATTR_CONNS,
-    IPVS_SVC_ATTR_ADDR,
-    IPVS_SVC_ATTR_AF,
-    IPVS_SVC_ATTR_FLAGS,
-    IPVS_SVC_ATTR_FWMARK,
-    IPVS_SVC_ATTR_NETMASK,
-    IPVS_SVC_ATTR_PORT,
-    IPVS_SVC_ATTR_PROTOCOL,
-    IPVS_SVC_ATTR_SCHED_NAME,
-    IPVS_SVC_ATTR_STATS,
-    IPVS_SVC_ATTR_STATS64,
-    IPVS_SVC_ATTR_TIMEOUT,
-)
 
-_OF_SETTINGS: Final = IP_VS_SVC_F_PERSISTENT | IP_VS_SVC_F_SCHED1 | IP_VS_SVC_F_SCHED2
+_OF_SETTINGS: Final = uapi.IP_VS_SVC_F_PERSISTENT | uapi.IP_VS_SVC_F_SCHED1 | uapi.IP_VS_SVC_F_SCHED2
 """The flags that are settings; others are the state of the virtual server."""
-_NETMASK: Final[Mapping[int, bytes]] = {AF_INET: b"\xff\xff\xff\xff", AF_INET6: struct.pack("=I", 128)}
+_NETMASK: Final[Mapping[int, bytes]] = {uapi.AF_INET: b"\xff\xff\xff\xff", uapi.AF_INET6: struct.pack("=I", 128)}
 """Clients with affinity are distinguished by their whole address: a mask for IPv4, a number of bits for IPv6."""
 
 _IDENTITY: Final = struct.Struct("=HHH2x HHH2x HH16s HH2s2x")
@@ -124,12 +85,12 @@ class VirtualServer(NamedTuple):
 class Verb(Enum):
     """An operation on a virtual server or one of its destinations."""
 
-    NEW_SERVER = IPVS_CMD_NEW_SERVICE
-    SET_SERVER = IPVS_CMD_SET_SERVICE
-    DELETE_SERVER = IPVS_CMD_DEL_SERVICE
-    NEW_DESTINATION = IPVS_CMD_NEW_DEST
-    SET_DESTINATION = IPVS_CMD_SET_DEST
-    DELETE_DESTINATION = IPVS_CMD_DEL_DEST
+    NEW_SERVER = uapi.IPVS_CMD_NEW_SERVICE
+    SET_SERVER = uapi.IPVS_CMD_SET_SERVICE
+    DELETE_SERVER = uapi.IPVS_CMD_DEL_SERVICE
+    NEW_DESTINATION = uapi.IPVS_CMD_NEW_DEST
+    SET_DESTINATION = uapi.IPVS_CMD_SET_DEST
+    DELETE_DESTINATION = uapi.IPVS_CMD_DEL_DEST
 
 
 class Operation(NamedTuple):
@@ -156,7 +117,11 @@ class Timeouts(NamedTuple):
     udp_s: int = 0
 
 
-_TIMEOUT_KINDS: Final = (IPVS_CMD_ATTR_TIMEOUT_TCP, IPVS_CMD_ATTR_TIMEOUT_TCP_FIN, IPVS_CMD_ATTR_TIMEOUT_UDP)
+_TIMEOUT_KINDS: Final = (
+    uapi.IPVS_CMD_ATTR_TIMEOUT_TCP,
+    uapi.IPVS_CMD_ATTR_TIMEOUT_TCP_FIN,
+    uapi.IPVS_CMD_ATTR_TIMEOUT_UDP,
+)
 
 
 def bodies(operations: Iterable[Operation]) -> Iterator[bytes]:
@@ -178,26 +143,27 @@ def _body(operation: Operation, identity: bytes) -> bytes:
     if destination is None:
         if options is None:
             return header + identity
-        return header + attribute(IPVS_CMD_ATTR_SERVICE, identity[4:] + _encoded(server, options))
+        return header + attribute(uapi.IPVS_CMD_ATTR_SERVICE, identity[4:] + _encoded(server, options))
     family = address_family(destination[0])
     address, port = _packed(destination[0]), _PORT.pack(destination[1])
-    place = (_DESTINATION_KEY.size, IPVS_CMD_ATTR_DEST, 20, IPVS_DEST_ATTR_ADDR, address, 6, IPVS_DEST_ATTR_PORT, port)
+    place = (uapi.IPVS_CMD_ATTR_DEST, 20, uapi.IPVS_DEST_ATTR_ADDR, address, 6, uapi.IPVS_DEST_ATTR_PORT, port)
     if verb is Verb.DELETE_DESTINATION:
-        return header + identity + _DESTINATION_KEY.pack(*place, 6, IPVS_DEST_ATTR_ADDR_FAMILY, family)
+        key = _DESTINATION_KEY.pack(_DESTINATION_KEY.size, *place, 6, uapi.IPVS_DEST_ATTR_ADDR_FAMILY, family)
+        return header + identity + key
     # fmt: off
     return header + identity + _DESTINATION.pack(
-        _DESTINATION.size, *place[1:],
-        8, IPVS_DEST_ATTR_FWD_METHOD, IP_VS_CONN_F_MASQ,
-        8, IPVS_DEST_ATTR_WEIGHT, weight,
-        8, IPVS_DEST_ATTR_U_THRESH, 0,
-        8, IPVS_DEST_ATTR_L_THRESH, 0,
-        6, IPVS_DEST_ATTR_ADDR_FAMILY, family,
+        _DESTINATION.size, *place,
+        8, uapi.IPVS_DEST_ATTR_FWD_METHOD, uapi.IP_VS_CONN_F_MASQ,
+        8, uapi.IPVS_DEST_ATTR_WEIGHT, weight,
+        8, uapi.IPVS_DEST_ATTR_U_THRESH, 0,
+        8, uapi.IPVS_DEST_ATTR_L_THRESH, 0,
+        6, uapi.IPVS_DEST_ATTR_ADDR_FAMILY, family,
     )
     # fmt: on
 
 
 def header(command: int) -> bytes:
-    return GENLMSGHDR.pack(command, IPVS_GENL_VERSION, 0)
+    return GENLMSGHDR.pack(command, uapi.IPVS_GENL_VERSION, 0)
 
 
 _HEADERS: Final = {verb: header(verb.value) for verb in Verb}
@@ -210,38 +176,38 @@ def identity_of(key: VirtualServerKey) -> bytes:
         raise ValueError(f"expected one of {', '.join(PROTOCOL_NUMBERS)}, got {protocol!r}")
     # fmt: off
     content = _IDENTITY.pack(
-        6, IPVS_SVC_ATTR_AF, address_family(address),
-        6, IPVS_SVC_ATTR_PROTOCOL, PROTOCOL_NUMBERS[protocol],
-        20, IPVS_SVC_ATTR_ADDR, _packed(address),
-        6, IPVS_SVC_ATTR_PORT, _PORT.pack(port),
+        6, uapi.IPVS_SVC_ATTR_AF, address_family(address),
+        6, uapi.IPVS_SVC_ATTR_PROTOCOL, PROTOCOL_NUMBERS[protocol],
+        20, uapi.IPVS_SVC_ATTR_ADDR, _packed(address),
+        6, uapi.IPVS_SVC_ATTR_PORT, _PORT.pack(port),
     )
     # fmt: on
-    return attribute(IPVS_CMD_ATTR_SERVICE, content)
+    return attribute(uapi.IPVS_CMD_ATTR_SERVICE, content)
 
 
 def _encoded(key: VirtualServerKey, options: ServerOptions) -> bytes:
     return b"".join(
         (
-            text_attribute(IPVS_SVC_ATTR_SCHED_NAME, options.scheduler),
-            attribute(IPVS_SVC_ATTR_FLAGS, struct.pack("=II", options.flags, 0xFFFFFFFF)),
-            attribute(IPVS_SVC_ATTR_TIMEOUT, struct.pack("=I", options.persistence_s)),
-            attribute(IPVS_SVC_ATTR_NETMASK, _NETMASK[address_family(key[0])]),
+            text_attribute(uapi.IPVS_SVC_ATTR_SCHED_NAME, options.scheduler),
+            attribute(uapi.IPVS_SVC_ATTR_FLAGS, struct.pack("=II", options.flags, 0xFFFFFFFF)),
+            attribute(uapi.IPVS_SVC_ATTR_TIMEOUT, struct.pack("=I", options.persistence_s)),
+            attribute(uapi.IPVS_SVC_ATTR_NETMASK, _NETMASK[address_family(key[0])]),
         )
     )
 
 
 def _server_key(row: dict[int, bytes]) -> VirtualServerKey | None:
-    if IPVS_SVC_ATTR_FWMARK in row:
+    if uapi.IPVS_SVC_ATTR_FWMARK in row:
         return None
-    protocol = PROTOCOL_NAMES.get(integer_of(row[IPVS_SVC_ATTR_PROTOCOL]))
-    address = _address(integer_of(row[IPVS_SVC_ATTR_AF]), row[IPVS_SVC_ATTR_ADDR])
-    return VirtualServerKey(address, int.from_bytes(row[IPVS_SVC_ATTR_PORT], "big"), protocol) if protocol else None
+    protocol = PROTOCOL_NAMES.get(integer_of(row[uapi.IPVS_SVC_ATTR_PROTOCOL]))
+    address = _address(integer_of(row[uapi.IPVS_SVC_ATTR_AF]), row[uapi.IPVS_SVC_ATTR_ADDR])
+    return VirtualServerKey(address, big_endian(row[uapi.IPVS_SVC_ATTR_PORT]), protocol) if protocol else None
 
 
 def _options(row: dict[int, bytes]) -> ServerOptions:
-    flags = integer_of(row[IPVS_SVC_ATTR_FLAGS][:4]) & _OF_SETTINGS
-    persistence_s = integer_of(row[IPVS_SVC_ATTR_TIMEOUT]) if flags & IP_VS_SVC_F_PERSISTENT else 0
-    scheduler = text_of(row.get(IPVS_SVC_ATTR_SCHED_NAME, b""))
+    flags = integer_of(row[uapi.IPVS_SVC_ATTR_FLAGS][:4]) & _OF_SETTINGS
+    persistence_s = integer_of(row[uapi.IPVS_SVC_ATTR_TIMEOUT]) if flags & uapi.IP_VS_SVC_F_PERSISTENT else 0
+    scheduler = text_of(row.get(uapi.IPVS_SVC_ATTR_SCHED_NAME, b""))
     return ServerOptions(scheduler, flags, persistence_s)
 
 
@@ -254,35 +220,38 @@ def _packed(address: str) -> bytes:
 
 
 def _address(family: int, value: bytes) -> str:
-    return unpacked(value[:4] if family == AF_INET else value[:16])
+    return unpacked(value[:4] if family == uapi.AF_INET else value[:16])
 
 
 def server_of(body: bytes) -> tuple[VirtualServerKey, ServerOptions] | None:
     """Decodes a virtual server; None for one of a firewall mark, and for protocols that Services do not have."""
-    row = attributes(attributes(body, GENLMSGHDR.size)[IPVS_CMD_ATTR_SERVICE])
+    row = attributes(attributes(body, GENLMSGHDR.size)[uapi.IPVS_CMD_ATTR_SERVICE])
     key = _server_key(row)
     return (key, _options(row)) if key else None
 
 
 def connections_of(body: bytes) -> tuple[VirtualServerKey, int] | None:
     """Decodes how many connections a virtual server has scheduled since it was created; None as in `server_of`."""
-    row = attributes(attributes(body, GENLMSGHDR.size)[IPVS_CMD_ATTR_SERVICE])
-    stats = row.get(IPVS_SVC_ATTR_STATS64) or row.get(IPVS_SVC_ATTR_STATS, b"")
+    row = attributes(attributes(body, GENLMSGHDR.size)[uapi.IPVS_CMD_ATTR_SERVICE])
+    stats = row.get(uapi.IPVS_SVC_ATTR_STATS64) or row.get(uapi.IPVS_SVC_ATTR_STATS, b"")
     key = _server_key(row)
-    return (key, integer_of(attributes(stats).get(IPVS_STATS_ATTR_CONNS, b""))) if key else None
+    return (key, integer_of(attributes(stats).get(uapi.IPVS_STATS_ATTR_CONNS, b""))) if key else None
 
 
 def destination_of(body: bytes, server: VirtualServerKey) -> tuple[DestinationKey, Destination]:
-    row = attributes(attributes(body, GENLMSGHDR.size)[IPVS_CMD_ATTR_DEST])
+    row = attributes(attributes(body, GENLMSGHDR.size)[uapi.IPVS_CMD_ATTR_DEST])
     family = address_family(server.address)
-    if IPVS_DEST_ATTR_ADDR_FAMILY in row:
-        family = integer_of(row[IPVS_DEST_ATTR_ADDR_FAMILY])
-    address, port = _address(family, row[IPVS_DEST_ATTR_ADDR]), int.from_bytes(row[IPVS_DEST_ATTR_PORT], "big")
+    if uapi.IPVS_DEST_ATTR_ADDR_FAMILY in row:
+        family = integer_of(row[uapi.IPVS_DEST_ATTR_ADDR_FAMILY])
+    address, port = (
+        _address(family, row[uapi.IPVS_DEST_ATTR_ADDR]),
+        big_endian(row[uapi.IPVS_DEST_ATTR_PORT]),
+    )
     return (address, port), Destination(
-        integer_of(row[IPVS_DEST_ATTR_WEIGHT]),
-        integer_of(row[IPVS_DEST_ATTR_ACTIVE_CONNS]),
-        integer_of(row[IPVS_DEST_ATTR_INACT_CONNS]),
-        integer_of(row[IPVS_DEST_ATTR_FWD_METHOD]) & 7 == IP_VS_CONN_F_MASQ,
+        integer_of(row[uapi.IPVS_DEST_ATTR_WEIGHT]),
+        integer_of(row[uapi.IPVS_DEST_ATTR_ACTIVE_CONNS]),
+        integer_of(row[uapi.IPVS_DEST_ATTR_INACT_CONNS]),
+        integer_of(row[uapi.IPVS_DEST_ATTR_FWD_METHOD]) & 7 == uapi.IP_VS_CONN_F_MASQ,
     )
 
 

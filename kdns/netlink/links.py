@@ -6,19 +6,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from kdns.netlink import uapi
 from kdns.netlink.protocol import Change, attribute, text_attribute
-from kdns.netlink.uapi import (
-    AF_UNSPEC,
-    IFF_UP,
-    IFLA_IFNAME,
-    IFLA_INFO_KIND,
-    IFLA_LINKINFO,
-    NLM_F_CREATE,
-    NLM_F_EXCL,
-    RTM_DELLINK,
-    RTM_GETLINK,
-    RTM_NEWLINK,
-)
 
 VIRTUAL_LINK: Final = "kube-ipvs0"
 """The link whose addresses are the virtual IPs of mode ipvs; they do not count as the node's own."""
@@ -39,28 +28,32 @@ class Link:
 
 def link_of(body: bytes) -> Link:
     _, _, index, flags, _ = _IFINFOMSG.unpack_from(body)
-    return Link(index, bool(flags & IFF_UP))
+    return Link(index, bool(flags & uapi.IFF_UP))
 
 
 def question(name: str) -> tuple[int, bytes]:
     """Returns the request for the link of this name: type and payload."""
-    return RTM_GETLINK, _ifinfomsg() + text_attribute(IFLA_IFNAME, name)
+    return uapi.RTM_GETLINK, _ifinfomsg() + text_attribute(uapi.IFLA_IFNAME, name)
 
 
 def addition(name: str, kind: str) -> Change:
     """Returns the request that adds a link of a kind such as "dummy"."""
-    info = attribute(IFLA_LINKINFO, text_attribute(IFLA_INFO_KIND, kind), nested=True)
-    return RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, _ifinfomsg() + text_attribute(IFLA_IFNAME, name) + info
+    info = attribute(uapi.IFLA_LINKINFO, text_attribute(uapi.IFLA_INFO_KIND, kind), nested=True)
+    return (
+        uapi.RTM_NEWLINK,
+        uapi.NLM_F_CREATE | uapi.NLM_F_EXCL,
+        _ifinfomsg() + text_attribute(uapi.IFLA_IFNAME, name) + info,
+    )
 
 
 def deletion(index: int) -> Change:
     """Returns the request that removes a link with its addresses."""
-    return RTM_DELLINK, 0, _ifinfomsg(index)
+    return uapi.RTM_DELLINK, 0, _ifinfomsg(index)
 
 
 def bringing_up(index: int) -> Change:
-    return RTM_NEWLINK, 0, _ifinfomsg(index, IFF_UP)
+    return uapi.RTM_NEWLINK, 0, _ifinfomsg(index, uapi.IFF_UP)
 
 
 def _ifinfomsg(index: int = 0, flags: int = 0) -> bytes:
-    return _IFINFOMSG.pack(AF_UNSPEC, 0, index, flags, flags)
+    return _IFINFOMSG.pack(uapi.AF_UNSPEC, 0, index, flags, flags)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.net import Family, is_ipv6
-from kdns.netlink.uapi import AF_INET, AF_INET6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, NLA_F_NESTED, NLA_TYPE_MASK
+from kdns.netlink import uapi
 
 NLMSGHDR: Final = struct.Struct("=IHHII")
 """The header of every message: length, type, flags, sequence number, port id."""
@@ -20,8 +20,8 @@ NFGENMSG: Final = struct.Struct("=BBH")
 """The header of every netfilter message: address family, version, resource id."""
 GENLMSGHDR: Final = struct.Struct("=BBH")
 """The header of every message of generic netlink: command, version, reserved."""
-ADDRESS_FAMILY: Final[dict[Family, int]] = {"IPv4": AF_INET, "IPv6": AF_INET6}
-PROTOCOL_NUMBERS: Final = {"TCP": IPPROTO_TCP, "UDP": IPPROTO_UDP, "SCTP": IPPROTO_SCTP}
+ADDRESS_FAMILY: Final[dict[Family, int]] = {"IPv4": uapi.AF_INET, "IPv6": uapi.AF_INET6}
+PROTOCOL_NUMBERS: Final = {"TCP": uapi.IPPROTO_TCP, "UDP": uapi.IPPROTO_UDP, "SCTP": uapi.IPPROTO_SCTP}
 PROTOCOL_NAMES: Final = {number: name for name, number in PROTOCOL_NUMBERS.items()}
 
 _NLATTR: Final = struct.Struct("=HH")
@@ -71,12 +71,12 @@ def attribute_spans(buffer: bytes, at: int, end: int) -> Iterator[tuple[int, int
         length, kind = _NLATTR.unpack_from(buffer, at)
         if length < _NLATTR.size:
             return
-        yield kind & NLA_TYPE_MASK, at + _NLATTR.size, at + length
+        yield kind & uapi.NLA_TYPE_MASK, at + _NLATTR.size, at + length
         at += _aligned(length)
 
 
 def attribute(kind: int, value: bytes, *, nested: bool = False) -> bytes:
-    header = _NLATTR.pack(_NLATTR.size + len(value), kind | (NLA_F_NESTED if nested else 0))
+    header = _NLATTR.pack(_NLATTR.size + len(value), kind | (uapi.NLA_F_NESTED if nested else 0))
     return header + value + bytes(_aligned(len(value)) - len(value))
 
 
@@ -95,8 +95,16 @@ def integer_of(value: bytes) -> int:
     return int.from_bytes(value, sys.byteorder)
 
 
+def big_endian(value: bytes) -> int:
+    return int.from_bytes(value, "big")
+
+
+def netfilter_header(family: Family | None = None) -> bytes:
+    return NFGENMSG.pack(ADDRESS_FAMILY[family] if family else uapi.AF_UNSPEC, 0, 0)
+
+
 def address_family(address: str) -> int:
-    return AF_INET6 if is_ipv6(address) else AF_INET
+    return uapi.AF_INET6 if is_ipv6(address) else uapi.AF_INET
 
 
 def _aligned(length: int) -> int:

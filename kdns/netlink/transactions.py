@@ -10,14 +10,8 @@ import struct
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from kdns.netlink.protocol import NFGENMSG, Message, attributes, messages, text_attribute, text_of
-from kdns.netlink.uapi import (
-    NFNL_SUBSYS_NFTABLES,
-    NFT_MSG_NEWGEN,
-    NFTA_GEN_PROC_NAME,
-    NFTA_GEN_PROC_PID,
-    NFTA_TABLE_NAME,
-)
+from kdns.netlink import uapi
+from kdns.netlink.protocol import NFGENMSG, Message, attributes, big_endian, messages, text_attribute, text_of
 
 _KIND_AT: Final = 4
 _PORT_AT: Final = 12
@@ -47,7 +41,7 @@ class Author(NamedTuple):
 def changes_table(name: str) -> Callable[[Message], bool]:
     """Returns whether a message changes this table, in whatever address family."""
     table = name.encode() + b"\0"  # the first attribute of every object is the name of its table
-    return lambda message: attributes(message.body, NFGENMSG.size).get(NFTA_TABLE_NAME) == table
+    return lambda message: attributes(message.body, NFGENMSG.size).get(uapi.NFTA_TABLE_NAME) == table
 
 
 class TransactionReader:
@@ -69,13 +63,13 @@ class TransactionReader:
             self.is_match = False
             return
         for message in messages(buffer):
-            if message.kind >> 8 != NFNL_SUBSYS_NFTABLES:
+            if message.kind >> 8 != uapi.NFNL_SUBSYS_NFTABLES:
                 continue
-            if message.kind & 0xFF == NFT_MSG_NEWGEN:
+            if message.kind & 0xFF == uapi.NFT_MSG_NEWGEN:
                 if self.is_match:
                     row = attributes(message.body, NFGENMSG.size)
-                    name = text_of(row.get(NFTA_GEN_PROC_NAME, b""))
-                    yield Author(name, int.from_bytes(row.get(NFTA_GEN_PROC_PID, b""), "big"), message.port)
+                    name = text_of(row.get(uapi.NFTA_GEN_PROC_NAME, b""))
+                    yield Author(name, big_endian(row.get(uapi.NFTA_GEN_PROC_PID, b"")), message.port)
                 self.has_others |= not self.is_match
                 self.is_match = False
             elif not self.is_match:
@@ -94,8 +88,8 @@ def port_filter(port: int) -> tuple[Instruction, ...]:
 
 def table_filter(name: str) -> tuple[Instruction, ...]:
     """Returns a filter for datagrams that begin with this table, and the ends of all transactions."""
-    (end,) = struct.unpack(">H", struct.pack("=H", NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWGEN))
-    first = text_attribute(NFTA_TABLE_NAME, name)
+    (end,) = struct.unpack(">H", struct.pack("=H", uapi.NFNL_SUBSYS_NFTABLES << 8 | uapi.NFT_MSG_NEWGEN))
+    first = text_attribute(uapi.NFTA_TABLE_NAME, name)
     words = struct.unpack(f">{len(first) // 4}I", first)
     accept = 2 * len(words)
     compared = (

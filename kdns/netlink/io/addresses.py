@@ -13,8 +13,10 @@ from ipaddress import ip_address
 from typing import Final
 
 from kdns.net import Address, is_ipv6, is_link_local_ipv6
+from kdns.netlink import uapi
 from kdns.netlink.addresses import (
     LIST_ALL,
+    IndexedAddress,
     InterfaceAddress,
     addition,
     address_of,
@@ -24,7 +26,6 @@ from kdns.netlink.addresses import (
 from kdns.netlink.io.requests import InterruptedDumpError, netlink_socket, requests
 from kdns.netlink.links import NODE_LOCAL_LINK, VIRTUAL_LINK
 from kdns.netlink.protocol import messages
-from kdns.netlink.uapi import IFF_UP, NETLINK_ROUTE, RTM_DELADDR, RTM_GETADDR, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR
 
 _OF_SERVICES: Final = (VIRTUAL_LINK, NODE_LOCAL_LINK)
 _IFREQ_BYTES: Final = 40
@@ -46,23 +47,16 @@ async def interface_addresses() -> tuple[InterfaceAddress, ...]:
 
 def _interface_addresses() -> tuple[InterfaceAddress, ...]:
     names = dict(socket.if_nameindex())
-    listed = (address_of(body) for body in _listed())
-    rows = (InterfaceAddress(names.get(each.interface, ""), each.local) for each in listed if each.local)
+    rows = (InterfaceAddress(names.get(row.interface, ""), row.local) for row in _listed() if row.local)
     return tuple(sorted(rows, key=lambda row: is_ipv6(row.address)))
 
 
-def _listed() -> list[bytes]:
-    with requests(NETLINK_ROUTE) as kernel:
-        for attempt in range(_ATTEMPTS):
-            bodies: list[bytes] = []
-            try:
-                kernel.dump(RTM_GETADDR, LIST_ALL, bodies.append)
-            except InterruptedDumpError:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-            else:
-                break
-    return bodies
+def _listed() -> list[IndexedAddress]:
+    with requests(uapi.NETLINK_ROUTE) as kernel:
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(InterruptedDumpError):
+                return kernel.dump(uapi.RTM_GETADDR, LIST_ALL, address_of)
+        return kernel.dump(uapi.RTM_GETADDR, LIST_ALL, address_of)
 
 
 async def node_addresses() -> tuple[Address, ...]:
@@ -99,15 +93,15 @@ def is_link_up(index: int) -> bool:
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
             (flags,) = _IFFLAGS.unpack_from(fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))
-        return bool(flags & IFF_UP) and socket.if_nametoindex(VIRTUAL_LINK) == index
+        return bool(flags & uapi.IFF_UP) and socket.if_nametoindex(VIRTUAL_LINK) == index
     except OSError:
         return False
 
 
 def link_addresses(index: int) -> set[str]:
     """Returns the addresses of one link, without IPv6 link-local ones. Blocks."""
-    own = {address_of(body).peer for body in _listed() if index_of(body) == index}
-    return {each for each in own if not is_link_local_ipv6(ip_address(each))}
+    own = {row.peer for row in _listed() if row.interface == index}
+    return {peer for peer in own if not is_link_local_ipv6(ip_address(peer))}
 
 
 def change_link_addresses(index: int, new: Iterable[str], old: Iterable[str]) -> dict[str, int]:
@@ -117,7 +111,7 @@ def change_link_addresses(index: int, new: Iterable[str], old: Iterable[str]) ->
     """
     additions, deletions = tuple(new), tuple(old)
     changes = [*(addition(index, each) for each in additions), *(deletion(index, each) for each in deletions)]
-    with requests(NETLINK_ROUTE) as kernel:
+    with requests(uapi.NETLINK_ROUTE) as kernel:
         refused = kernel.do_all(changes)
     expected = [*(errno.EEXIST,) * len(additions), *(errno.EADDRNOTAVAIL,) * len(deletions)]
     addresses = additions + deletions
@@ -129,7 +123,7 @@ def address_notices(is_selected: Callable[[bytes], bool]) -> Iterator[asyncio.Ev
     """Yields an event that is set when messages about addresses are selected, and after lost ones."""
     loop = asyncio.get_running_loop()
     notified = asyncio.Event()
-    monitor = netlink_socket(NETLINK_ROUTE, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR)
+    monitor = netlink_socket(uapi.NETLINK_ROUTE, uapi.RTNLGRP_IPV4_IFADDR, uapi.RTNLGRP_IPV6_IFADDR)
     monitor.setblocking(False)
 
     def readable() -> None:
@@ -175,7 +169,7 @@ async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -
 
 def removes_address(buffer: bytes, addresses: Collection[str]) -> bool:
     """Returns whether a message reports that some link has lost one of these addresses."""
-    removed = (address_of(each.body).local for each in messages(buffer) if each.kind == RTM_DELADDR)
+    removed = (address_of(each.body).local for each in messages(buffer) if each.kind == uapi.RTM_DELADDR)
     return any(each in addresses for each in removed)
 
 

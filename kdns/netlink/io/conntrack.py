@@ -11,39 +11,32 @@ from typing import Final
 from kdns.net import Family
 from kdns.netlink.conntrack import LIST_FLOWS, Connection, Flow, connection_of, deletion, flow_of, udp_request
 from kdns.netlink.io.requests import requests
-from kdns.netlink.protocol import ADDRESS_FAMILY, NFGENMSG
+from kdns.netlink.protocol import netfilter_header
 from kdns.netlink.uapi import NETLINK_NETFILTER
 
 _BATCH: Final = 4096
 
 
 def udp_flows(family: Family, is_selected: Callable[[Flow], bool] = lambda _: True) -> list[Flow]:
-    """Returns the selected UDP flows of a family; OSError if connection tracking cannot be listed.
+    """Returns the selected UDP flows of a family; OSError if connection tracking cannot be listed."""
 
-    A table may have a million flows and few selected ones: each is judged when it is read.
-    """
-    selected: list[Flow] = []
-
-    def receive(body: bytes) -> None:
-        if (flow := flow_of(body, family)) and is_selected(flow):
-            selected.append(flow)
+    def decode(body: bytes) -> Flow | None:
+        flow = flow_of(body, family)
+        return flow if flow and is_selected(flow) else None
 
     with requests(NETLINK_NETFILTER) as kernel:
-        kernel.dump(LIST_FLOWS, udp_request(family), receive)
-    return selected
+        return kernel.dump(LIST_FLOWS, udp_request(family), decode)
 
 
 def connections(family: Family, is_selected: Callable[[Connection], bool]) -> list[Connection]:
     """Returns the selected connections of a family; OSError if connection tracking cannot be listed."""
-    selected: list[Connection] = []
 
-    def receive(body: bytes) -> None:
-        if (connection := connection_of(body, family)) and is_selected(connection):
-            selected.append(connection)
+    def decode(body: bytes) -> Connection | None:
+        connection = connection_of(body, family)
+        return connection if connection and is_selected(connection) else None
 
     with requests(NETLINK_NETFILTER) as kernel:
-        kernel.dump(LIST_FLOWS, NFGENMSG.pack(ADDRESS_FAMILY[family], 0, 0), receive)
-    return selected
+        return kernel.dump(LIST_FLOWS, netfilter_header(family), decode)
 
 
 def delete_flows(family: Family, flows: Iterable[Flow]) -> int:

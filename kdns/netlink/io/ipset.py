@@ -7,8 +7,10 @@ import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 from kdns.net import Family
+from kdns.netlink import uapi
 from kdns.netlink.io.requests import Requests, requests
 from kdns.netlink.ipset import (
     ERROR_TEXTS,
@@ -23,21 +25,6 @@ from kdns.netlink.ipset import (
     type_query,
 )
 from kdns.netlink.protocol import NFGENMSG, Change, attribute, attributes, text_attribute
-from kdns.netlink.uapi import (
-    IPSET_ATTR_FLAGS,
-    IPSET_ATTR_PROTOCOL,
-    IPSET_ATTR_REVISION,
-    IPSET_ATTR_TYPENAME,
-    IPSET_CMD_ADD,
-    IPSET_CMD_DEL,
-    IPSET_CMD_DESTROY,
-    IPSET_CMD_LIST,
-    IPSET_CMD_PROTOCOL,
-    IPSET_CMD_SWAP,
-    IPSET_FLAG_LIST_HEADER,
-    NETLINK_NETFILTER,
-    NLA_F_NET_BYTEORDER,
-)
 
 
 class IpSets:
@@ -49,22 +36,19 @@ class IpSets:
 
     def protocol(self) -> int:
         """Returns the version of the protocol that the kernel speaks; OSError if it does not support sets."""
-        return attributes(self._ask(request(IPSET_CMD_PROTOCOL)), NFGENMSG.size)[IPSET_ATTR_PROTOCOL][0]
+        return attributes(self._ask(request(uapi.IPSET_CMD_PROTOCOL)), NFGENMSG.size)[uapi.IPSET_ATTR_PROTOCOL][0]
 
     def headers(self) -> dict[str, Header]:
         """Returns every set of the network namespace, without its entries."""
-        headers: dict[str, Header] = {}
-        flags = attribute(IPSET_ATTR_FLAGS | NLA_F_NET_BYTEORDER, struct.pack(">I", IPSET_FLAG_LIST_HEADER))
-        kind, _, body = request(IPSET_CMD_LIST, flags)
-        self._kernel.dump(kind, body, lambda each: headers.update((header_of(each),)))
-        return headers
+        only_headers = struct.pack(">I", uapi.IPSET_FLAG_LIST_HEADER)
+        flags = attribute(uapi.IPSET_ATTR_FLAGS | uapi.NLA_F_NET_BYTEORDER, only_headers)
+        kind, _, body = request(uapi.IPSET_CMD_LIST, flags)
+        return dict(self._kernel.dump(kind, body, header_of))
 
     def entries(self, name: str) -> set[str]:
-        """Returns the entries of a set; FileNotFoundError if it does not exist."""
-        entries: set[str] = set()
-        kind, _, body = request(IPSET_CMD_LIST, name_attribute(name))
-        self._kernel.dump(kind, body, lambda each: entries.update(entries_of(each)))
-        return entries
+        """FileNotFoundError if the set does not exist."""
+        kind, _, body = request(uapi.IPSET_CMD_LIST, name_attribute(name))
+        return set(chain.from_iterable(self._kernel.dump(kind, body, lambda part: list(entries_of(part)))))
 
     def lacks(self, type_name: str) -> str:
         """Returns why the kernel does not support sets of a type, or "" if it does."""
@@ -81,21 +65,21 @@ class IpSets:
 
     def destroy(self, name: str) -> bool:
         """Destroys a set; returns whether it no longer exists. False if a rule uses it."""
-        refused = self._kernel.do_all([request(IPSET_CMD_DESTROY, name_attribute(name))])
+        refused = self._kernel.do_all([request(uapi.IPSET_CMD_DESTROY, name_attribute(name))])
         return refused.get(0, errno.ENOENT) == errno.ENOENT
 
     def swap(self, one: str, other: str) -> None:
         """Exchanges two sets of the same type: rules that use the one then use the other."""
-        names = name_attribute(one), text_attribute(IPSET_ATTR_TYPENAME, other)
-        self._do((request(IPSET_CMD_SWAP, *names),), f"swap sets {one} and {other}")
+        names = name_attribute(one), text_attribute(uapi.IPSET_ATTR_TYPENAME, other)
+        self._do((request(uapi.IPSET_CMD_SWAP, *names),), f"swap sets {one} and {other}")
 
     def add(self, name: str, entries: Iterable[str]) -> None:
         """Adds entries; existing ones are kept."""
-        self._do(tuple(changes(IPSET_CMD_ADD, name, entries)), f"add entries to set {name}")
+        self._do(tuple(changes(uapi.IPSET_CMD_ADD, name, entries)), f"add entries to set {name}")
 
     def delete(self, name: str, entries: Iterable[str]) -> None:
         """Deletes entries; missing ones are ignored."""
-        self._do(tuple(changes(IPSET_CMD_DEL, name, entries)), f"delete entries of set {name}")
+        self._do(tuple(changes(uapi.IPSET_CMD_DEL, name, entries)), f"delete entries of set {name}")
 
     def _revision(self, type_name: str, family: Family) -> int:
         """Returns the latest revision of a type that the kernel has, which loads the type's module."""
@@ -105,7 +89,7 @@ class IpSets:
             except OSError as error:
                 text = f"sets of type {type_name} for {family}: {error_text(error.errno or 0)}"
                 raise OSError(error.errno, text) from error
-            self._revisions[type_name, family] = attributes(answer, NFGENMSG.size)[IPSET_ATTR_REVISION][0]
+            self._revisions[type_name, family] = attributes(answer, NFGENMSG.size)[uapi.IPSET_ATTR_REVISION][0]
         return self._revisions[type_name, family]
 
     def _ask(self, query: Change) -> bytes:
@@ -120,7 +104,7 @@ class IpSets:
 @contextmanager
 def ipsets() -> Iterator[IpSets]:
     """Opens a socket for requests to ipset and closes it at the end; OSError if the kernel does not support sets."""
-    with requests(NETLINK_NETFILTER) as kernel:
+    with requests(uapi.NETLINK_NETFILTER) as kernel:
         yield IpSets(kernel)
 
 

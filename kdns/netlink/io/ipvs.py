@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from kdns.netlink import uapi
 from kdns.netlink.io.requests import Requests, requests
 from kdns.netlink.ipvs import (
     Destination,
@@ -29,17 +30,6 @@ from kdns.netlink.ipvs import (
     timeouts_of,
 )
 from kdns.netlink.protocol import GENLMSGHDR, Change, attributes, integer_of, text_attribute
-from kdns.netlink.uapi import (
-    CTRL_ATTR_FAMILY_ID,
-    CTRL_ATTR_FAMILY_NAME,
-    CTRL_CMD_GETFAMILY,
-    GENL_ID_CTRL,
-    IPVS_CMD_GET_CONFIG,
-    IPVS_CMD_GET_DEST,
-    IPVS_CMD_GET_SERVICE,
-    IPVS_CMD_SET_CONFIG,
-    NETLINK_GENERIC,
-)
 
 NAME: Final = "IPVS"
 PROC: Final = Path("/proc/thread-self/net/ip_vs")
@@ -62,23 +52,16 @@ class Ipvs:
 
     def servers(self) -> dict[VirtualServerKey, ServerOptions]:
         """Returns every virtual server that has an address and a protocol of Services."""
-        servers: dict[VirtualServerKey, ServerOptions] = {}
-        self._dump_servers(lambda body: servers.update(filter(None, (server_of(body),))))
-        return servers
+        return dict(self._kernel.dump(self._family, header(uapi.IPVS_CMD_GET_SERVICE), server_of))
 
     def connections(self) -> dict[VirtualServerKey, int]:
         """Returns how many connections each virtual server has scheduled since it was created."""
-        connections: dict[VirtualServerKey, int] = {}
-        self._dump_servers(lambda body: connections.update(filter(None, (connections_of(body),))))
-        return connections
-
-    def _dump_servers(self, receive: Callable[[bytes], None]) -> None:
-        self._kernel.dump(self._family, header(IPVS_CMD_GET_SERVICE), receive)
+        return dict(self._kernel.dump(self._family, header(uapi.IPVS_CMD_GET_SERVICE), connections_of))
 
     def server(self, key: VirtualServerKey) -> ServerOptions | None:
         """Returns one virtual server; None if it does not exist."""
         try:
-            answer = self._kernel.ask(self._family, header(IPVS_CMD_GET_SERVICE) + identity_of(key))
+            answer = self._kernel.ask(self._family, header(uapi.IPVS_CMD_GET_SERVICE) + identity_of(key))
         except OSError as error:
             if error.errno in _MISSING:
                 return None
@@ -88,14 +71,13 @@ class Ipvs:
 
     def destinations(self, key: VirtualServerKey) -> dict[DestinationKey, Destination]:
         """Returns the destinations of a virtual server; empty if it does not exist."""
-        destinations: dict[DestinationKey, Destination] = {}
-        body = header(IPVS_CMD_GET_DEST) + identity_of(key)
+        body = header(uapi.IPVS_CMD_GET_DEST) + identity_of(key)
         try:
-            self._kernel.dump(self._family, body, lambda each: destinations.update((destination_of(each, key),)))
+            return dict(self._kernel.dump(self._family, body, lambda part: destination_of(part, key)))
         except OSError as error:
             if error.errno not in _MISSING:
                 raise
-        return destinations
+        return {}
 
     def carry_out(self, operations: Sequence[Operation]) -> Failures:
         """Carries out operations in their order, each for itself; returns those that the kernel refused.
@@ -126,17 +108,17 @@ class Ipvs:
 
     def timeouts(self) -> Timeouts:
         """Returns the kernel's timeouts."""
-        return timeouts_of(self._kernel.ask(self._family, header(IPVS_CMD_GET_CONFIG)))
+        return timeouts_of(self._kernel.ask(self._family, header(uapi.IPVS_CMD_GET_CONFIG)))
 
     def set_timeouts(self, timeouts: Timeouts) -> None:
         """Sets the timeouts; those of 0 are kept."""
-        self._kernel.do(self._family, header(IPVS_CMD_SET_CONFIG) + timeout_attributes(timeouts))
+        self._kernel.do(self._family, header(uapi.IPVS_CMD_SET_CONFIG) + timeout_attributes(timeouts))
 
 
 @contextmanager
 def ipvs() -> Iterator[Ipvs]:
     """Opens a socket for requests to IPVS and closes it at the end; OSError if the kernel does not have IPVS."""
-    with requests(NETLINK_GENERIC) as kernel:
+    with requests(uapi.NETLINK_GENERIC) as kernel:
         yield Ipvs(kernel)
 
 
@@ -145,11 +127,11 @@ def _family_id(kernel: Requests) -> int:
 
     Raises FileNotFoundError if the kernel does not have IPVS, also after loading modules.
     """
-    body = GENLMSGHDR.pack(CTRL_CMD_GETFAMILY, 1, 0) + text_attribute(CTRL_ATTR_FAMILY_NAME, NAME)
-    row = attributes(kernel.ask(GENL_ID_CTRL, body), GENLMSGHDR.size)
-    if CTRL_ATTR_FAMILY_ID not in row:
+    body = GENLMSGHDR.pack(uapi.CTRL_CMD_GETFAMILY, 1, 0) + text_attribute(uapi.CTRL_ATTR_FAMILY_NAME, NAME)
+    row = attributes(kernel.ask(uapi.GENL_ID_CTRL, body), GENLMSGHDR.size)
+    if uapi.CTRL_ATTR_FAMILY_ID not in row:
         raise FileNotFoundError(errno.ENOENT, f"generic netlink has no family {NAME}")
-    return integer_of(row[CTRL_ATTR_FAMILY_ID])
+    return integer_of(row[uapi.CTRL_ATTR_FAMILY_ID])
 
 
 def all_destinations() -> dict[VirtualServerKey, dict[DestinationKey, Destination]]:

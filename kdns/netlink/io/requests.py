@@ -9,24 +9,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Final
+from typing import Final, TypeVar
 
+from kdns.netlink import uapi
 from kdns.netlink.protocol import NFGENMSG, NLMSGHDR, Change, Message, error_of, message, messages
-from kdns.netlink.uapi import (
-    AF_UNSPEC,
-    NETLINK_ADD_MEMBERSHIP,
-    NETLINK_CAP_ACK,
-    NFNL_MSG_BATCH_BEGIN,
-    NFNL_MSG_BATCH_END,
-    NLM_F_ACK,
-    NLM_F_CREATE,
-    NLM_F_DUMP,
-    NLM_F_DUMP_INTR,
-    NLM_F_REQUEST,
-    NLMSG_DONE,
-    NLMSG_ERROR,
-    SOL_NETLINK,
-)
 
 _BUFFER_BYTES: Final = 1 << 20
 _DATAGRAM_BYTES: Final = 1 << 17
@@ -37,6 +23,8 @@ _BATCH_REQUESTS: Final = 256
 """Requests of one send: an answer to each fits into the default buffer of a socket."""
 _BATCH_BYTES: Final = 96 * 1024
 """The size of one send that fits into the default buffer; a single larger request is sent alone."""
+
+T = TypeVar("T")
 
 
 class InterruptedDumpError(OSError):
@@ -52,7 +40,7 @@ def netlink_socket(protocol: int, *groups: int, receive_bytes: int = _BUFFER_BYT
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         made.bind((0, 0))
         for group in groups:
-            made.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, group)
+            made.setsockopt(uapi.SOL_NETLINK, uapi.NETLINK_ADD_MEMBERSHIP, group)
     except OSError:
         made.close()
         raise
@@ -71,23 +59,26 @@ class Requests:
     def close(self) -> None:
         self._socket.close()
 
-    def dump(self, kind: int, body: bytes, receive: Callable[[bytes], None]) -> None:
-        """Calls `receive` with the payload of every message of a dump.
+    def dump(self, kind: int, body: bytes, decode: Callable[[bytes], T | None]) -> list[T]:
+        """Returns the objects of a dump that are decoded to something: a table may have a million, and few that count.
 
         Raises OSError if the kernel refuses, InterruptedDumpError at the end of a dump that may be incomplete.
         """
-        sequence = self._send(kind, body, NLM_F_DUMP)
+        sequence = self._send(kind, body, uapi.NLM_F_DUMP)
         is_interrupted = False
-        for each in self._answers(sequence, sequence):
-            is_interrupted |= bool(each.flags & NLM_F_DUMP_INTR)
-            if each.kind not in {NLMSG_DONE, NLMSG_ERROR}:
-                receive(each.body)
+        objects: list[T] = []
+        for answer in self._answers(sequence, sequence):
+            is_interrupted |= bool(answer.flags & uapi.NLM_F_DUMP_INTR)
+            if answer.kind not in {uapi.NLMSG_DONE, uapi.NLMSG_ERROR}:
+                if (decoded := decode(answer.body)) is not None:
+                    objects.append(decoded)
                 continue
-            error = error_of(each.body)
+            error = error_of(answer.body)
             if is_interrupted or error == errno.EINTR:
                 raise InterruptedDumpError(errno.EINTR, "the list changed while it was read")
             _raise(error)
-            return
+            break
+        return objects
 
     def do(self, kind: int, body: bytes, flags: int = 0) -> None:
         """Sends one request and waits for its acknowledgement; OSError if the kernel refuses."""
@@ -101,9 +92,9 @@ class Requests:
         return answer
 
     def _answer(self, kind: int, body: bytes, flags: int = 0) -> bytes:
-        sequence, answer = self._send(kind, body, NLM_F_ACK | flags), b""
+        sequence, answer = self._send(kind, body, uapi.NLM_F_ACK | flags), b""
         for each in self._answers(sequence, sequence):
-            if each.kind == NLMSG_ERROR:
+            if each.kind == uapi.NLMSG_ERROR:
                 _raise(error_of(each.body))
                 break
             answer = answer or each.body
@@ -115,7 +106,7 @@ class Requests:
         The kernel reads many of them from one send, and answers those that it refuses and the last one.
         Raises PermissionError if this process may not change anything: the kernel reads no further then.
         """
-        self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
+        self._socket.setsockopt(uapi.SOL_NETLINK, uapi.NETLINK_CAP_ACK, 1)
         refused: dict[int, int] = {}
         start = 0
         while start < len(changes):
@@ -126,10 +117,10 @@ class Requests:
                 if parts and size + len(body) > _BATCH_BYTES:
                     break
                 size += NLMSGHDR.size + len(body)
-                parts.append(message(kind, NLM_F_REQUEST | flags, first + len(parts), body))
+                parts.append(message(kind, uapi.NLM_F_REQUEST | flags, first + len(parts), body))
             last = first + len(parts) - 1
             kind, flags, body = changes[start + len(parts) - 1]
-            parts[-1] = message(kind, NLM_F_REQUEST | NLM_F_ACK | flags, last, body)
+            parts[-1] = message(kind, uapi.NLM_F_REQUEST | uapi.NLM_F_ACK | flags, last, body)
             self._sequence = count(last + 1)
             self._socket.send(b"".join(parts))
             for sequence, error in self._errors(first, last, last):
@@ -141,17 +132,17 @@ class Requests:
 
     def transact(self, subsystem: int, changes: Iterable[tuple[int, bytes]]) -> None:
         """Carries out requests to one subsystem of netfilter as one transaction; OSError if the kernel refuses."""
-        header, first = NFGENMSG.pack(AF_UNSPEC, 0, socket.htons(subsystem)), next(self._sequence)
-        parts = [message(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, first, header)]
+        header, first = NFGENMSG.pack(uapi.AF_UNSPEC, 0, socket.htons(subsystem)), next(self._sequence)
+        parts = [message(uapi.NFNL_MSG_BATCH_BEGIN, uapi.NLM_F_REQUEST, first, header)]
         for kind, body in changes:
             last = next(self._sequence)
-            parts.append(message(kind, NLM_F_REQUEST | NLM_F_CREATE, last, body))
-        parts[-1] = message(kind, NLM_F_REQUEST | NLM_F_CREATE | NLM_F_ACK, last, body)
+            parts.append(message(kind, uapi.NLM_F_REQUEST | uapi.NLM_F_CREATE, last, body))
+        parts[-1] = message(kind, uapi.NLM_F_REQUEST | uapi.NLM_F_CREATE | uapi.NLM_F_ACK, last, body)
         end = next(self._sequence)
-        parts.append(message(NFNL_MSG_BATCH_END, NLM_F_REQUEST, end, header))
+        parts.append(message(uapi.NFNL_MSG_BATCH_END, uapi.NLM_F_REQUEST, end, header))
         batch = b"".join(parts)
         del parts
-        self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
+        self._socket.setsockopt(uapi.SOL_NETLINK, uapi.NETLINK_CAP_ACK, 1)
         room = max(len(batch) + 4096, _BUFFER_BYTES)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, room)
@@ -164,7 +155,7 @@ class Requests:
     def _errors(self, first: int, end: int, last: int) -> Iterator[tuple[int, int]]:
         """Yields sequence number and error of the requests first…end that fail, until `last` is answered."""
         for each in self._answers(first, end):
-            if each.kind == NLMSG_ERROR and (error := error_of(each.body)):
+            if each.kind == uapi.NLMSG_ERROR and (error := error_of(each.body)):
                 yield each.sequence, error
             if each.sequence == last:
                 return
@@ -179,7 +170,7 @@ class Requests:
 
     def _send(self, kind: int, body: bytes, flags: int) -> int:
         sequence = next(self._sequence)
-        self._socket.send(message(kind, NLM_F_REQUEST | flags, sequence, body))
+        self._socket.send(message(kind, uapi.NLM_F_REQUEST | flags, sequence, body))
         return sequence
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from kdns.net import Family
-from kdns.netlink.io.nftables import count_rules, nft_chains, read_again
+from kdns.netlink.io.nftables import nft_chains, rules
+from kdns.netlink.nftables import chain_of_rule
 from kdns.netlink.xtables import HOOKS, Backend, TableContent, TableSize, chains_in, content_of_entries
 
 _PROC: Final[dict[Family, str]] = {"IPv4": "ip", "IPv6": "ip6"}
@@ -81,17 +82,17 @@ def table_content(backend: Backend, family: Family, table: str) -> TableContent:
     return legacy_content(family, table) if table in legacy_tables(family) else TableContent()
 
 
-@read_again
 def nft_content(family: Family, table: str) -> TableContent:
     """Returns the content of a table of iptables-nft, empty if it does not exist; ApplyError if it cannot be read."""
+
+    def decode(rule: bytes) -> tuple[str, tuple[str, ...]]:
+        chain = chain_of_rule(rule)
+        return chain, tuple(chains_in(rule)) if chain in HOOKS else ()
+
     content = TableContent(Counter(dict.fromkeys(nft_chains(family).get(table, ()), 0)))
-
-    def add(chain: str, rule: bytes) -> None:
+    for chain, targets in rules(family, table, decode):
         content.rules[chain] += 1
-        if chain in HOOKS:
-            content.jumps |= {(chain, target) for target in chains_in(rule)}
-
-    count_rules(family, table, add)
+        content.jumps.update((chain, target) for target in targets)
     return content
 
 

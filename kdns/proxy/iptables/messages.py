@@ -9,21 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from kdns.netlink import uapi
 from kdns.netlink.protocol import ADDRESS_FAMILY, NFGENMSG, Message, attributes, text_of
-from kdns.netlink.uapi import (
-    NFT_MSG_DELCHAIN,
-    NFT_MSG_DELRULE,
-    NFT_MSG_DELTABLE,
-    NFT_MSG_NEWRULE,
-    NFTA_CHAIN_NAME,
-    NFTA_RULE_CHAIN,
-    NFTA_TABLE_NAME,
-)
 from kdns.netlink.xtables import chains_in
 from kdns.proxy.xtables.names import FILTER, FIREWALL, FIXED, NAT, is_service_chain
 
 _LOOPBACK: Final = (FILTER, FIREWALL)
-_REMOVALS: Final = {NFT_MSG_DELRULE, NFT_MSG_DELCHAIN}
+_REMOVALS: Final = {uapi.NFT_MSG_DELRULE, uapi.NFT_MSG_DELCHAIN}
 
 
 def is_own(table: str, chain: str) -> bool:
@@ -38,17 +30,17 @@ def changes_rules(message: Message) -> bool:
     In KUBE-FIREWALL others may add rules. It has the rule without which route_localnet lets others reach 127.0.0.1.
     """
     body, kind = message.body, message.kind & 0xFF
-    if body[0] not in ADDRESS_FAMILY.values() or (b"KUBE-" not in body and kind != NFT_MSG_DELTABLE):
+    if body[0] not in ADDRESS_FAMILY.values() or (b"KUBE-" not in body and kind != uapi.NFT_MSG_DELTABLE):
         return False
     row = attributes(body, NFGENMSG.size)
-    table = text_of(row.get(NFTA_TABLE_NAME, b""))
-    if kind == NFT_MSG_DELTABLE or table not in FIXED:
+    table = text_of(row.get(uapi.NFTA_TABLE_NAME, b""))
+    if kind == uapi.NFT_MSG_DELTABLE or table not in FIXED:
         return table in FIXED
-    is_rule = kind in {NFT_MSG_NEWRULE, NFT_MSG_DELRULE}
-    chain = text_of(row.get(NFTA_RULE_CHAIN if is_rule else NFTA_CHAIN_NAME, b""))
+    is_rule = kind in {uapi.NFT_MSG_NEWRULE, uapi.NFT_MSG_DELRULE}
+    chain = text_of(row.get(uapi.NFTA_RULE_CHAIN if is_rule else uapi.NFTA_CHAIN_NAME, b""))
     if is_own(table, chain):
         return True
     if kind not in _REMOVALS:
         return False
-    leading = chains_in(body) if kind == NFT_MSG_DELRULE else ()
+    leading = chains_in(body) if kind == uapi.NFT_MSG_DELRULE else ()
     return (table, chain) == _LOOPBACK or any(is_own(table, each) or (table, each) == _LOOPBACK for each in leading)

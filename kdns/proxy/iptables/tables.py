@@ -19,9 +19,9 @@ from kdns.proxy.xtables.names import (
     MANGLE,
     NAT,
     NODE_PORTS,
-    SERVICE_PREFIXES,
     SERVICES,
     is_service_chain,
+    rank,
 )
 from kdns.proxy.xtables.rules import Chain, ChainRule, Rule, restore
 
@@ -103,7 +103,7 @@ class Tables:
             some += chains
             for each in chains:
                 left.pop(each.name, None)
-        deleted = sorted(left, key=_rank)
+        deleted = sorted(left, key=rank)
         if is_whole and len(some) + len(deleted) <= limit:
             yield from _section(NAT, (*some, *leading), changes, deleted)
             yield from refusals
@@ -186,11 +186,6 @@ def _chains(port: PortPlan | None, family_plan: FamilyPlan, front_at: FrontAt, h
 
 def _target(rule: Rule) -> str:
     return rule.rpartition(" ")[2]
-
-
-def _rank(name: str) -> int:
-    """Service chains in this order stand before what their rules lead to."""
-    return next(rank for rank, prefix in enumerate(SERVICE_PREFIXES) if name.startswith(prefix))
 
 
 def _section(

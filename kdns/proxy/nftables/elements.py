@@ -10,26 +10,8 @@ from typing import Any, Final, TypeAlias
 
 from kdns.errors import ApplyError
 from kdns.net import Family, packed
-from kdns.netlink.protocol import ADDRESS_FAMILY, NFGENMSG, PROTOCOL_NUMBERS, attribute
-from kdns.netlink.uapi import (
-    NFNL_SUBSYS_NFTABLES,
-    NFT_GOTO,
-    NFT_MSG_DELSETELEM,
-    NFT_MSG_NEWSETELEM,
-    NFTA_DATA_VALUE,
-    NFTA_DATA_VERDICT,
-    NFTA_LIST_ELEM,
-    NFTA_SET_ELEM_DATA,
-    NFTA_SET_ELEM_KEY,
-    NFTA_SET_ELEM_KEY_END,
-    NFTA_SET_ELEM_LIST_ELEMENTS,
-    NFTA_SET_ELEM_LIST_SET,
-    NFTA_SET_ELEM_LIST_TABLE,
-    NFTA_SET_ELEM_USERDATA,
-    NFTA_VERDICT_CHAIN,
-    NFTA_VERDICT_CODE,
-    NLA_F_NESTED,
-)
+from kdns.netlink import uapi
+from kdns.netlink.protocol import PROTOCOL_NUMBERS, attribute, netfilter_header
 from kdns.proxy.nftables.objects import (
     TABLE,
     VERDICT,
@@ -47,7 +29,7 @@ from kdns.proxy.nftables.transaction import Transaction
 Request: TypeAlias = tuple[int, bytes]
 """The type and the payload of a message."""
 
-_KIND: Final = NFNL_SUBSYS_NFTABLES << 8
+_KIND: Final = uapi.NFNL_SUBSYS_NFTABLES << 8
 _MESSAGE_BYTES: Final = 32 * 1024
 """A list of elements is one attribute, which has at most 64 KiB."""
 _PROTOCOLS: Final = {name.lower(): bytes((number,)) for name, number in PROTOCOL_NUMBERS.items()}
@@ -66,7 +48,7 @@ _ATTRIBUTE: Final = struct.Struct("=HH")
 
 
 def flushed(family: Family, sets: Iterable[Set]) -> Iterator[Request]:
-    return ((_KIND | NFT_MSG_DELSETELEM, _of(family, each)) for each in sets)
+    return ((_KIND | uapi.NFT_MSG_DELSETELEM, _of(family, each)) for each in sets)
 
 
 def element_requests(change: Transaction, sets: Mapping[str, Set]) -> Iterator[Request]:
@@ -75,9 +57,9 @@ def element_requests(change: Transaction, sets: Mapping[str, Set]) -> Iterator[R
     An API that does not validate may send any port or address. The Service is found as one that the kernel rejects.
     """
     for name, keys in change.delete.items():
-        yield from _listed(NFT_MSG_DELSETELEM, change.family, sets[name], ((key, None) for key in keys))
+        yield from _listed(uapi.NFT_MSG_DELSETELEM, change.family, sets[name], ((key, None) for key in keys))
     for name, elements in change.add.items():
-        yield from _listed(NFT_MSG_NEWSETELEM, change.family, sets[name], elements.items())
+        yield from _listed(uapi.NFT_MSG_NEWSETELEM, change.family, sets[name], elements.items())
 
 
 def _listed(kind: int, family: Family, into: Set, elements: Iterable[tuple[ElementKey, Data]]) -> Iterator[Request]:
@@ -99,27 +81,25 @@ def _listed(kind: int, family: Family, into: Set, elements: Iterable[tuple[Eleme
 
 
 def _of(family: Family, one: Set) -> bytes:
-    names = ((NFTA_SET_ELEM_LIST_TABLE, TABLE), (NFTA_SET_ELEM_LIST_SET, one.name))
-    return NFGENMSG.pack(ADDRESS_FAMILY[family], 0, 0) + b"".join(
-        attribute(kind, name.encode() + b"\0") for kind, name in names
-    )
+    names = ((uapi.NFTA_SET_ELEM_LIST_TABLE, TABLE), (uapi.NFTA_SET_ELEM_LIST_SET, one.name))
+    return netfilter_header(family) + b"".join(attribute(kind, name.encode() + b"\0") for kind, name in names)
 
 
 def _elements(part: list[bytes]) -> bytes:
-    return attribute(NFTA_SET_ELEM_LIST_ELEMENTS, b"".join(part), nested=True)
+    return attribute(uapi.NFTA_SET_ELEM_LIST_ELEMENTS, b"".join(part), nested=True)
 
 
 def _encoder(family: Family, into: Set) -> Callable[[ElementKey, Data], bytes]:
     """Returns what encodes the elements of one set, as attributes of a list."""
     if into.has_intervals:
-        encoded = _packer(family, (NFTA_SET_ELEM_KEY, into.key), (NFTA_SET_ELEM_KEY_END, into.key))
+        encoded = _packer(family, (uapi.NFTA_SET_ELEM_KEY, into.key), (uapi.NFTA_SET_ELEM_KEY_END, into.key))
         return lambda key, _: encoded(_interval(key))
-    encoded_key = _packer(family, (NFTA_SET_ELEM_KEY, into.key))
+    encoded_key = _packer(family, (uapi.NFTA_SET_ELEM_KEY, into.key))
     if not into.data:
         return lambda key, _: encoded_key(key)
     if VERDICT in into.data:
         return lambda key, data: encoded_key(key, _goto(data.chain)) if isinstance(data, Goto) else encoded_key(key)
-    encoded_pair = _packer(family, (NFTA_SET_ELEM_KEY, into.key), (NFTA_SET_ELEM_DATA, into.data))
+    encoded_pair = _packer(family, (uapi.NFTA_SET_ELEM_KEY, into.key), (uapi.NFTA_SET_ELEM_DATA, into.data))
 
     def encode(key: ElementKey, data: Data) -> bytes:
         if isinstance(data, AddressPort):
@@ -138,16 +118,16 @@ def _interval(key: ElementKey) -> ElementKey:
 
 @lru_cache
 def _goto(name: str) -> bytes:
-    chain_name = attribute(NFTA_VERDICT_CHAIN, name.encode() + b"\0")
-    verdict = attribute(NFTA_VERDICT_CODE, _CODE.pack(NFT_GOTO)) + chain_name
-    return attribute(NFTA_SET_ELEM_DATA, attribute(NFTA_DATA_VERDICT, verdict, nested=True), nested=True)
+    chain_name = attribute(uapi.NFTA_VERDICT_CHAIN, name.encode() + b"\0")
+    verdict = attribute(uapi.NFTA_VERDICT_CODE, _CODE.pack(uapi.NFT_GOTO)) + chain_name
+    return attribute(uapi.NFTA_SET_ELEM_DATA, attribute(uapi.NFTA_DATA_VERDICT, verdict, nested=True), nested=True)
 
 
 @lru_cache
 def _comment(text: str) -> bytes:
     """Returns a comment as libnftnl keeps it: type 0, length, and text with a terminating zero."""
     packed = comment_text(text).encode() + b"\0"
-    return attribute(NFTA_SET_ELEM_USERDATA, bytes((0, len(packed))) + packed)
+    return attribute(uapi.NFTA_SET_ELEM_USERDATA, bytes((0, len(packed))) + packed)
 
 
 def _packer(family: Family, *attributes: tuple[int, Parts]) -> Callable[..., bytes]:
@@ -164,7 +144,7 @@ def _packer(family: Family, *attributes: tuple[int, Parts]) -> Callable[..., byt
         encoders += [encoder for _, encoder in types]
         pads = [-each % 4 if len(types) > 1 else 0 for each, _ in types]
         length = sum(each for each, _ in types) + sum(pads)
-        value = attribute(kind, attribute(NFTA_DATA_VALUE, bytes(length)), nested=True)
+        value = attribute(kind, attribute(uapi.NFTA_DATA_VALUE, bytes(length)), nested=True)
         end = _ATTRIBUTE.size * 2 + length
         fields = b"".join(b"%%b%b" % bytes(pad) for pad in pads)
         template += value[: end - length].replace(b"%", b"%%") + fields + value[end:]
@@ -179,7 +159,7 @@ def _packer(family: Family, *attributes: tuple[int, Parts]) -> Callable[..., byt
 
 
 def _head(size: int) -> bytes:
-    return _ATTRIBUTE.pack(size, NFTA_LIST_ELEM | NLA_F_NESTED)
+    return _ATTRIBUTE.pack(size, uapi.NFTA_LIST_ELEM | uapi.NLA_F_NESTED)
 
 
 @lru_cache(256)  # the elements of a front have its address

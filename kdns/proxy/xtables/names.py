@@ -43,26 +43,6 @@ IPVS_CHAINS: Final = {
 }
 """The chains of mode ipvs, by table."""
 
-RELAY_CHAINS: Final[Mapping[str, tuple[str, ...]]] = {
-    MANGLE: ("KUBE-PORTALS-FIREWALL",),
-    FILTER: (
-        "KUBE-NODEPORT-NON-LOCAL",
-        "KUBE-PORTALS-VERDICTS",
-        "KUBE-NODEPORT-CHECK",
-        "KUBE-NODEPORT-VERDICTS",
-        "KUBE-PORTALS-UNDEFINED",
-        "KUBE-PORTALS-REJECT",
-    ),
-    NAT: (
-        "KUBE-PORTALS-CONTAINER",
-        "KUBE-PORTALS-HOST",
-        "KUBE-NODEPORT-CONTAINER",
-        "KUBE-NODEPORT-HOST",
-        "KUBE-NODEPORT-RELAYS",
-    ),
-}
-"""Chains that an earlier version of kdns, or kube-proxy up to 1.25, may have left: they lead to relays that ended."""
-
 _HASH_CHARACTERS: Final = 16
 _CLUSTER, _LOCAL, _EXTERNAL, _RANGES, _ENDPOINT = "KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"
 SERVICE_PREFIXES: Final = (_RANGES, _EXTERNAL, _CLUSTER, _LOCAL, _ENDPOINT)
@@ -97,5 +77,9 @@ def _hash(text: str) -> str:
 
 
 def is_service_chain(name: str) -> bool:
-    """Returns whether a chain of table nat is one of a Service port, kube-proxy's or ours."""
     return name.startswith(SERVICE_PREFIXES)
+
+
+def rank(name: str) -> int:
+    """Service chains in this order stand before what their rules lead to; other chains stand before all of them."""
+    return next((rank for rank, prefix in enumerate(SERVICE_PREFIXES) if name.startswith(prefix)), -1)

@@ -1,5 +1,4 @@
-"""Removes proxies' chains and their jumps from iptables: those of kdns's and kube-proxy's modes iptables and ipvs, and
-those that led to relays.
+"""Removes proxies' chains and their jumps from iptables: those of kdns's and kube-proxy's modes iptables and ipvs.
 
 Both back ends are checked, whichever the node uses now. If the kernel has no such chain, no program is run and no
 kernel module is loaded.
@@ -39,16 +38,14 @@ from kdns.proxy.xtables.names import (
     MANGLE,
     MARK_MASQUERADE,
     NAT,
-    RELAY_CHAINS,
     SERVICES,
     is_service_chain,
+    rank,
 )
 from kdns.proxy.xtables.shared import OWNER
 
 ROUTE_LOCALNET: Final = "net/ipv4/conf/all/route_localnet"
 
-_OLD: Final = "KUBE-XLB-"
-"""kube-proxy's prefix of chains of policy Local before 1.24."""
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOPROTOOPT, errno.EPERM, errno.EACCES, errno.EAFNOSUPPORT})
 _BUILT_IN: Final = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 _AT_ONCE: Final = 500
@@ -56,7 +53,6 @@ _AT_ONCE: Final = 500
 _NAMED: Final = 10
 """Chains of a table that are named when they are removed."""
 _MARK: Final = ("-m", "comment", "--comment", OWNER)
-_ORDER: Final = ("KUBE-FW-", "KUBE-EXT-", "KUBE-XLB-", "KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-")
 
 log = logs.get(__name__)
 
@@ -91,14 +87,7 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
     for backend in ("nft", "legacy"):
         for family in FAMILIES:
             existing = await asyncio.to_thread(_chains, backend, family)
-            is_spared = kept.keep_kube_proxy and (backend, family) not in kept.marked
-            stale: dict[str, list[str]] = {}
-            for table in FIXED:
-                names = existing.get(table, ())
-                if own := [
-                    each for each in names if _is_stale(backend, existing, table, each, kept, is_spared=is_spared)
-                ]:
-                    stale[table] = own
+            stale = {} if _is_spared(backend, family, kept) else _stale(backend, existing, kept)
             if not stale and not _own(kept, backend):
                 continue
             programs = await installed() if programs is None else programs
@@ -118,29 +107,31 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
 
 
 def is_proxys(table: str, chain: str) -> bool:
-    """Returns whether a chain is one of a proxy in mode iptables or ipvs, led to relays, or is left from a trial.
-
-    KUBE-FIREWALL of table nat is one of kube-proxy's mode ipvs.
-    """
+    """Returns whether a chain is one of a proxy in mode iptables or ipvs, or is left from a trial."""
     return (
         chain in FIXED.get(table, ())
         or chain in IPVS_CHAINS.get(table, ())
-        or chain in RELAY_CHAINS.get(table, ())
         or (table in FIXED and chain == CHECK)
-        or (table == NAT and (is_service_chain(chain) or chain == FIREWALL or chain.startswith(_OLD)))
+        or (table == NAT and is_service_chain(chain))
     )
 
 
-def _is_stale(
-    backend: str, existing: Mapping[str, list[str]], table: str, chain: str, kept: Footprint, *, is_spared: bool
-) -> bool:
-    if not is_proxys(table, chain):
-        return False
-    if (own := _own(kept, backend)) and own.keeps(table, chain):
-        return False
-    if is_spared and chain not in RELAY_CHAINS.get(table, ()):
-        return False  # a kube-proxy makes chains of the same names, except those that led to relays
-    return not (table == FILTER and chain == FIREWALL and KUBELETS & set(existing.get(MANGLE, ())))
+def _is_spared(backend: Backend, family: Family, kept: Footprint) -> bool:
+    """Returns whether a kube-proxy may have made the chains, which have the same names."""
+    return kept.keep_kube_proxy and (backend, family) not in kept.marked
+
+
+def _stale(backend: Backend, existing: Mapping[str, list[str]], kept: Footprint) -> dict[str, list[str]]:
+    """Returns the chains to remove, by table."""
+    part = _own(kept, backend)
+    of_kubelet = {(FILTER, FIREWALL)} if KUBELETS & set(existing.get(MANGLE, ())) else set()
+
+    def is_stale(table: str, chain: str) -> bool:
+        is_kept = (table, chain) in of_kubelet or (part is not None and part.keeps(table, chain))
+        return is_proxys(table, chain) and not is_kept
+
+    stale = {table: [chain for chain in existing.get(table, ()) if is_stale(table, chain)] for table in FIXED}
+    return {table: chains for table, chains in stale.items() if chains}
 
 
 def _chains(backend: Backend, family: Family) -> dict[str, list[str]]:
@@ -190,7 +181,7 @@ async def remove_stale(
     if emptied:
         await programs.restore(family, "\n".join((*emptied, "")))
     for table, names in stale.items():
-        deleted = await delete_chains(programs, family, table, sorted(names, key=_place))
+        deleted = await delete_chains(programs, family, table, sorted(names, key=rank))
         removed += (f"{family} {table} {name} in iptables-{backend}" for name in deleted[:_NAMED])
         if len(deleted) > _NAMED:
             removed.append(f"{family} {table} and {len(deleted) - _NAMED} more chains in iptables-{backend}")
@@ -309,11 +300,6 @@ async def remove_canaries(kept: Footprint) -> None:
         if (programs.backend, family) in kept.marked:
             for table in FIXED:
                 await programs.restore(family, f"*{table}\n:{CANARY} - [0:0]\n-X {CANARY}\nCOMMIT\n")
-
-
-def _place(name: str) -> int:
-    """Returns chains are deleted before what their rules led to."""
-    return next((place for place, prefix in enumerate(_ORDER) if name.startswith(prefix)), -1)
 
 
 def _commits(table: str, commands: Sequence[str], backend: Backend) -> Iterator[str]:

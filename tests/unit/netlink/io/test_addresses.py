@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
+from typing import TypeVar
 
 import pytest
 
@@ -23,6 +24,7 @@ from kdns.netlink.uapi import IFA_ADDRESS, IFA_LOCAL, NETLINK_ROUTE, RTM_DELADDR
 
 LO = socket.if_nametoindex("lo")
 Row = dict[int, str]
+T = TypeVar("T")
 GONE: Row = {IFA_LOCAL: "10.9.9.9"}
 
 
@@ -32,17 +34,16 @@ class Kernel:
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
 
-    def dump(self, kind: int, _body: bytes, receive: Callable[[bytes], None]) -> None:
+    def dump(self, kind: int, _body: bytes, decode: Callable[[bytes], T]) -> list[T]:
         assert kind == RTM_GETADDR
         if not self.rows:
             raise OSError(errno.EPERM, "no netlink here")
         if GONE in self.rows:
             self.rows.remove(GONE)
-            receive(struct.pack("=BBBBI", 0, 0, 0, 0, LO) + attribute(IFA_LOCAL, ip_address("10.9.9.9").packed))
             raise InterruptedDumpError(errno.EINTR, "the list changed while it was read")
-        for row in self.rows:
-            values = (attribute(each, ip_address(text).packed) for each, text in row.items())
-            receive(struct.pack("=BBBBI", 0, 0, 0, 0, LO) + b"".join(values))
+        head = struct.pack("=BBBBI", 0, 0, 0, 0, LO)
+        bodies = [[attribute(kind, ip_address(text).packed) for kind, text in row.items()] for row in self.rows]
+        return [decode(head + b"".join(body)) for body in bodies]
 
 
 @pytest.fixture

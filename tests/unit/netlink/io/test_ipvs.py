@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 from pyroute2.netlink.generic.ipvs import ipvsmsg
@@ -108,6 +108,9 @@ def test_what_no_field_holds_is_refused_and_the_rest_sent(wrong: Operation) -> N
     assert kernel.commands == [[3, 5]]
 
 
+T = TypeVar("T")
+
+
 class Kernel:
     """Knows these answers: to the question for the family, and to requests by their command."""
 
@@ -125,9 +128,10 @@ class Kernel:
         self.commands.append([body[0] for _, _, body in changes])
         return self.errors.pop(0)
 
-    def dump(self, kind: int, body: bytes, receive: Callable[[bytes], None]) -> None:
+    def dump(self, kind: int, body: bytes, decode: Callable[[bytes], T | None]) -> list[T]:
         assert kind == FAMILY
-        receive(self.answers[body[0]])
+        decoded = decode(self.answers[body[0]])
+        return [] if decoded is None else [decoded]
 
 
 def over(kernel: Kernel) -> Ipvs:

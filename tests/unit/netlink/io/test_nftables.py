@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import pytest
 
@@ -13,6 +14,8 @@ from kdns.netlink.io import nftables, xtables
 from kdns.netlink.io.requests import InterruptedDumpError
 from kdns.netlink.protocol import attribute
 
+T = TypeVar("T")
+
 
 class Kernel:
     """Its dumps have one object of table nat, named "kept", and as many as `interruptions` of them are interrupted."""
@@ -20,12 +23,11 @@ class Kernel:
     def __init__(self, interruptions: int) -> None:
         self.interruptions = interruptions
 
-    def dump(self, _kind: int, _body: bytes, receive: Callable[[bytes], None]) -> None:
+    def dump(self, _kind: int, _body: bytes, decode: Callable[[bytes], T]) -> list[T]:
         if self.interruptions:
             self.interruptions -= 1
-            receive(self._object("gone"))
             raise InterruptedDumpError(errno.EINTR, "the list changed while it was read")
-        receive(self._object("kept"))
+        return [decode(self._object("kept"))]
 
     def _object(self, name: str) -> bytes:
         """As a chain and as a rule: attributes 1 to 3 are table and names."""

@@ -119,26 +119,24 @@ def done(error: int = 0) -> bytes:
     ("datagrams", "received", "error"),
     [
         ([done()], [], 0),
-        ([reply(9, b"a---") + reply(9, b"b---"), reply(9, b"c---") + done()], [b"a---", b"b---", b"c---"], 0),
+        ([reply(9, b"a---") + reply(9, b"b---"), reply(9, b"c---") + done()], [b"a---", b"c---"], 0),
         ([reply(9, b"old-", sequence=0) + reply(9, b"a---"), done()], [b"a---"], 0),
-        ([reply(9, b"a---"), done(errno.ENOMEM)], [b"a---"], errno.ENOMEM),
-        ([reply(9, b"a---", NLM_F_DUMP_INTR), reply(9, b"b---") + done()], [b"a---", b"b---"], errno.EINTR),
-        ([reply(9, b"a---"), done(errno.EINTR)], [b"a---"], errno.EINTR),
+        ([reply(9, b"a---"), done(errno.ENOMEM)], [], errno.ENOMEM),
+        ([reply(9, b"a---", NLM_F_DUMP_INTR), reply(9, b"b---") + done()], [], errno.EINTR),
+        ([reply(9, b"a---"), done(errno.EINTR)], [], errno.EINTR),
         ([reply(NLMSG_ERROR, struct.pack("=i", -errno.EPERM))], [], errno.EPERM),
     ],
 )
 def test_a_dump_ends_with_its_error(datagrams: list[bytes], received: list[bytes], error: int, kernel: Kernel) -> None:
     kernel.is_deaf = True
     kernel.answers += datagrams
-    bodies: list[bytes] = []
     if error:
         with pytest.raises(OSError, match=r".") as raised:
-            Requests(0).dump(9, b"", bodies.append)
+            Requests(0).dump(9, b"", bytes)
         assert raised.value.errno == error
         assert isinstance(raised.value, InterruptedDumpError) == (error == errno.EINTR)
     else:
-        Requests(0).dump(9, b"", bodies.append)
-    assert bodies == received
+        assert Requests(0).dump(9, b"", lambda body: None if body == b"b---" else body) == received
 
 
 @pytest.mark.parametrize(

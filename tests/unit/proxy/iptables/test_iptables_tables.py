@@ -19,7 +19,7 @@ from kdns.proxy.plan.planner import Planner
 
 HERE: Final = replace(CONFIG, mode=IPTABLES, node_port_addresses=())
 STALE: Final = ["KUBE-SEP-A", "KUBE-SVL-A", "KUBE-SVC-A", "KUBE-EXT-A", "KUBE-FW-A"]
-OTHERS: Final = ["KUBE-XLB-A", "KUBE-MARK-DROP", "MY-CHAIN", "KUBE-SVC"]
+OTHERS: Final = ["KUBE-MARK-DROP", "MY-CHAIN", "KUBE-SVC"]
 
 
 class Followed:

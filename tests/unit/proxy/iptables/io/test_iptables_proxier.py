@@ -393,7 +393,7 @@ def test_arguments_of_listed_rules(rule: str, wanted: list[str]) -> None:
     [
         ("nat", "KUBE-SERVICES", True),
         ("nat", "KUBE-SVC-AAAAAAAAAAAAAAAA", True),
-        ("nat", "KUBE-XLB-AAAAAAAAAAAAAAAA", True),
+        ("nat", "KUBE-FIREWALL", False),
         ("nat", "KUBE-LOAD-BALANCER", True),
         ("filter", "KUBE-IPVS-FILTER", True),
         ("mangle", "KUBE-PROXY-CANARY", True),
@@ -428,6 +428,30 @@ async def test_everything_else_is_removed_where_a_part_cannot_be(monkeypatch: py
     with pytest.raises(ApplyError, match="busy"):
         await clean_up.remove_chains(None, Footprint())
     assert done == [("nothing", "IPv4"), ("nft", "IPv6"), ("legacy", "IPv4"), ("legacy", "IPv6")]
+
+
+@pytest.mark.parametrize(
+    ("others", "wanted"),
+    [({}, ["KUBE-FIREWALL", "KUBE-SERVICES"]), ({"mangle": ["KUBE-IPTABLES-HINT"]}, ["KUBE-SERVICES"])],
+)
+async def test_the_firewall_of_a_kubelet_stays(
+    monkeypatch: pytest.MonkeyPatch, others: dict[str, list[str]], wanted: list[str]
+) -> None:
+    removed: list[list[str]] = []
+
+    async def remove(_: Programs, _family: str, stale: dict[str, list[str]], *_rest: object) -> list[str]:
+        removed.append(stale["filter"])
+        return []
+
+    async def programs_here() -> dict[str, Programs]:
+        return {"nft": Programs("nft", (1, 8, 9), "")}
+
+    chains = {"filter": ["KUBE-FIREWALL", "KUBE-SERVICES"], **others}
+    monkeypatch.setattr(xtables, "chains_by_table", lambda backend, _: chains if backend == "nft" else {})
+    monkeypatch.setattr(clean_up, "installed", programs_here)
+    monkeypatch.setattr(clean_up, "remove_stale", remove)
+    await clean_up.remove_chains(None, Footprint())
+    assert removed == [wanted] * 2
 
 
 LOCKS = (
