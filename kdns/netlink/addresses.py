@@ -42,7 +42,6 @@ def address_of(body: bytes) -> IndexedAddress:
 
 
 def index_of(body: bytes) -> int:
-    """Decodes the index of an address's interface."""
     index: int = _IFADDRMSG.unpack_from(body)[4]
     return index
 
@@ -59,7 +58,6 @@ def addition(index: int, address: str) -> Change:
 
 
 def deletion(index: int, address: str) -> Change:
-    """Returns the request that deletes an address of a link."""
     return uapi.RTM_DELADDR, 0, _host_address(index, address)
 
 

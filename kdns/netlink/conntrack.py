@@ -69,7 +69,6 @@ def udp_request(family: Family) -> bytes:
 
 
 def deletion(family: Family, flow: Flow) -> Change:
-    """Returns the request that deletes a flow."""
     return _DELETE, 0, netfilter_header(family) + flow.handle
 
 
@@ -113,7 +112,6 @@ def connection_of(body: bytes, family: Family) -> Connection | None:
 
 
 def _ends(ends: Mapping[int, bytes], family: Family) -> tuple[SocketAddress, SocketAddress]:
-    """Returns source and destination of one direction."""
     ports = attributes(ends[uapi.CTA_TUPLE_PROTO])
     return (
         (_address(ends[uapi.CTA_TUPLE_IP], _SOURCE[family]), big_endian(ports[uapi.CTA_PROTO_SRC_PORT])),

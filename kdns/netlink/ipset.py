@@ -69,7 +69,6 @@ class Header(NamedTuple):
 
 
 def header_of(body: bytes) -> tuple[str, Header]:
-    """Decodes a set without its entries: its name and its header."""
     row = attributes(body, NFGENMSG.size)
     data = attributes(row.get(uapi.IPSET_ATTR_DATA, b""))
     family: Family = "IPv6" if row[uapi.IPSET_ATTR_FAMILY][0] == uapi.AF_INET6 else "IPv4"
@@ -80,7 +79,6 @@ def header_of(body: bytes) -> tuple[str, Header]:
 
 
 def entries_of(body: bytes) -> Iterator[str]:
-    """Yields the entries in one message of a set's list."""
     for kind, start, end in attribute_spans(body, NFGENMSG.size, len(body)):
         if kind == uapi.IPSET_ATTR_ADT:
             yield from (entry_text(attributes(body[at:to])) for _, at, to in attribute_spans(body, start, end))
@@ -199,5 +197,4 @@ def _start(family: Family) -> bytes:
 
 
 def name_attribute(name: str) -> bytes:
-    """Encodes the attribute that names a set."""
     return text_attribute(uapi.IPSET_ATTR_SETNAME, name)

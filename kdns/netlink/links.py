@@ -32,12 +32,10 @@ def link_of(body: bytes) -> Link:
 
 
 def question(name: str) -> tuple[int, bytes]:
-    """Returns the request for the link of this name: type and payload."""
     return uapi.RTM_GETLINK, _ifinfomsg() + text_attribute(uapi.IFLA_IFNAME, name)
 
 
 def addition(name: str, kind: str) -> Change:
-    """Returns the request that adds a link of a kind such as "dummy"."""
     info = attribute(uapi.IFLA_LINKINFO, text_attribute(uapi.IFLA_INFO_KIND, kind), nested=True)
     return (
         uapi.RTM_NEWLINK,
@@ -47,7 +45,6 @@ def addition(name: str, kind: str) -> Change:
 
 
 def deletion(index: int) -> Change:
-    """Returns the request that removes a link with its addresses."""
     return uapi.RTM_DELLINK, 0, _ifinfomsg(index)
 
 

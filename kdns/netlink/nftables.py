@@ -43,7 +43,6 @@ def set_or_map(body: bytes) -> tuple[str, str, str] | None:
 
 
 def counter_elements(body: bytes) -> list[CounterElement]:
-    """Decodes the elements in one message of a map's list."""
     spans = attribute_spans(body, NFGENMSG.size, len(body))
     _, start, end = next(span for span in spans if span[0] == uapi.NFTA_SET_ELEM_LIST_ELEMENTS)
     elements = (attributes(body[at:to]) for _, at, to in attribute_spans(body, start, end))

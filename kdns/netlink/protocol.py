@@ -81,12 +81,10 @@ def attribute(kind: int, value: bytes, *, nested: bool = False) -> bytes:
 
 
 def text_attribute(kind: int, text: str) -> bytes:
-    """Encodes an attribute whose value is a text with a terminating zero byte."""
     return attribute(kind, text.encode() + b"\0")
 
 
 def text_of(value: bytes) -> str:
-    """Returns the text of an attribute that ends with a zero byte."""
     return value.rstrip(b"\0").decode(errors="replace")
 
 

@@ -7,7 +7,7 @@ names its process.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.netlink import uapi
@@ -76,17 +76,16 @@ class TransactionReader:
                 self.is_match = self._matches(message)
 
 
-def port_filter(port: int) -> tuple[Instruction, ...]:
-    (loaded,) = struct.unpack(">I", _PORT.pack(port))  # the filter loads in network byte order
-    return (
-        (_LOAD_WORD, 0, 0, _PORT_AT),
-        (_JUMP_IF_EQUAL, 0, 1, loaded),
-        (_RETURN, 0, 0, 0),
-        (_RETURN, 0, 0, _ALL),
-    )
+def socket_filter(ports: Iterable[int], table: str) -> tuple[Instruction, ...]:
+    """Returns a filter that drops datagrams from these ports; with `table` see `_table_filter`."""
+    dropped: list[Instruction] = []
+    for port in ports:
+        (loaded,) = struct.unpack(">I", _PORT.pack(port))  # the filter loads in network byte order
+        dropped += ((_LOAD_WORD, 0, 0, _PORT_AT), (_JUMP_IF_EQUAL, 0, 1, loaded), (_RETURN, 0, 0, 0))
+    return (*dropped, *(_table_filter(table) if table else ((_RETURN, 0, 0, _ALL),)))
 
 
-def table_filter(name: str) -> tuple[Instruction, ...]:
+def _table_filter(name: str) -> tuple[Instruction, ...]:
     """Returns a filter for datagrams that begin with this table, and the ends of all transactions."""
     (end,) = struct.unpack(">H", struct.pack("=H", uapi.NFNL_SUBSYS_NFTABLES << 8 | uapi.NFT_MSG_NEWGEN))
     first = text_attribute(uapi.NFTA_TABLE_NAME, name)

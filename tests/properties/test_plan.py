@@ -8,7 +8,6 @@ from ipaddress import ip_address, ip_network
 from typing import TypeAlias
 
 import ipt_walk
-import ipvs_walk
 import nft_walk
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,11 +33,10 @@ from kdns.cluster.objects import (
     SliceMeta,
 )
 from kdns.cluster.state import State
-from kdns.net import FAMILIES, family_of
+from kdns.net import FAMILIES
 from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
 from kdns.proxy.ipvs.ipvs import Change, Ipvs
 from kdns.proxy.ipvs.mode import IPVS
-from kdns.proxy.ipvs.text import ipvs_text
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import commands
@@ -46,7 +44,7 @@ from kdns.proxy.plan.branches import ENDPOINT_SETS
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
 from kdns.proxy.plan.plan import FrontKind
 from kdns.proxy.plan.planner import Planner, plan
-from kdns.proxy.trace.trace import Fate, Packet, trace
+from kdns.proxy.trace.trace import Fate, Packet
 
 Write: TypeAlias = Service | EndpointSlice | tuple[type[Object], tuple[str, str]]
 
@@ -282,34 +280,3 @@ packets = st.builds(
     st.sampled_from(("TCP", "UDP")),
     st.sampled_from((80, 22, 6443, 30080, 30443, 32000)),
 ).filter(lambda packet: packet.source.version == packet.destination.version)
-
-
-@given(
-    st.lists(st.one_of(services, slices, api_servers), max_size=8),
-    st.lists(packets, min_size=20, max_size=20),
-    st.booleans(),
-)
-def test_a_trace_and_the_text_of_mode_ipvs_agree(
-    writes: list[Service | EndpointSlice], sent: list[Packet], detects_pods: bool
-) -> None:
-    state = State()
-    for write in writes:
-        state.upsert(write)
-    made = plan(
-        state,
-        NODE,
-        replace(CONFIG, mode=IPVS, node_port_addresses=(), local_pods=CONFIG.local_pods if detects_pods else None),
-    )
-    own = list(map(str, NODE.addresses))
-    contents = {family: ipvs_walk.Content(text, own) for family, text in ipvs_walk.parts(ipvs_text(made)).items()}
-    for packet in sent:
-        found = trace(made, packet)
-        at = ipt_walk.At(str(packet.source), str(packet.destination), packet.protocol.lower(), packet.port)
-        ends = ipvs_walk.walk(contents[family_of(packet.destination)], at)
-        if found.fate is not Fate.FORWARDED:
-            assert {end.ended for end in ends} <= ENDED[found.fate], (packet, found, ends)
-            continue
-        assert {(end.daddr, end.dport) for end in ends} == {(each.address, each.port) for each in found.endpoints}
-        for end in ends:
-            endpoint = next(each for each in found.endpoints if (each.address, each.port) == (end.daddr, end.dport))
-            assert end.is_masqueraded == found.sees_node(endpoint), (packet, found, ends)

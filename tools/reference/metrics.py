@@ -29,7 +29,7 @@ from kdns.proxy.ipvs.draining import Draining
 from kdns.proxy.ipvs.io.counters import IpvsCounters
 from kdns.proxy.kernelspace.io.proxier import ObjectCounters
 from kdns.proxy.modes import MODES
-from kdns.proxy.nftables.io.counters import NftablesCounters
+from kdns.proxy.nftables.io.counters import nftables_counters
 from kdns.proxy.node.io.health import ProxyHealth
 from kdns.proxy.node.io.metrics import MetricSources, rows
 from kdns.proxy.sync.io.conntrack import FlowStats
@@ -73,7 +73,7 @@ _COREFILE: Final = """
 """Every directive that has metrics."""
 
 _MODE_COUNTERS: Final[Mapping[str, Counters]] = {
-    "nftables": NftablesCounters(),
+    "nftables": nftables_counters(),
     "iptables": IptablesCounters({}),
     "ipvs": IpvsCounters(Draining()),
     "kernelspace": ObjectCounters({}),

@@ -99,7 +99,6 @@ def is_link_up(index: int) -> bool:
 
 
 def link_addresses(index: int) -> set[str]:
-    """Returns the addresses of one link, without IPv6 link-local ones. Blocks."""
     own = {row.peer for row in _listed() if row.interface == index}
     return {peer for peer in own if not is_link_local_ipv6(ip_address(peer))}
 
@@ -168,7 +167,6 @@ async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -
 
 
 def removes_address(buffer: bytes, addresses: Collection[str]) -> bool:
-    """Returns whether a message reports that some link has lost one of these addresses."""
     removed = (address_of(each.body).local for each in messages(buffer) if each.kind == uapi.RTM_DELADDR)
     return any(each in addresses for each in removed)
 

@@ -39,7 +39,6 @@ class IpSets:
         return attributes(self._ask(request(uapi.IPSET_CMD_PROTOCOL)), NFGENMSG.size)[uapi.IPSET_ATTR_PROTOCOL][0]
 
     def headers(self) -> dict[str, Header]:
-        """Returns every set of the network namespace, without its entries."""
         only_headers = struct.pack(">I", uapi.IPSET_FLAG_LIST_HEADER)
         flags = attribute(uapi.IPSET_ATTR_FLAGS | uapi.NLA_F_NET_BYTEORDER, only_headers)
         kind, _, body = request(uapi.IPSET_CMD_LIST, flags)
@@ -59,7 +58,6 @@ class IpSets:
         return ""
 
     def create(self, name: str, kind: SetType) -> None:
-        """Creates a set; OSError if its name is in use."""
         revision = self._revision(kind.type_name, kind.family)
         self._do((creation(name, kind, revision),), f"create set {name} {kind.type_name}")
 
@@ -74,11 +72,9 @@ class IpSets:
         self._do((request(uapi.IPSET_CMD_SWAP, *names),), f"swap sets {one} and {other}")
 
     def add(self, name: str, entries: Iterable[str]) -> None:
-        """Adds entries; existing ones are kept."""
         self._do(tuple(changes(uapi.IPSET_CMD_ADD, name, entries)), f"add entries to set {name}")
 
     def delete(self, name: str, entries: Iterable[str]) -> None:
-        """Deletes entries; missing ones are ignored."""
         self._do(tuple(changes(uapi.IPSET_CMD_DEL, name, entries)), f"delete entries of set {name}")
 
     def _revision(self, type_name: str, family: Family) -> int:
@@ -103,7 +99,6 @@ class IpSets:
 
 @contextmanager
 def ipsets() -> Iterator[IpSets]:
-    """Opens a socket for requests to ipset and closes it at the end; OSError if the kernel does not support sets."""
     with requests(uapi.NETLINK_NETFILTER) as kernel:
         yield IpSets(kernel)
 

@@ -51,7 +51,6 @@ class Ipvs:
         self._family = _family_id(kernel)
 
     def servers(self) -> dict[VirtualServerKey, ServerOptions]:
-        """Returns every virtual server that has an address and a protocol of Services."""
         return dict(self._kernel.dump(self._family, header(uapi.IPVS_CMD_GET_SERVICE), server_of))
 
     def connections(self) -> dict[VirtualServerKey, int]:
@@ -59,7 +58,6 @@ class Ipvs:
         return dict(self._kernel.dump(self._family, header(uapi.IPVS_CMD_GET_SERVICE), connections_of))
 
     def server(self, key: VirtualServerKey) -> ServerOptions | None:
-        """Returns one virtual server; None if it does not exist."""
         try:
             answer = self._kernel.ask(self._family, header(uapi.IPVS_CMD_GET_SERVICE) + identity_of(key))
         except OSError as error:
@@ -107,7 +105,6 @@ class Ipvs:
             yield sent[index], error
 
     def timeouts(self) -> Timeouts:
-        """Returns the kernel's timeouts."""
         return timeouts_of(self._kernel.ask(self._family, header(uapi.IPVS_CMD_GET_CONFIG)))
 
     def set_timeouts(self, timeouts: Timeouts) -> None:
@@ -117,7 +114,6 @@ class Ipvs:
 
 @contextmanager
 def ipvs() -> Iterator[Ipvs]:
-    """Opens a socket for requests to IPVS and closes it at the end; OSError if the kernel does not have IPVS."""
     with requests(uapi.NETLINK_GENERIC) as kernel:
         yield Ipvs(kernel)
 

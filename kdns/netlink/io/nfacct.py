@@ -23,7 +23,6 @@ def ensure_counters(names: Iterable[str]) -> None:
 
 
 def packets() -> dict[str, int]:
-    """Returns the packets of every counter; OSError if they cannot be read."""
 
     def decode(body: bytes) -> tuple[str, int]:
         row = attributes(body, NFGENMSG.size)

@@ -46,7 +46,6 @@ async def counters(family: Family, table: str, map_name: str) -> list[CounterEle
 
 
 async def tables() -> set[tuple[int, str]]:
-    """Returns address family and name of every table."""
 
     def decode(body: bytes) -> tuple[int, str]:
         return body[0], text_of(attributes(body, NFGENMSG.size)[uapi.NFTA_TABLE_NAME])

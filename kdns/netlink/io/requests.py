@@ -59,6 +59,11 @@ class Requests:
     def close(self) -> None:
         self._socket.close()
 
+    @property
+    def port(self) -> int:
+        """The netlink port of the socket, by which the kernel names it as an author."""
+        return int(self._socket.getsockname()[0])
+
     def dump(self, kind: int, body: bytes, decode: Callable[[bytes], T | None]) -> list[T]:
         """Returns the objects of a dump that are decoded to something: a table may have a million, and few that count.
 
@@ -176,7 +181,6 @@ class Requests:
 
 @contextmanager
 def requests(protocol: int) -> Iterator[Requests]:
-    """Opens a socket for requests and closes it at the end."""
     made = Requests(protocol)
     try:
         yield made
@@ -185,6 +189,5 @@ def requests(protocol: int) -> Iterator[Requests]:
 
 
 def _raise(error: int) -> None:
-    """Raises the error; 0 is success."""
     if error:
         raise OSError(error, os.strerror(error))

@@ -11,14 +11,14 @@ import ctypes
 import errno
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import Final
 
 from kdns import logs
 from kdns.netlink.io.requests import netlink_socket
 from kdns.netlink.protocol import Message
-from kdns.netlink.transactions import Author, Instruction, TransactionReader, port_filter, table_filter
+from kdns.netlink.transactions import Author, TransactionReader, socket_filter
 from kdns.netlink.uapi import NETLINK_NETFILTER, NFNLGRP_NFTABLES
 
 _BURST: Final = 64
@@ -27,16 +27,9 @@ _QUEUED_BYTES: Final = 256
 """Less than a queued datagram takes of the socket's buffer."""
 _DATAGRAM_BYTES: Final = 1 << 18
 _SO_RCVBUFFORCE: Final = 33
-_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
+_SO_ATTACH_FILTER: Final = 26
 _FILTER: Final = struct.Struct("=HBBI")
 """struct sock_filter: code, jumps where it is true and where not, operand (linux/filter.h)."""
-
-OwnTransaction: TypeAlias = Callable[[int, bool], None]
-"""Called with (0, True) before a transaction of this process, and with (0, False) when it has ended, even if it failed.
-
-A transaction of a program has a known port, its id: there is a call with (id, True) when the program runs, and the last
-one is with (id, False).
-"""
 
 log = logs.get(__name__)
 
@@ -56,32 +49,19 @@ class TransactionSocket:
         self._socket.setblocking(False)
 
     def fileno(self) -> int:
-        """Returns the socket's number, for the event loop."""
         return self._socket.fileno()
 
     def close(self) -> None:
         self._socket.close()
 
-    def pass_over(self, port: int | None) -> None:
-        """Lets the kernel leave out what comes from one port, from now on; None: nothing.
+    def select(self, ports: Collection[int], table: str) -> None:
+        """Lets the kernel drop what comes from these ports, and with `table` what begins with another table.
 
-        The messages of a large transaction would not fit into the socket's buffer.
+        The messages of a large transaction would not fit into the socket's buffer, and those of large sets of other
+        programs would fill it. The ends of transactions are not dropped. The messages of a transaction that changes
+        several tables share datagrams, so of such a transaction only the end may be received.
         """
-        if port is None:
-            with suppress(OSError):
-                self._socket.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
-            return
-        self._attach(port_filter(port))
-
-    def select_table(self, name: str) -> None:
-        """Lets the kernel drop datagrams that begin with another table, except for ends of transactions.
-
-        Large sets of other programs would fill the socket's buffer. The messages of a transaction that changes several
-        tables share datagrams, so of such a transaction only the end may be received.
-        """
-        self._attach(table_filter(name))
-
-    def _attach(self, rows: Sequence[Instruction]) -> None:
+        rows = socket_filter(ports, table)
         program = b"".join(_FILTER.pack(*row) for row in rows)
         buffer = ctypes.create_string_buffer(program, len(program))
         with suppress(OSError):
@@ -94,7 +74,6 @@ class TransactionSocket:
         return self._reader.has_others
 
     def forget(self) -> None:
-        """Forgets what was lost and what did not match."""
         self.is_overrun = self.has_lost_end = self._reader.has_others = False
 
     def authors(self, datagrams: int) -> tuple[list[Author], bool]:
@@ -123,29 +102,30 @@ class TransactionSocket:
 class TransactionMonitor:
     """Calls `changed` with the author of each foreign transaction with a message that `matches`, within its context.
 
-    Own transactions, which `observers` hear of, are known by the port of their socket. Where that is not known, what
-    arrives between the begin and the end of an own transaction is that transaction, and at most one: a second one in
-    between is foreign.
+    Own transactions are known by the port of their socket, see `own`. Where that is not known, what arrives between
+    their `begin` and `end` is that transaction, and at most one: a second one in between is foreign. It is one of
+    `monitors` within its context.
 
-    With `table` the kernel drops datagrams that begin with another table, except for the ends of transactions. Where
-    only the end of one was received, or messages were lost, `look` is called: most likely nothing has changed.
+    With `table` the kernel drops datagrams that begin with another table. Where only the end of a transaction was
+    received, or messages were lost, `look` is called: most likely nothing has changed.
     """
 
     def __init__(
         self,
         matches: Callable[[Message], bool],
-        observers: list[OwnTransaction],
+        monitors: list[TransactionMonitor],
         changed: Callable[[str], None],
         look: Callable[[], None],
         *,
         table: str = "",
+        ports: Iterable[int] = (),
         room_bytes: int = 1 << 20,
     ) -> None:
-        self._matches, self._observers, self._changed, self._look = matches, observers, changed, look
+        self._matches, self._monitors, self._changed, self._look = matches, monitors, changed, look
         self._table, self._room_bytes = table, room_bytes
         self._socket: TransactionSocket | None = None
-        self._ports: set[int] = set()
-        """Ports of own programs that run; one runs at a time."""
+        self._ports = set(ports)
+        """Those of own sockets."""
         self._unknown = 0
         """Own transactions under way whose port is not known."""
         self._suspects: list[Author] = []
@@ -158,14 +138,13 @@ class TransactionMonitor:
         except OSError as error:
             log.warning("foreign changes of rules are not noticed at once", reason=error.strerror)
             return
-        if self._table:
-            self._socket.select_table(self._table)
+        self._socket.select(self._ports, self._table)
         asyncio.get_running_loop().add_reader(self._socket, self.readable)
-        self._observers.append(self.own_transaction)
+        self._monitors.append(self)
 
     def __exit__(self, *_: object) -> None:
         if self._socket:
-            self._observers.remove(self.own_transaction)
+            self._monitors.remove(self)
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
             self._socket = None
@@ -184,28 +163,38 @@ class TransactionMonitor:
                 self._changed("more changes than could be followed")
             self._look_if_unclear()
 
-    def own_transaction(self, port: int, is_begin: bool) -> None:
-        """What is queued at the begin is of before, and at the end of a transaction all of it is queued."""
-        if self._socket is None:
+    def begin(self) -> None:
+        """What is queued is of before."""
+        self.read_all()
+        self._unknown += 1
+
+    def end(self, *, is_known: bool = False) -> None:
+        """An own transaction has ended, even if it failed, or its port `is_known` now, or it was not begun at all."""
+        self.read_all()
+        self._unknown -= 1
+        if self._unknown:
             return
+        if (foreign := self._foreign())[0 if is_known else 1 :]:
+            self._changed(str(foreign[-1]) if is_known else "at the same time as kdns itself")
+        self._look_if_unclear()  # an overrun in between is from a large transaction, most likely the own one
+
+    def own(self, port: int) -> None:
+        """What comes from this port is own from now on. May be called in a thread."""
+        self._ports.add(port)
+        if self._socket:
+            self._socket.select(self._ports, self._table)
+
+    def not_own(self, port: int) -> None:
+        """The port is free: a new process may get it. May be called in a thread."""
+        self._ports.discard(port)
+        if self._socket:
+            self._socket.select(self._ports, self._table)
+
+    def read_all(self) -> None:
         self.readable(self._room_bytes // _QUEUED_BYTES)
-        if not port:
-            self._unknown += 1 if is_begin else -1
-            if not is_begin and not self._unknown:
-                if len(self._foreign()) > 1:
-                    self._changed("at the same time as kdns itself")
-                self._look_if_unclear()  # an overrun in between is from a large transaction, most likely the own one
-        elif is_begin:
-            self._unknown -= 1
-            self._ports.add(port)
-            self._socket.pass_over(port)
-            self.readable()
-        else:
-            self._ports.discard(port)  # a new process may get it
-            self._socket.pass_over(None)
 
     def _foreign(self) -> list[Author]:
-        """Returns the suspects that are no own program; from now on there are none."""
+        """Returns the suspects whose port is not own; from now on there are none."""
         suspects, self._suspects = self._suspects, []
         return [author for author in suspects if author.port not in self._ports]
 

@@ -32,7 +32,6 @@ _PAUSE_S: Final = 0.005
 
 
 def legacy_tables(family: Family) -> list[str]:
-    """Returns the tables of iptables-legacy that the kernel has loaded."""
     with suppress(OSError):
         return Path(f"/proc/self/net/{_PROC[family]}_tables_names").read_text(encoding="ascii").split()
     return []

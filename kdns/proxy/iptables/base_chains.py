@@ -113,7 +113,6 @@ def _to_node_ports(family_plan: FamilyPlan) -> Iterator[Rule]:
 
 
 def serves_loopback(family_plan: FamilyPlan) -> bool:
-    """Returns whether loopback addresses have node ports."""
     return family_plan.node_ports.has_loopback and any(
         map(_LOOPBACK[family_plan.family].overlaps, family_plan.node_ports.networks)
     )

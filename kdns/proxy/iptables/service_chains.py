@@ -95,7 +95,6 @@ def _list_rules(
 
 
 def _external_rules(each: PortPlan, family_plan: FamilyPlan, names: PortChains) -> Iterator[Rule]:
-    """Yields the branches of external IPs, load balancer IPs and node ports."""
     name = f"{each.name} external destinations"
     for branch in each.external:
         match branch.client:

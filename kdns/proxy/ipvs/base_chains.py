@@ -190,12 +190,10 @@ class Matches:
     family_plan: FamilyPlan
 
     def set(self, name: str, direction: str = "") -> str:
-        """Returns packets that are in a set; by default by their destination."""
         direction = direction or ("dst" if TYPES[name] == BITMAP_PORT else "dst,dst")
         return f"-m set --match-set {set_name(name, self.family_plan.family)} {direction}"
 
     def commented(self, name: str, direction: str = "") -> str:
-        """Returns the same with kube-proxy's comment."""
         return rule(comment(COMMENTS[name]), self.set(name, direction))
 
 

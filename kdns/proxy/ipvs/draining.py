@@ -37,7 +37,6 @@ class Draining:
 
     @property
     def addresses(self) -> frozenset[str]:
-        """The addresses that obsolete virtual servers need."""
         return frozenset(key.address for key in self._until_s)
 
     def add(

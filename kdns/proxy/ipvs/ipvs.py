@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -13,6 +13,7 @@ from kdns.proxy.ipvs.mode import IpvsSettings
 from kdns.proxy.ipvs.schedulers import DEFAULT_SCHEDULER
 from kdns.proxy.ipvs.sets import IPVS_IPS, Entry, IpSet, SetMember, empty_sets, front_entries, port_entries
 from kdns.proxy.ipvs.virtual_servers import virtual_server
+from kdns.proxy.plan.counted import Counted
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, PortName, PortPlan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.settings.section import DEFAULT_MARK
@@ -22,7 +23,7 @@ from kdns.proxy.xtables.settings import IptablesSettings
 
 Servers: TypeAlias = Mapping[VirtualServerKey, tuple[VirtualServer | None, VirtualServer | None]]
 """Virtual servers before and after a change; None: absent."""
-Entries: TypeAlias = Mapping[str, tuple[Entry, ...]]
+Entries: TypeAlias = Mapping[str, Sequence[Entry]]
 """Entries by the name of their set in the kernel."""
 ObjectName: TypeAlias = tuple[object, ...]
 """An object of the kernel: (address,), a virtual server's key, (virtual server, destination), or (set, entry)."""
@@ -80,7 +81,8 @@ class Ipvs:
         self.virtual_servers: dict[VirtualServerKey, VirtualServer] = {}
         self._sets = empty_sets(family_plan.family)
         self.sets: Mapping[str, IpSet] = {each.name: each for each in self._sets.values()}
-        self._out_filters: dict[Rule, None] = {}
+        self._members = Counted[SetMember]()
+        self._out_filters = Counted[Rule]()
         self._node = frozenset(map(str, family_plan.node.addresses))
         self._node_ports = tuple(str(each) for each in family_plan.node.addresses if each in family_plan.node_ports)
         self._follow(
@@ -90,16 +92,14 @@ class Ipvs:
 
     @property
     def addresses(self) -> frozenset[str]:
-        """The addresses of kube-ipvs0, in canonical form."""
         return frozenset(each.address for each in self._sets[IPVS_IPS].entries)
 
     def has_address(self, address: str) -> bool:
-        """Returns whether kube-ipvs0 is to have this one."""
         return Entry(address) in self._sets[IPVS_IPS].entries
 
     @property
     def base_chains(self) -> BaseChains:
-        return base_chains(self.family_plan, self.options.masquerade_mark, self._out_filters)
+        return base_chains(self.family_plan, self.options.masquerade_mark, self._out_filters.counts)
 
     def front_at(self, key: VirtualServerKey) -> Front | None:
         """Returns the front of a virtual server; an address of a Service comes before a node port."""
@@ -149,10 +149,24 @@ class Ipvs:
                 self.virtual_servers[key] = after
             else:
                 del self.virtual_servers[key]
-        new, old = self._counted(self._members(fronts.values(), ports.values()))
-        bound = self._sets[IPVS_IPS].name
-        added, removed = (tuple(each.address for each in some.get(bound, ())) for some in (new, old))
-        return Change(servers, added, removed, new, old, self._filtered(fronts.values()))
+        old_fronts, new_fronts = ([pair[at] for pair in fronts.values()] for at in (0, 1))
+        old_ports, new_ports = ([pair[at] for pair in ports.values()] for at in (0, 1))
+        added, removed = self._members.replace(
+            self._entries(old_fronts, old_ports), self._entries(new_fronts, new_ports)
+        )
+        for name, entry in removed:
+            del self._sets[name].entries[entry]
+        for name, entry in added:
+            self._sets[name].entries[entry] = None
+        new_rules, old_rules = self._out_filters.replace(self._filters(old_fronts), self._filters(new_fronts))
+        return Change(
+            servers,
+            tuple(entry.address for name, entry in added if name == IPVS_IPS),
+            tuple(entry.address for name, entry in removed if name == IPVS_IPS),
+            self._by_set(added),
+            self._by_set(removed),
+            changed_out_filter(old_rules, new_rules),
+        )
 
     def _at(self, key: FrontKey) -> Iterator[VirtualServerKey]:
         """Where the virtual servers of a front are; those of a node port are at the node's addresses."""
@@ -163,20 +177,15 @@ class Ipvs:
         front = self.front_at(key)
         return virtual_server(front, self.options.scheduler) if front else None
 
-    def _members(
-        self,
-        fronts: Iterable[tuple[Front | None, Front | None]],
-        ports: Iterable[tuple[PortPlan | None, PortPlan | None]],
-    ) -> Iterator[tuple[int, SetMember]]:
-        """Yields entries that leave sets, with -1, and entries that join sets, with 1."""
-        for fronts_of_one in fronts:
-            for front, step in zip(fronts_of_one, _STEPS, strict=True):
-                for member in self._front_entries(front) if front else ():
-                    yield step, member
-        for ports_of_one in ports:
-            for port, step in zip(ports_of_one, _STEPS, strict=True):
-                for member in port_entries(port, self.family_plan) if port else ():
-                    yield step, member
+    def _entries(self, fronts: Iterable[Front | None], ports: Iterable[PortPlan | None]) -> Iterator[SetMember]:
+        for front in filter(None, fronts):
+            yield from self._front_entries(front)
+        for port in filter(None, ports):
+            yield from port_entries(port, self.family_plan)
+
+    def _filters(self, fronts: Iterable[Front | None]) -> Iterator[Rule]:
+        for front in filter(None, fronts):
+            yield from out_filter(front, self.family_plan)
 
     def _front_entries(self, front: Front) -> Iterator[SetMember]:
         yield from front_entries(front, self._node_ports)
@@ -184,42 +193,9 @@ class Ipvs:
         if address and address not in self._node and not is_loopback(address):
             yield IPVS_IPS, Entry(address)
 
-    def _counted(self, steps: Iterable[tuple[int, SetMember]]) -> tuple[Entries, Entries]:
-        """Takes the steps; the entries that are new then, and those that are gone."""
-        was: dict[SetMember, bool] = {}
-        for step, member in steps:
-            name, entry = member
-            entries = self._sets[name].entries
-            count = entries.get(entry, 0)
-            was.setdefault(member, count > 0)
-            if count + step:
-                entries[entry] = count + step
-            else:
-                del entries[entry]
-        new: dict[str, list[Entry]] = {}
-        old: dict[str, list[Entry]] = {}
-        for (name, entry), existed in was.items():
-            of_set = self._sets[name]
-            if existed != (entry in of_set.entries):
-                (old if existed else new).setdefault(of_set.name, []).append(entry)
-        return _frozen(new), _frozen(old)
-
-    def _filtered(self, fronts: Iterable[tuple[Front | None, Front | None]]) -> str:
-        """Changes the rules that depend on Services; the restore for it."""
-        old: dict[Rule, None] = {}
-        new: dict[Rule, None] = {}
-        for before, after in fronts:
-            old |= dict.fromkeys(out_filter(before, self.family_plan) if before else ())
-            new |= dict.fromkeys(out_filter(after, self.family_plan) if after else ())
-        removed, added = [each for each in old if each not in new], [each for each in new if each not in old]
-        for each in removed:
-            del self._out_filters[each]
-        self._out_filters |= dict.fromkeys(added)
-        return changed_out_filter(removed, added)
-
-
-_STEPS: Final = (-1, 1)
-
-
-def _frozen(entries: Mapping[str, list[Entry]]) -> Entries:
-    return {name: tuple(some) for name, some in entries.items()}
+    def _by_set(self, members: Iterable[SetMember]) -> Entries:
+        """Returns the entries by the set's name in the kernel."""
+        entries: dict[str, list[Entry]] = {}
+        for name, entry in members:
+            entries.setdefault(self._sets[name].name, []).append(entry)
+        return entries

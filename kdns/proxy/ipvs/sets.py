@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.net import Family
+from kdns.netlink.ipset import DEFAULT_MAX_ENTRIES
 from kdns.proxy.plan.branches import Client, Verdict
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortPlan
 
 MAX_NAME: Final = 31
 """The kernel's longest name of a set."""
-HASH_SIZE: Final = 1024
-MAX_ELEMENTS: Final = 65536
+MAX_ELEMENTS: Final = DEFAULT_MAX_ENTRIES
 """Most entries of a set of kube-proxy's: it makes no set where there is one with another number."""
 OWN_MAX_ELEMENTS: Final = 1 << 20
 PORT_RANGE: Final = (0, 65535)
@@ -90,7 +90,6 @@ class Entry(NamedTuple):
     peer: str = ""
 
     def __str__(self) -> str:
-        """As ipset takes and shows it."""
         if not self.address:
             return str(self.port)
         port = (f"{self.protocol.lower()}:{self.port}",) if self.protocol else ()
@@ -99,16 +98,13 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IpSet:
-    """One set. `family` does not count for the type bitmap:port.
-
-    The keys of `entries` are the entries; the values are how many fronts and Service ports need each.
-    """
+    """One set. `family` does not count for the type bitmap:port."""
 
     name: str
     type: str
     family: Family
     max_elements: int = MAX_ELEMENTS
-    entries: dict[Entry, int] = field(default_factory=dict)
+    entries: dict[Entry, None] = field(default_factory=dict)
 
 
 SetMember: TypeAlias = tuple[str, Entry]
@@ -121,7 +117,6 @@ def set_name(name: str, family: Family) -> str:
 
 
 def empty_sets(family: Family) -> dict[str, IpSet]:
-    """Returns every set of one family without entries, by its name in IPv4."""
     return {
         name: IpSet(set_name(name, family), kind, family, OWN_MAX_ELEMENTS if name in OWN else MAX_ELEMENTS)
         for name, kind in TYPES.items()
@@ -162,7 +157,6 @@ def front_entries(front: Front, own: tuple[str, ...]) -> Iterator[SetMember]:
 
 
 def port_entries(port: PortPlan, family_plan: FamilyPlan) -> Iterator[SetMember]:
-    """Yields a Service port's entries in sets beside its fronts."""
     for endpoint in port.endpoints.reachable if port.fronts and port.hairpins else ():
         if endpoint.address in port.hairpins:
             yield LOOP_BACK, Entry(endpoint.address, port.name.protocol, endpoint.port, endpoint.address)

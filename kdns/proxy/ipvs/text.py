@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from kdns.net import FAMILIES, VERSION, Family, join_host_port
+from kdns.netlink.ipset import HASH_SIZE
 from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
 from kdns.netlink.links import VIRTUAL_LINK
 from kdns.netlink.uapi import IP_VS_SVC_F_SCHED2
 from kdns.proxy.ipvs.ipvs import DEFAULTS, Ipvs, IpvsOptions
-from kdns.proxy.ipvs.sets import BITMAP_PORT, HASH_SIZE, PORT_RANGE, IpSet
+from kdns.proxy.ipvs.sets import BITMAP_PORT, PORT_RANGE, IpSet
 from kdns.proxy.plan.plan import Plan, printable
 from kdns.proxy.xtables.rules import RESTORE, inserted
 

@@ -14,7 +14,6 @@ _ENDPOINT: Final = Destination()
 
 
 def virtual_server(front: Front, scheduler: str) -> VirtualServer | None:
-    """Returns the virtual server of a front; None if no client gets an endpoint."""
     if not front.lists:
         return None
     flags, affinity_s = SCHEDULER_FLAGS.get(scheduler, 0), front.port.affinity_s

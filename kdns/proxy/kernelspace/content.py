@@ -244,7 +244,6 @@ class Content:
         return self._node_address if is_outside else self.node.settings.source_vip
 
     def _provider(self, text: str) -> tuple[str, str]:
-        """Returns an address, and that of the node that has it, "" for none."""
         address = parse_unmapped_address(text)
         return text, self.node.network.provider_address(address) if address else ""
 

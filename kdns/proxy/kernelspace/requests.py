@@ -41,7 +41,6 @@ class Request:
 
     @property
     def settings(self) -> str:
-        """The JSON document of the call, "" for a deletion."""
         if self.verb is Verb.DELETE:
             return ""
         if isinstance(self.object, HostComputeEndpoint) and self.verb is Verb.MODIFY:
@@ -53,7 +52,6 @@ class Request:
 
 
 def requests(endpoints: Iterable[EndpointPair], load_balancers: Iterable[LoadBalancerPair]) -> Iterator[Request]:
-    """Yields the requests of a change, in order."""
     deleted_endpoints: list[Request] = []
     deleted_load_balancers: list[Request] = []
     for old, new in endpoints:

@@ -153,7 +153,6 @@ class HostComputeEndpoint:
 
     @property
     def modification(self) -> Json:
-        """The settings for HcnModifyEndpoint, which replace the policies."""
         return {"ResourceType": "Policy", "RequestType": "Update", "Settings": {"Policies": self.policies}}
 
 
@@ -234,12 +233,10 @@ class HostComputeLoadBalancer:
 
     @property
     def is_own(self) -> bool:
-        """Whether kdns created it: its id is derived from its destination."""
         return any(self.id == load_balancer_id(key) for key in self.keys)
 
     @property
     def document(self) -> Json:
-        """The settings for HcnCreateLoadBalancer and HcnModifyLoadBalancer."""
         return _without_zeros(
             {
                 "ID": self.id,

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from ipaddress import ip_network
+from operator import call
 from typing import Any, Final, TypeAlias
 
 from kdns.errors import ApplyError
@@ -90,7 +91,6 @@ def _elements(part: list[bytes]) -> bytes:
 
 
 def _encoder(family: Family, into: Set) -> Callable[[ElementKey, Data], bytes]:
-    """Returns what encodes the elements of one set, as attributes of a list."""
     if into.has_intervals:
         encoded = _packer(family, (uapi.NFTA_SET_ELEM_KEY, into.key), (uapi.NFTA_SET_ELEM_KEY_END, into.key))
         return lambda key, _: encoded(_interval(key))
@@ -152,7 +152,9 @@ def _packer(family: Family, *attributes: tuple[int, Parts]) -> Callable[..., byt
     whole = _head(size).replace(b"%", b"%%") + template
 
     def encode(values: ElementKey, tail: bytes = b"") -> bytes:
-        encoded = whole % tuple([encoder(value) for encoder, value in zip(encoders, values, strict=True)])
+        if len(values) != len(encoders):
+            raise ValueError(f"expected {len(encoders)} values, got {len(values)}")
+        encoded = whole % tuple(map(call, encoders, values))
         return _head(size + len(tail)) + encoded[_ATTRIBUTE.size :] + tail if tail else encoded
 
     return encode

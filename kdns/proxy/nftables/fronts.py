@@ -150,7 +150,6 @@ def _client_match(client: Client, local_pods: LocalPods | None, family: Family) 
 
 
 def _endpoint_chain(content: Content, front: Front, key: ElementKey, verdict: Verdict, family: Family) -> str:
-    """Returns the chain that sends to one of a list's endpoints."""
     side, endpoints, protocol = side_of(front.kind), front.port.endpoints_of(verdict), str(key[-2])
     maps, place = side.endpoint_maps[verdict, protocol], (*key[:-2], key[-1])
     affinity_s = front.port.affinity_s

@@ -40,7 +40,6 @@ def comment_text(text: str) -> str:
 
 
 def checked_name(name: str) -> str:
-    """Returns the name; ValueError if it is not a name in nft's language."""
     if len(name) > NAME_BYTES or not _IDENTIFIER.fullmatch(name):
         raise ValueError(f"name of an nftables object: {name!r}")
     return name
@@ -55,11 +54,6 @@ class Part(NamedTuple):
 
     expression: str
     datatype: str
-
-    def type_in(self, family: Family) -> str:
-        if self.datatype != "address":
-            return self.datatype
-        return "ipv4_addr" if family == "IPv4" else "ipv6_addr"
 
 
 _CLIENT: Final[Mapping[Family, str]] = {"IPv4": "ip saddr", "IPv6": "@nh,96,96"}
@@ -79,7 +73,6 @@ VERDICT: Final = Part("verdict", "verdict")
 
 
 def port_of(protocol: str) -> Part:
-    """Returns the destination port as nft has it for one protocol, in lower case."""
     return Part(f"{protocol} dport", "inet_service")
 
 
@@ -117,12 +110,10 @@ ElementKey: TypeAlias = tuple[str | int, ...]
 
 
 def element_key(key: ElementKey) -> str:
-    """Returns the key as nft writes it."""
     return " . ".join(map(str, key))
 
 
 def element(key: ElementKey, data: Data) -> str:
-    """Returns the element as nft writes it."""
     match data:
         case None:
             return element_key(key)
@@ -156,7 +147,6 @@ class Set:
 
     @property
     def sort(self) -> str:
-        """nft's word for it: "map" or "set"."""
         return "map" if self.data else "set"
 
     def block(self, family: Family) -> str:
@@ -203,6 +193,5 @@ def _block(head: str, lines: Iterable[str]) -> str:
 
 
 def table_text(family: Family, objects: Iterable[Set | Chain]) -> str:
-    """Returns the definition of kdns's table with these objects."""
     body = "\n".join(each.block(family) for each in objects)
     return f"table {NFT_FAMILY[family]} {TABLE} {{\n{body}\n}}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
@@ -14,6 +13,7 @@ from kdns.proxy.nftables.numbers import TableNumbers
 from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE, Chain, Data, ElementKey, Set, table_text
 from kdns.proxy.nftables.sets import BY_ID, DRAWN, LISTED, NUMBERED, SERVICES, SHARED
 from kdns.proxy.nftables.transaction import Transaction, commands
+from kdns.proxy.plan.counted import Counted
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.settings.section import DEFAULT_MARK
@@ -47,7 +47,9 @@ class Table:
         self._chains: dict[str, Chain] = {}
         self._chain_numbers: dict[str, dict[ElementKey, Data]] = {name: {} for name in NUMBERED}
         self._numbers = TableNumbers()
-        self._uses: Counter[tuple[str, ElementKey | str]] = Counter()
+        self._chain_uses = Counted[str]()
+        self._shared = Counted[tuple[str, ElementKey]]()
+        """The elements of the sets SHARED, with their sets."""
         self._stale: dict[str, dict[ElementKey, None]] = {}
 
     def loaded(self) -> Iterator[Transaction]:
@@ -71,7 +73,7 @@ class Table:
         """Whether there are so many unused chains that a full sync is to remove them."""
         if len(self._chains) <= UNUSED_CHAINS_MAX:
             return False
-        unused = len(self._chains) - sum(self._uses["chain", name] > 0 for name in self._chains)
+        unused = len(self._chains) - len(self._chain_uses.counts)
         return unused > UNUSED_CHAINS_MAX
 
     def before_elements(self, existing: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
@@ -141,7 +143,6 @@ class Table:
         return Transaction(self.family_plan.family, delete=stale)
 
     def swept(self) -> None:
-        """The last sweep is carried out."""
         self._stale.clear()
 
     def _followed(self, fronts: Mapping[FrontKey, tuple[Front | None, Front | None]]) -> Transaction:
@@ -150,8 +151,10 @@ class Table:
             before = content_of((old,) if old else (), self.family_plan, self._numbers)
             after = content_of((new,) if new else (), self.family_plan, self._numbers)
             self._elements(change, before, after)
-            self._count(before, -1)
-            self._count(after, 1)
+            for name in before.chains:
+                self._chain_uses.remove(name)
+            for name in after.chains:
+                self._chain_uses.add(name)
             for name, chain in after.chains.items():
                 present = self._chains.get(name)
                 if chain is not present and chain != present:
@@ -162,10 +165,6 @@ class Table:
                     known |= new_gotos
                     change.add.setdefault(name, {}).update(new_gotos)
         return change
-
-    def _count(self, part: Content, step: int) -> None:
-        for name in part.chains:
-            self._uses["chain", name] += step
 
     def _elements(self, change: Transaction, before: Content, after: Content) -> None:
         for name in dict.fromkeys((*before.elements, *after.elements)):
@@ -181,24 +180,14 @@ class Table:
             for key, data in old.items():
                 if is_deferred and key not in new:
                     stale[key] = None
-                elif new.get(key, _ABSENT) != data and self._is_gone(name, key):
+                elif new.get(key, _ABSENT) != data and (name not in SHARED or self._shared.remove((name, key))):
                     _delete(change, name, key)
             for key, data in new.items():
                 if key in stale:
                     del stale[key]
                     _delete(change, name, key)
-                if old.get(key, _ABSENT) != data and self._is_first(name, key):
+                if old.get(key, _ABSENT) != data and (name not in SHARED or self._shared.add((name, key))):
                     change.add.setdefault(name, {})[key] = data
-
-    def _is_gone(self, name: str, key: ElementKey) -> bool:
-        if name in SHARED:
-            self._uses[name, key] -= 1
-        return name not in SHARED or not self._uses[name, key]
-
-    def _is_first(self, name: str, key: ElementKey) -> bool:
-        if name in SHARED:
-            self._uses[name, key] += 1
-        return name not in SHARED or self._uses[name, key] == 1
 
 
 def _is_new_hook(each: Set | Chain, chains: Iterable[str]) -> bool:

@@ -50,7 +50,6 @@ HealthChecks: TypeAlias = dict[Key, Mapping[HealthCheckPort, HealthCheck]]
 
 
 def health_checks(state: State, node_name: str, keys: Iterable[Key]) -> HealthChecks:
-    """Returns the health checks of each of these Services; an empty mapping for a Service without."""
     return {key: dict(_of_service(state, node_name, key)) for key in keys}
 
 

@@ -31,6 +31,8 @@ class Verdict(Enum):
     REJECT = "reject"
     DROP = "drop"
 
+    __hash__ = object.__hash__  # that of Enum is a function in Python, and a start looks up 100,000
+
 
 ENDPOINT_SETS: Final = (Verdict.CLUSTER, Verdict.LOCAL)
 """The verdicts that lead to endpoints."""

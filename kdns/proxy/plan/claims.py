@@ -195,7 +195,7 @@ class Claims:
             for each in self._protected.get(key.port, ()):
                 if each.protocol in {"", key.protocol} and self._covers(each, address):
                     return f"it is {each.owner}"
-            if key._replace(address=str(address)) in self._api_servers:
+            if (key if key.address else key._replace(address=str(address))) in self._api_servers:
                 return "it is the API server"
             if key.address and address in self._half.node_ports:
                 owners = self._node_ports.get(key[1:], {})

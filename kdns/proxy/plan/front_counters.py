@@ -26,18 +26,17 @@ class FrontCounters:
     """
 
     def __init__(self) -> None:
-        self._readings: dict[tuple[Family, str], Mapping[FrontKey, int]] = {}
+        self._readings: dict[Family, Mapping[FrontKey, int]] = {}
         self._totals: Counter[Counted] = Counter()
 
-    def read(self, family_plan: FamilyPlan, name: str, counts: Mapping[FrontKey, int]) -> None:
-        """Adds a reading of one of the kernel's objects that count, such as a map."""
-        before = self._readings.get((family_plan.family, name), _NO_READING)
+    def read(self, family_plan: FamilyPlan, counts: Mapping[FrontKey, int]) -> None:
+        before = self._readings.get(family_plan.family, _NO_READING)
         for key, count in counts.items():
             front = family_plan.fronts.get(key)
             if front:
                 since = before.get(key, 0)
                 self._totals[front.port.name, family_plan.family] += count - since if count >= since else count
-        self._readings[family_plan.family, name] = counts
+        self._readings[family_plan.family] = counts
 
     def totals(self, plan: Plan) -> Mapping[Counted, int]:
         for name, family in [each for each in self._totals if each[0] not in plan.of(each[1]).ports]:

@@ -58,6 +58,8 @@ class FrontKind(Enum):
     LOAD_BALANCER_IP = "load balancer IP"
     NODE_PORT = "node port"
 
+    __hash__ = object.__hash__  # that of Enum is a function in Python, and a start looks up 100,000
+
 
 class FrontKey(NamedTuple):
     """Destination of a packet; `address` is "" for node ports."""

@@ -15,7 +15,7 @@ from kdns.net import FAMILIES, Family, parse_unmapped_address
 from kdns.proxy.plan.claims import API_SERVICE, Claims
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind, Plan, PortName, PortPlan, Refusal
-from kdns.proxy.plan.service_ports import empty_plan, plan_service
+from kdns.proxy.plan.service_ports import empty_plan, plan_service, source_nat
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,11 @@ class Planner:
     def _update(self, family: Family, keys: Iterable[Key]) -> Difference:
         family_planner = self._families[family]
         family_planner.claims.protect_api_servers(self.state.slices_of(API_SERVICE))
+        nat = source_nat(family, self.config)
         for key in keys:
             service = self.state.services.get(key)
             slices = self.state.slices_of(key)
-            ports = plan_service(service, slices, family, self.config, self.node) if service else ()
+            ports = plan_service(service, slices, family, self.config, self.node, nat) if service else ()
             family_planner.replace(key, ports)
         return family_planner.settle()
 

@@ -84,14 +84,19 @@ def cluster_ip(service: Service, family: Family) -> str:
 
 
 def plan_service(
-    service: Service, slices: Iterable[EndpointSlice], family: Family, config: ProxyConfig, node: NodeView
+    service: Service,
+    slices: Iterable[EndpointSlice],
+    family: Family,
+    config: ProxyConfig,
+    node: NodeView,
+    nat: SourceNat,
 ) -> tuple[PortPlan, ...]:
     """Returns the plans of the Service's ports in one family; none if it has no cluster IP of that family."""
     address = cluster_ip(service, family) if is_proxied(service) else ""
     if not address:
         return ()
     slices = tuple(slices)
-    return tuple(_port_plan(service, port, address, slices, family, config, node) for port in service.ports)
+    return tuple(_port_plan(service, port, address, slices, family, config, node, nat) for port in service.ports)
 
 
 def _port_plan(
@@ -102,8 +107,9 @@ def _port_plan(
     family: Family,
     config: ProxyConfig,
     node: NodeView,
+    nat: SourceNat,
 ) -> PortPlan:
-    spec, mode, nat = service.spec, config.mode, source_nat(family, config)
+    spec, mode = service.spec, config.mode
     policies = _policies(service, port)
     known = candidates(slices, family, port.name or "", port.protocol, node.name)
     endpoints = endpoint_lists(known, policies, node, node_hints=config.node_hints)
@@ -151,8 +157,11 @@ def _limits(port: ServicePort, config: ProxyConfig, *, has_ranges: bool, affinit
     if has_ranges and not mode.restricts_sources:
         text = f"loadBalancerSourceRanges has no effect in mode {mode.name}: every client is served"
         yield Limit(text, FrontKind.LOAD_BALANCER_IP)
-    restricted = [each for each in config.node_port_addresses if each == PRIMARY or each.prefixlen > 0]
-    if port.node_port and restricted and not mode.restricts_node_ports:
+    if (
+        port.node_port
+        and not mode.restricts_node_ports
+        and any(each == PRIMARY or each.prefixlen > 0 for each in config.node_port_addresses)
+    ):
         text = f"nodePortAddresses has no effect in mode {mode.name}: node ports are at all addresses of the node"
         yield Limit(text, FrontKind.NODE_PORT)
     if affinity_s not in {0, AFFINITY_DEFAULT_S} and not mode.times_affinity:

@@ -74,11 +74,9 @@ class Schedule:
         return self._needs_full or self._has_changes or self.is_foreign
 
     def changed(self) -> None:
-        """Notes that Services or endpoints changed."""
         self._has_changes = self._is_urgent = True
 
     def inputs_changed(self) -> None:
-        """Notes that everything is to be planned again."""
         self._needs_full = self._is_urgent = True
 
     def foreign_change(self) -> None:
@@ -91,7 +89,6 @@ class Schedule:
 
     @property
     def next_s(self) -> float:
-        """When something is due, unless something new is noted before."""
         return min((at_s for _, at_s in self._steps()), default=inf)
 
     def _steps(self) -> Iterator[tuple[Step, float]]:
@@ -153,9 +150,7 @@ class Schedule:
         return took_s
 
     def swept(self) -> None:
-        """Nothing unused is left."""
         self._sweep_s = inf
 
     def sweep_failed(self, now_s: float) -> None:
-        """What is unused is to be removed later."""
         self._sweep_s = now_s + SWEEP_DELAY_S

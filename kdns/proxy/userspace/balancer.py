@@ -73,11 +73,9 @@ class Balancer:
         return list(self._ports[name].clients) if name in self._ports else []
 
     def forget(self, name: PortName) -> None:
-        """Deletes what belongs to a Service port that is gone."""
         self._ports.pop(name, None)
 
     def sweep(self, now_s: float) -> None:
-        """Deletes expired affinity."""
         for state in self._ports.values():
             while state.clients:
                 client, last = next(iter(state.clients.items()))

@@ -61,7 +61,6 @@ class Sessions:
     counters: dict[PortName, PortCounters] = field(default_factory=dict)
 
     def front(self, relay: RelayKey) -> Front | None:
-        """Returns the relay's front; None when it is gone."""
         return self.plan.of(relay.family).fronts.get(relay.front) if self.plan else None
 
     def accept(self, relay: RelayKey, client: str) -> Session | None:
@@ -96,6 +95,5 @@ class Sessions:
         return self.counters.setdefault(name, PortCounters())
 
     def forget(self, name: PortName) -> None:
-        """Deletes what belongs to a Service port that is gone."""
         self.balancer.forget(name)
         self.counters.pop(name, None)

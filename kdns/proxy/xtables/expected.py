@@ -23,7 +23,6 @@ class ExpectedRules:
     written: Counter[str] = field(default_factory=Counter)
 
     def restored(self, text: str) -> None:
-        """A restore has been carried out."""
         self.written = Counter()
         chains, table = Counter[str](), ""
         for found in _COMMAND.finditer(text):

@@ -62,7 +62,6 @@ class PortChains(NamedTuple):
 
 
 def port_chains(name: PortName) -> PortChains:
-    """Returns the four names, which share their hash."""
     suffix = _hash(f"{name}{name.protocol.lower()}")
     return PortChains(*(f"{prefix}{suffix}" for prefix in (_CLUSTER, _LOCAL, _EXTERNAL, _RANGES)))
 

@@ -45,7 +45,6 @@ class Jump(NamedTuple):
     rule: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Returns the rule as text of a restore."""
         return " ".join(f'"{word}"' if " " in word else word for word in self.rule)
 
 
@@ -71,7 +70,6 @@ def quoted(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """Returns the match that holds a comment; "" for none."""
     return f"-m comment --comment {quoted(text[:COMMENT_BYTES])}" if text else ""
 
 
@@ -81,12 +79,10 @@ def interface(name: str) -> str:
 
 
 def destination(address: str) -> str:
-    """Returns packets to one address, which is in canonical form."""
     return f"-d {host(address)}"
 
 
 def source(network: Network | str) -> str:
-    """Returns packets from a network, or from one address in canonical form."""
     return f"-s {host(network) if isinstance(network, str) else network}"
 
 
@@ -101,7 +97,6 @@ def port(protocol: str, number: int) -> str:
 
 
 def rule(*parts: str) -> Rule:
-    """Returns the rule of these parts; empty ones are left out."""
     return " ".join(filter(None, parts))
 
 

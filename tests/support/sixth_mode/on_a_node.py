@@ -18,7 +18,7 @@ from kdns.cluster.io.informer import FollowStats
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
 from kdns.proxy.modes import MODES
-from kdns.proxy.nftables.io.counters import NftablesCounters
+from kdns.proxy.nftables.io.counters import nftables_counters
 from kdns.proxy.node.io.health import ProxyHealth
 from kdns.proxy.node.io.metrics import MetricSources
 from kdns.proxy.settings.settings import Settings
@@ -38,7 +38,7 @@ async def _page() -> str:
     state = State()
     running = await RUNTIMES["sixth"].start(Settings(mode="sixth"))
     runner = SyncRunner(state, running, lambda: None, SyncTiming(0.0))
-    counters = NftablesCounters()
+    counters = nftables_counters()
     sources = MetricSources(
         MODES["sixth"], "sixth", counters, runner, ProxyHealth(runner, lambda: None), FollowStats(), FlowStats()
     )

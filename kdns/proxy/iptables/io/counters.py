@@ -43,7 +43,6 @@ class IptablesCounters:
         self._packets: dict[str, int] = {}
 
     def register(self, metrics: MetricFamilies) -> None:
-        """Adds `kubeproxy_sync_proxy_rules_iptables_…` and `kubeproxy_iptables_…`."""
         text = "Partial restores that failed."
         metrics.add(Metric(f"{_SYNC}partial_restore_failures", text, ("ip_family",), self._failures, COUNTER))
         rows: tuple[tuple[str, str, Callable[[ExpectedRules, str], int]], ...] = (
@@ -56,7 +55,6 @@ class IptablesCounters:
             metrics.add(Metric(name, text, (), partial(self._counted, counter), COUNTER))
 
     async def read(self, plan: Plan) -> None:
-        """Asks the kernel. Where it does not answer, the counts stay."""
         del plan
         with suppress(OSError):
             self._packets = await asyncio.to_thread(nfacct.packets)

@@ -96,7 +96,6 @@ class IptablesProxier(KernelMode):
             self._route_loopback()
 
     def _part(self) -> IptablesPart:
-        """The mode's rules in iptables."""
         own = ((family, each) for family in self._families for each in JUMPS)
         jumps = frozenset((family, each.table, each.chain, each.rule) for family, each in own)
         return IptablesPart(self._programs.backend, _is_own, jumps)
@@ -165,7 +164,7 @@ class IptablesProxier(KernelMode):
         if self._programs.backend == "legacy":
             return self._size_notices()
         return TransactionMonitor(
-            changes_rules, programs.observers, changed, self._unclear.set, room_bytes=_MESSAGE_BYTES
+            changes_rules, programs.monitors, changed, self._unclear.set, room_bytes=_MESSAGE_BYTES
         )
 
     @contextmanager
@@ -205,7 +204,6 @@ class IptablesProxier(KernelMode):
         return ""
 
     async def _remove_rules(self) -> None:
-        """Removes the rules that no kube-proxy has written since."""
         await remove_chains(None, Footprint(keep_kube_proxy=True, marked=await marked()))
         if self._has_set_sysctl:
             set_sysctl(ROUTE_LOCALNET, 0)

@@ -34,7 +34,6 @@ async def unsupported(settings: Settings) -> str:
 
 
 async def start(settings: Settings) -> IptablesProxier:
-    """Returns the proxier of mode iptables, in the back end that the node uses."""
     programs, reason = await choose()
     if programs is None:
         raise ApplyError(("iptables",), reason)

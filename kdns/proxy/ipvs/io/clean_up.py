@@ -129,7 +129,6 @@ def _end(left: Leftovers) -> None:
 
 
 def find(excluded: Collection[Network]) -> Leftovers:
-    """Returns the leftovers in the kernel. It loads no module. Blocks."""
     left = Leftovers()
     with suppress(OSError):
         left.link = socket.if_nametoindex(VIRTUAL_LINK)
@@ -177,7 +176,6 @@ def _has_left(kernel: Ipvs, key: VirtualServerKey) -> bool:
 
 
 async def _drain(left: Leftovers, waiting: list[VirtualServerKey]) -> None:
-    """Lets the connections of these virtual servers end, and removes everything then."""
     until_s = time.monotonic() + DRAIN_S
     while waiting and time.monotonic() < until_s:
         await asyncio.sleep(POLL_S)

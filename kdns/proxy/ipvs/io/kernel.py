@@ -97,7 +97,6 @@ class VirtualServers:
         return None if self.refused.pop(key, "") else server._replace(destinations=taken)
 
     def check_draining(self, is_wanted: IsWanted, link: int) -> None:
-        """Deletes what has no connections any more."""
         if self.draining.servers:
             with ipvs() as kernel:
                 self._delete_drained(kernel, link, is_wanted)
@@ -158,7 +157,6 @@ def _refused_key(operation: Operation) -> ObjectName:
 
 
 def read_servers(kernel: Ipvs) -> dict[VirtualServerKey, VirtualServer]:
-    """Returns every virtual server with its destinations."""
     servers = kernel.servers()
     if not servers:
         return {}

@@ -34,7 +34,6 @@ def bring_up(index: int) -> None:
 
 
 def remove() -> bool:
-    """Removes the link with its addresses; returns whether it was there."""
     with _explained():
         existing = find_link(VIRTUAL_LINK)
         if existing:

@@ -23,7 +23,6 @@ class PollInterval:
         self._thorough_from_s = 0.0
 
     def cheap(self, compare: Callable[[], str]) -> str:
-        """Returns the result of the cheap part."""
         started_s = self._cpu_s()
         try:
             return compare()
@@ -31,7 +30,6 @@ class PollInterval:
             self.pause_s = min(max(POLL_S, BACKOFF_FACTOR * (self._cpu_s() - started_s)), MAX_PAUSE_S)
 
     def thorough(self, compare: Callable[[], str]) -> str:
-        """Returns the result of the expensive part, "" if it is not due."""
         if self._now_s() < self._thorough_from_s:
             return ""
         started_s = self._cpu_s()

@@ -87,7 +87,6 @@ def _require_scheduler(scheduler: str) -> None:
 
 
 def _ipset() -> str:
-    """Returns why the kernel has no sets of addresses."""
     try:
         with ipsets() as kernel:
             found = kernel.protocol()

@@ -116,7 +116,6 @@ class IpvsProxier(KernelMode):
         return await in_thread(lambda: interval.cheap(look) or interval.thorough(self._look_at_addresses))
 
     def _sample(self) -> dict[VirtualServerKey, VirtualServer]:
-        """Returns the next SAMPLE virtual servers, in turn."""
         if not self._round:
             self._round = [key for content in self._contents.values() for key in content.virtual_servers]
         keys, self._round = self._round[-SAMPLE:], self._round[:-SAMPLE]
@@ -129,7 +128,6 @@ class IpvsProxier(KernelMode):
         return content is not None and content.has_address(address)
 
     def _look(self, sample: Mapping[VirtualServerKey, VirtualServer]) -> str:
-        """Returns a difference in the link, some virtual servers, or numbers of entries and rules."""
         if not is_link_up(self._link):
             return f"link {VIRTUAL_LINK} is gone or down"
         with ipvs() as kernel:
@@ -227,7 +225,6 @@ class IpvsProxier(KernelMode):
         return exists and (self._jumps_are_own or await self._programs.has(family, jump))
 
     def _jumps(self, family: Family) -> set[tuple[str, str, str]]:
-        """Returns table, chain and target of every jump."""
         backend = self._programs.backend
         return {(table, *jump) for table in IPVS_CHAINS for jump in xtables.table_content(backend, family, table).jumps}
 
@@ -264,7 +261,6 @@ def _addresses(contents: Mapping[Family, Ipvs]) -> frozenset[str]:
 
 
 def own_part(programs: Programs, families: tuple[Family, ...]) -> IptablesPart:
-    """Returns the mode's rules in iptables."""
     return IptablesPart(
         programs.backend,
         keeps=lambda table, chain: chain in IPVS_CHAINS.get(table, ()),

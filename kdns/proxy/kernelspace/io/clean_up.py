@@ -12,13 +12,18 @@ from kdns.proxy.sync.io.proxier import CleanUp, Footprint
 
 
 async def remove_hcn_objects(settings: Settings, kept: Footprint) -> Sequence[str]:
-    """Removes them; see `CleanUp`. On other systems than Windows there is nothing."""
+    """On other systems than Windows there is nothing. Raises KdnsError if another process of kdns is at work."""
     del settings, kept
-    if sys.platform == "win32":
-        from kdns.proxy.kernelspace.io.start import remove_leftovers  # noqa: PLC0415 - loaded where there is something
+    return await asyncio.to_thread(_remove) if sys.platform == "win32" else []
 
-        return await asyncio.to_thread(remove_leftovers)
-    return []
+
+def _remove() -> list[str]:
+    from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork  # noqa: PLC0415 - loaded on Windows only
+    from kdns.proxy.kernelspace.io.libraries import libraries, lock_machine  # noqa: PLC0415
+    from kdns.proxy.kernelspace.io.proxier import remove_objects  # noqa: PLC0415
+
+    lock_machine()
+    return remove_objects(ComputeNetwork(libraries()))
 
 
 CLEAN_UPS: Final = (CleanUp(remove_hcn_objects),)

@@ -54,7 +54,6 @@ class ComputeNetwork:
         self._can_modify: bool | None = None
 
     def version(self) -> tuple[int, int]:
-        """Returns the version of the service, such as (13, 2)."""
         buffer = ctypes.c_void_p()
         _check("HNSCall", self._libraries["HNSCall"]("GET", "/globals/version", "", ctypes.byref(buffer)), "")
         answer = json.loads(self._taken(buffer) or "{}")
@@ -84,7 +83,6 @@ class ComputeNetwork:
         return tuple(HostComputeLoadBalancer.read(each) for each in self._documents("LoadBalancer", {}))
 
     def ids(self, kind: str) -> frozenset[str]:
-        """Returns the ids of all objects of a kind: Network, Endpoint or LoadBalancer."""
         return frozenset(self._enumerated(kind, {}))
 
     def carry_out(self, request: Request) -> None:

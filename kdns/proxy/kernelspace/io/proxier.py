@@ -59,7 +59,6 @@ class KernelspaceProxier(KernelMode):
         self.counters = ObjectCounters(self._contents)
 
     async def sync_full(self, plan: Plan) -> None:
-        """Makes HCN's endpoints and load balancers those of the plan."""
         await self._sync(lambda: self._load(plan))
 
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
@@ -204,7 +203,6 @@ class KernelspaceProxier(KernelMode):
         self._missing = missing
 
     def _difference(self) -> str:
-        """Returns the first difference of HCN's objects from the desired ones, in words, or ""."""
         balancers = [each for content in self._contents.values() for each in content.load_balancers.values()]
         if not balancers and not self._missing:
             return ""
@@ -232,7 +230,6 @@ class ObjectCounters:
         self._contents = contents
 
     def register(self, metrics: MetricFamilies) -> None:
-        """Adds `kdns_hcn_load_balancers` and `kdns_hcn_endpoints`."""
         for name, text in (("load_balancers", "Load balancers of HCN."), ("endpoints", "Endpoints on other nodes.")):
             metrics.add(Metric(f"kdns_hcn_{name}", text, (), partial(self._samples, name)))
 
@@ -244,7 +241,6 @@ class ObjectCounters:
 
 
 def is_own(network: HostComputeNetwork, endpoint: HostComputeEndpoint) -> bool:
-    """Returns whether kdns created an endpoint: its id is derived from its address."""
     return any(endpoint.id == endpoint_id(network.name, each) for each in endpoint.addresses)
 
 

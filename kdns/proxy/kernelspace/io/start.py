@@ -10,7 +10,7 @@ from typing import Final
 from kdns.errors import ApplyError
 from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
 from kdns.proxy.kernelspace.io.libraries import host_mac, libraries, lock_machine
-from kdns.proxy.kernelspace.io.proxier import KernelspaceProxier, remove_objects
+from kdns.proxy.kernelspace.io.proxier import KernelspaceProxier
 from kdns.proxy.kernelspace.mode import MODE, KernelspaceSettings, windows_network
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Runtime
@@ -21,7 +21,6 @@ NETWORK_VARIABLE: Final = "KUBE_NETWORK"
 
 
 async def unsupported(settings: Settings) -> str:
-    """Returns why the mode cannot work here, or ""."""
     try:
         return await asyncio.to_thread(_unsupported, ComputeNetwork(libraries()), settings)
     except ApplyError as error:
@@ -41,15 +40,6 @@ def _unsupported(service: ComputeNetwork, settings: Settings) -> str:
 def network_name(settings: Settings) -> str:
     """Returns the name of the Pods' network, "" if it is not known."""
     return settings.section(KernelspaceSettings).network_name or os.environ.get(NETWORK_VARIABLE, "")
-
-
-def remove_leftovers() -> list[str]:
-    """Deletes what kdns has left in HCN, and returns it in words. Blocks.
-
-    Raises KdnsError if another process of kdns is at work, which would create it again.
-    """
-    lock_machine()
-    return remove_objects(ComputeNetwork(libraries()))
 
 
 async def start(settings: Settings) -> KernelspaceProxier:

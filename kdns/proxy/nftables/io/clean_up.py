@@ -29,7 +29,6 @@ _FAMILIES: Final[Mapping[int, str]] = {socket.AF_INET: "ip", socket.AF_INET6: "i
 
 
 async def remove_tables(settings: Settings, kept: Footprint) -> Sequence[str]:
-    """Removes the tables; those of a name all at once."""
     del settings
     own = kept.part(NftablesPart)
     names = ({TABLE} if kept.keep_kube_proxy else {TABLE, KUBE_PROXY}) - (own.tables if own else frozenset())

@@ -13,15 +13,14 @@ import ctypes.util
 import os
 import shutil
 import threading
-from collections.abc import Awaitable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
 from kdns.errors import ApplyError, BusyError
 from kdns.netlink.io.nftables import tables
 from kdns.netlink.io.requests import Requests
-from kdns.netlink.io.transactions import OwnTransaction
+from kdns.netlink.io.transactions import TransactionMonitor
 from kdns.netlink.uapi import NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES
 from kdns.proxy.nftables.elements import Request
 from kdns.runtime.requirements import CAPABILITY
@@ -39,7 +38,8 @@ _LIBRARY: Final = "libnftables.so.1"
 _NOT_PERMITTED: Final = "Operation not permitted"
 _TOO_LONG: Final = "Message too long"
 
-observers: list[OwnTransaction] = []
+monitors: list[TransactionMonitor] = []
+"""They hear of each transaction of this process."""
 
 
 class _Library:
@@ -87,7 +87,7 @@ async def apply(*commands: str) -> None:
     It is carried out to its end even when the calling task is cancelled, which takes effect then; but after
     PATIENCE_S more the program nft is killed.
     """
-    await uninterrupted(_with_observers(_run(commands)), patience_s=PATIENCE_S)
+    await uninterrupted(_observed(commands), patience_s=PATIENCE_S)
 
 
 async def apply_elements(changes: Sequence[Request]) -> None:
@@ -96,10 +96,9 @@ async def apply_elements(changes: Sequence[Request]) -> None:
     A few are in the kernel sooner than a thread would have begun.
     """
     if sum(len(body) for _, body in changes) > AT_ONCE_BYTES:
-        await uninterrupted(_with_observers(asyncio.to_thread(_transact, changes)))
+        await uninterrupted(asyncio.to_thread(_transact, changes))
     elif changes:
-        with _observed():
-            _transact(changes)
+        _transact(changes)
 
 
 async def check(*commands: str) -> str:
@@ -138,39 +137,46 @@ class ElementSocket:
     def transact(self, changes: Sequence[Request]) -> None:
         """Carries out one transaction; OSError if the kernel refuses."""
         with self._lock:
-            kernel, self._requests = self._requests or Requests(NETLINK_NETFILTER), None
+            kernel, self._requests = self._requests or self._opened(), None
             try:
                 kernel.transact(NFNL_SUBSYS_NFTABLES, changes)
             except BaseException:
+                for monitor in monitors:
+                    monitor.not_own(kernel.port)
                 kernel.close()
                 raise
             self._requests = kernel
 
+    def _opened(self) -> Requests:
+        kernel = Requests(NETLINK_NETFILTER)
+        for monitor in monitors:
+            monitor.own(kernel.port)
+        return kernel
 
-_elements: Final = ElementSocket()
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The netlink port of the open socket, if there is one."""
+        return (self._requests.port,) if self._requests else ()
+
+
+elements: Final = ElementSocket()
 
 
 def _transact(changes: Sequence[Request]) -> None:
     try:
-        _elements.transact(changes)
+        elements.transact(changes)
     except OSError as error:
         raise ApplyError(("netlink",), _with_advice(error.strerror or str(error))) from error
 
 
-async def _with_observers(transaction: Awaitable[None]) -> None:
-    with _observed():
-        await transaction
-
-
-@contextmanager
-def _observed() -> Iterator[None]:
-    for observer in observers:
-        observer(0, True)
+async def _observed(commands: Sequence[str]) -> None:
+    for monitor in monitors:
+        monitor.begin()
     try:
-        yield
+        await _run(commands)
     finally:
-        for observer in observers:
-            observer(0, False)
+        for monitor in monitors:
+            monitor.end()
 
 
 async def _run(commands: Sequence[str], *, is_check: bool = False) -> None:
@@ -185,7 +191,6 @@ async def _run(commands: Sequence[str], *, is_check: bool = False) -> None:
 
 
 def program_path() -> str | None:
-    """Where the program nft is; None if it is not installed."""
     return shutil.which("nft", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
 
 

@@ -14,7 +14,7 @@ from kdns.netlink.transactions import changes_table
 from kdns.proxy.nftables.elements import Request, element_requests, flushed
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.io.clean_up import NftablesPart
-from kdns.proxy.nftables.io.counters import NftablesCounters
+from kdns.proxy.nftables.io.counters import nftables_counters
 from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
 from kdns.proxy.nftables.sets import NUMBERED
 from kdns.proxy.nftables.table import Table
@@ -38,7 +38,7 @@ class NftablesProxier(KernelMode):
     def __init__(self, masquerade_mark: int = DEFAULT_MARK) -> None:
         super().__init__()
         self._masquerade_mark = masquerade_mark
-        self.counters = NftablesCounters()
+        self.counters = nftables_counters()
         self._families = FAMILIES
         self._tables: dict[Family, Table] = {}
 
@@ -113,7 +113,8 @@ class NftablesProxier(KernelMode):
                     table.swept()
 
     def _notices(self, changed: ForeignChange) -> TransactionMonitor:
-        return TransactionMonitor(changes_table(TABLE), nft.observers, changed, self._unclear.set, table=TABLE)
+        look, ports = self._unclear.set, nft.elements.ports
+        return TransactionMonitor(changes_table(TABLE), nft.monitors, changed, look, table=TABLE, ports=ports)
 
     async def difference(self) -> str:
         """Returns the first chain or set that is not as it should be, "" if all are. Elements are not compared."""
@@ -144,6 +145,5 @@ async def supported_families() -> tuple[Family, ...]:
 
 
 async def clean_up() -> None:
-    """Removes kdns's tables, whether they are there or not."""
     families = await supported_families()
     await nft.apply(*(f"{verb} table {NFT_FAMILY[each]} {TABLE}" for each in families for verb in ("add", "delete")))

@@ -88,7 +88,6 @@ class EventRecorder:
             log.info("event not written", reason=f"{MAX_QUEUED} others wait for the API")
 
     def rejected(self, services: Mapping[Key, str]) -> None:
-        """Records which Services the kernel rejects rules of from now on."""
         for (namespace, name), reason in islice(services.items(), MAX_LEFT_OUT):
             self.warn(namespace, name, LEFT_OUT, f"the kernel refuses its rules: {reason}")
 

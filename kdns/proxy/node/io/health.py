@@ -42,7 +42,6 @@ class ProxyHealth:
 
     @property
     def is_current(self) -> bool:
-        """Whether there was a sync, and no change is pending for too long."""
         return self._is_current(established=self._sync_runner.established.is_set())
 
     @property
@@ -99,7 +98,6 @@ class ServiceHealthServers:
         self._changed = asyncio.Event()
 
     def synced(self, result: SyncResult) -> None:
-        """Notes the health checks of the Services that were planned again."""
         if result.differences is None:
             self._places = {}
         changed = health_checks(

@@ -103,7 +103,6 @@ def _path(name: str) -> Path:
 
 
 def _set(values: dict[str, int]) -> Iterator[str]:
-    """Sets the sysctls, and returns why some could not be set."""
     for name, value in values.items():
         _, reason = set_sysctl(name, value, is_lowered=name not in NEVER_LOWERED)
         if reason:

@@ -67,16 +67,13 @@ def metrics(sources: MetricSources) -> Handler:
 def rows(sources: MetricSources) -> MetricFamilies:
     """Returns the metrics but those of the process. The mode's counters are as of their last reading."""
     families = MetricFamilies()
-    _add_syncs(families, sources.sync_runner, sources.mode)
-    _add_health(families, sources.health)
-    _add_flows(families, sources.flows)
-    _add_own(families, sources)
+    for metric in (*_syncs(sources.sync_runner, sources.mode), *_of_node(sources), *_watches(sources)):
+        families.add(metric)
     sources.counters.register(families)
     return families
 
 
 def _per_family(value: Callable[[], float]) -> Callable[[], Iterable[Sample]]:
-    """Returns the same value for both families."""
     return lambda: [Sample((family,), value()) for family in FAMILIES]
 
 
@@ -88,7 +85,7 @@ def _one(value: Callable[[], float]) -> Callable[[], Iterable[Sample]]:
     return lambda: [Sample((), value())]
 
 
-def _add_syncs(rows: MetricFamilies, sync_runner: SyncRunner, mode: Mode) -> None:
+def _syncs(sync_runner: SyncRunner, mode: Mode) -> Iterator[Metric]:
     stats = sync_runner.stats
     for name, text, histogram in (
         (f"{_SYNC}duration_seconds", "Applying changes.", stats.runs),
@@ -96,33 +93,23 @@ def _add_syncs(rows: MetricFamilies, sync_runner: SyncRunner, mode: Mode) -> Non
         (f"{_PREFIX}sync_partial_proxy_rules_duration_seconds", "Applying what changed.", stats.partial),
         (f"{_PREFIX}network_programming_duration_seconds", "From change to rules.", stats.programming),
     ):
-        rows.add(Metric(name, text, _BY_FAMILY, _both(histogram), HISTOGRAM))
-    by_family: tuple[tuple[str, str, Callable[[], float], bool], ...] = (
-        (f"{_SYNC}last_timestamp_seconds", "When rules were applied last.", lambda: stats.last_sync_s, False),
-        (f"{_SYNC}last_queued_timestamp_seconds", "When a change came last.", lambda: stats.last_queued_s, False),
-        (mode.sync_failures, "Rules not applied.", lambda: stats.failures, True),
-        (mode.cleanup_failures, "Unused rules not removed.", lambda: stats.cleanup_failures, True),
-    )
-    for name, text, value, is_counter in by_family:
-        rows.add(Metric(name, text, _BY_FAMILY, _per_family(value), COUNTER if is_counter else GAUGE))
+        yield Metric(name, text, _BY_FAMILY, _both(histogram), HISTOGRAM)
+    last_sync, last_queued = _per_family(lambda: stats.last_sync_s), _per_family(lambda: stats.last_queued_s)
+    failures, unremoved = _per_family(lambda: stats.failures), _per_family(lambda: stats.cleanup_failures)
+    yield Metric(f"{_SYNC}last_timestamp_seconds", "When rules were applied last.", _BY_FAMILY, last_sync)
+    yield Metric(f"{_SYNC}last_queued_timestamp_seconds", "When a change came last.", _BY_FAMILY, last_queued)
+    yield Metric(mode.sync_failures, "Rules not applied.", _BY_FAMILY, failures, COUNTER)
+    yield Metric(mode.cleanup_failures, "Unused rules not removed.", _BY_FAMILY, unremoved, COUNTER)
     for kind, changes in (("service", stats.services), ("endpoint", stats.endpoints)):
         pending, total = f"{_SYNC}{kind}_changes_pending", f"{_SYNC}{kind}_changes"
-        rows.add(Metric(pending, "Changes not applied yet.", (), partial(_changes, changes, "pending")))
-        rows.add(Metric(total, "Changes.", (), partial(_changes, changes, "total"), COUNTER))
-    labels = (*_BY_FAMILY, "traffic_policy")
-    text = "Service ports with policy Local and no endpoint here."
-    rows.add(Metric(f"{_SYNC}no_local_endpoints_total", text, labels, lambda: _no_local_endpoints(sync_runner.plan)))
-    rows.add(
-        Metric(
-            "kdns_proxy_rules_changed_by_others",
-            "Foreign changes of the rules.",
-            (),
-            _one(lambda: stats.foreign_changes),
-            COUNTER,
-        )
-    )
+        yield Metric(pending, "Changes not applied yet.", (), partial(_changes, changes, "pending"))
+        yield Metric(total, "Changes.", (), partial(_changes, changes, "total"), COUNTER)
+    labels, text = (*_BY_FAMILY, "traffic_policy"), "Service ports with policy Local and no endpoint here."
+    yield Metric(f"{_SYNC}no_local_endpoints_total", text, labels, lambda: _no_local_endpoints(sync_runner.plan))
+    foreign, text = _one(lambda: stats.foreign_changes), "Foreign changes of the rules."
+    yield Metric("kdns_proxy_rules_changed_by_others", text, (), foreign, COUNTER)
     text = "Services of which the kernel rejects rules."
-    rows.add(Metric("kdns_proxy_services_left_out", text, (), _one(lambda: len(sync_runner.rejected))))
+    yield Metric("kdns_proxy_services_left_out", text, (), _one(lambda: len(sync_runner.rejected)))
 
 
 def _changes(changes: Changes, what: str) -> Iterator[Sample]:
@@ -138,63 +125,44 @@ def _no_local_endpoints(plan: Plan | None) -> Iterator[Sample]:
         yield Sample((family, "external"), external)
 
 
-def _add_health(rows: MetricFamilies, health: ProxyHealth) -> None:
+def _of_node(sources: MetricSources) -> Iterator[Metric]:
     def by_code(counts: Counter[int]) -> Callable[[], Iterable[Sample]]:
         return lambda: [Sample((str(code),), count) for code, count in counts.items()]
 
-    rows.add(Metric(f"{_PREFIX}proxy_healthz", "Answers of /healthz.", ("code",), by_code(health.healthz), COUNTER))
-    rows.add(Metric(f"{_PREFIX}proxy_livez", "Answers of /livez.", ("code",), by_code(health.livez), COUNTER))
+    health, flows = sources.health, sources.flows
+    yield Metric(f"{_PREFIX}proxy_healthz", "Answers of /healthz.", ("code",), by_code(health.healthz), COUNTER)
+    yield Metric(f"{_PREFIX}proxy_livez", "Answers of /livez.", ("code",), by_code(health.livez), COUNTER)
 
+    def durations() -> Iterable[Distribution]:
+        return [((family,), histogram) for family, histogram in flows.durations.items()]
 
-def _add_flows(rows: MetricFamilies, flows: FlowStats) -> None:
-    name = f"{_PREFIX}conntrack_reconciler_"
-    rows.add(
-        Metric(
-            f"{name}sync_duration_seconds",
-            "Listing and deleting stale UDP flows.",
-            _BY_FAMILY,
-            lambda: [((family,), histogram) for family, histogram in flows.durations.items()],
-            HISTOGRAM,
-        )
-    )
-    rows.add(
-        Metric(
-            f"{name}deleted_entries",
-            "Stale UDP flows deleted.",
-            _BY_FAMILY,
-            lambda: [Sample((family,), count) for family, count in flows.deleted.items()],
-            COUNTER,
-        )
-    )
+    def deleted() -> Iterable[Sample]:
+        return [Sample((family,), count) for family, count in flows.deleted.items()]
 
-
-def _add_own(rows: MetricFamilies, sources: MetricSources) -> None:
-    rows.add(Metric("kdns_build_info", "Version.", ("version",), lambda: [Sample((kdns.__version__,), 1)]))
+    name, text = f"{_PREFIX}conntrack_reconciler_", "Listing and deleting stale UDP flows."
+    yield Metric(f"{name}sync_duration_seconds", text, _BY_FAMILY, durations, HISTOGRAM)
+    yield Metric(f"{name}deleted_entries", "Stale UDP flows deleted.", _BY_FAMILY, deleted, COUNTER)
+    yield Metric("kdns_build_info", "Version.", ("version",), lambda: [Sample((kdns.__version__,), 1)])
     text, modes = "The mode at work, and that of the settings.", (sources.mode.name, sources.configured_mode)
-    rows.add(Metric("kdns_proxy_mode", text, ("mode", "configured"), lambda: [Sample(modes, 1)]))
-    rows.add(
-        Metric("kdns_watch_connected", "Whether changes arrive.", ("kind",), lambda: _followed(sources, "connected"))
-    )
-    rows.add(Metric("kdns_watch_events", "Changes seen.", ("kind",), lambda: _followed(sources, "events"), COUNTER))
-    rows.add(Metric("kdns_watch_lists", "Full lists.", ("kind",), lambda: _followed(sources, "lists"), COUNTER))
-    rows.add(
-        Metric("kdns_watch_dropped_objects", "Objects not kept.", ("kind",), lambda: _followed(sources, "dropped"))
-    )
-    rows.add(
-        Metric(
-            "kdns_watch_staleness_seconds",
-            "Since the API server's last message.",
-            ("kind",),
-            lambda: _staleness(sources),
-        )
-    )
-    labels = ("code", "method", "host")
-    rows.add(Metric("rest_client_requests", "Requests to the API.", labels, lambda: _requests(sources), COUNTER))
-    rest, by_verb = sources.follow.rest, ("verb", "host")
+    yield Metric("kdns_proxy_mode", text, ("mode", "configured"), lambda: [Sample(modes, 1)])
+
+
+def _watches(sources: MetricSources) -> Iterator[Metric]:
+    for name, text, what, kind in (
+        ("connected", "Whether changes arrive.", "connected", GAUGE),
+        ("events", "Changes seen.", "events", COUNTER),
+        ("lists", "Full lists.", "lists", COUNTER),
+        ("dropped_objects", "Objects not kept.", "dropped", GAUGE),
+    ):
+        yield Metric(f"kdns_watch_{name}", text, ("kind",), partial(_followed, sources, what), kind)
+    text = "Since the API server's last message."
+    yield Metric("kdns_watch_staleness_seconds", text, ("kind",), lambda: _staleness(sources))
+    rest, labels, by_verb = sources.follow.rest, ("code", "method", "host"), ("verb", "host")
+    yield Metric("rest_client_requests", "Requests to the API.", labels, lambda: _requests(sources), COUNTER)
     text = "From a request to the API to the first byte of its response."
-    rows.add(Metric("rest_client_request_duration_seconds", text, by_verb, rest.durations.items, HISTOGRAM))
+    yield Metric("rest_client_request_duration_seconds", text, by_verb, rest.durations.items, HISTOGRAM)
     text = "How long the rate limiter held requests to the API."
-    rows.add(Metric("rest_client_rate_limiter_duration_seconds", text, by_verb, rest.throttled.items, HISTOGRAM))
+    yield Metric("rest_client_rate_limiter_duration_seconds", text, by_verb, rest.throttled.items, HISTOGRAM)
 
 
 def _followed(sources: MetricSources, what: str) -> Iterator[Sample]:

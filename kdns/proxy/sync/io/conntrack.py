@@ -68,7 +68,6 @@ class ConntrackReconciler:
             self.synced(SyncResult(self._plan, {}, None))
 
     async def run(self) -> None:
-        """Reconcile whenever fronts are noted; what fails is retried."""
         async with asyncio.TaskGroup() as tasks:
             for family in FAMILIES:
                 tasks.create_task(self._run(family), name=f"conntrack {family}")

@@ -100,7 +100,6 @@ class SyncRunner:
             self._queue()
 
     def inputs_changed(self) -> None:
-        """Notes that node or configuration may have changed."""
         planned = self._planner and (self._planner.node, self._planner.config)
         if self._plan_inputs() != planned:
             self.schedule.inputs_changed()
@@ -122,7 +121,6 @@ class SyncRunner:
         self._wake.set()
 
     async def run(self) -> None:
-        """Syncs whenever something is due, until cancelled."""
         self.inputs_changed()
         while True:
             match self.schedule.due(self._now_s()) if self.is_ready else None:
@@ -135,7 +133,6 @@ class SyncRunner:
                     await asyncio.sleep(0)  # a proxier may not have waited for anything
 
     async def _wait(self) -> None:
-        """Waits until something is due or new."""
         next_s = self.schedule.next_s if self.is_ready else inf
         try:
             async with asyncio.timeout(None if next_s == inf else max(next_s - self._now_s(), 0.0)):
@@ -145,7 +142,6 @@ class SyncRunner:
         self._wake.clear()
 
     async def _sync(self, step: Step) -> None:
-        """Plans and applies what has changed, or everything. A failure is logged."""
         started_s = self._now_s()
         inputs = self._plan_inputs()
         assert inputs  # noqa: S101 - see is_ready

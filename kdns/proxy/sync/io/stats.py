@@ -84,17 +84,14 @@ class SyncStats:
         return pending
 
     def took(self, took_s: float, *, is_full: bool) -> None:
-        """A run has ended, whether it succeeded or not."""
         for histogram in (self.runs, self.full if is_full else self.partial):
             histogram.add(took_s)
 
     def failed(self, pending: PendingChanges) -> None:
-        """The run's changes are pending again."""
         self._triggers = pending.triggers + self._triggers
         self.oldest_pending_s = pending.since_s
 
     def succeeded(self, pending: PendingChanges) -> None:
-        """The run's changes are applied."""
         now_s = self.last_sync_s = self.wall_s()
         self.services.pending -= pending.services
         self.endpoints.pending -= pending.endpoints

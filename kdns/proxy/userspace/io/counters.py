@@ -32,7 +32,6 @@ class RelayCounters:
         return self._sessions.counters
 
     def register(self, metrics: MetricFamilies) -> None:
-        """Adds `kdns_relay_…` and the families of the rules."""
         for name, text, is_counter in _FIELDS:
             metrics.add(
                 Metric(f"kdns_relay_{name}", text, _LABELS, self._samples(name), COUNTER if is_counter else GAUGE)
@@ -41,7 +40,6 @@ class RelayCounters:
             self._kernel.register(metrics)
 
     async def read(self, plan: Plan) -> None:
-        """Reads the counters of the rules."""
         if self._kernel:
             await self._kernel.read(plan)
 

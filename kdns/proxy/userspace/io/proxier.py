@@ -73,7 +73,6 @@ class UserspaceProxier:
 
     @property
     def listening(self) -> Mapping[RelayKey, ListenAddresses]:
-        """The socket address of each relay; port 0 means any free port."""
         return self._relays.listening if self._relays else {}
 
     @property
@@ -135,7 +134,6 @@ class UserspaceProxier:
 
     @property
     def rejected(self) -> Mapping[Key, str]:
-        """The Services whose packets the kernel cannot capture. Relays that do not listen are `missing`."""
         return self._kernel.rejected if self._kernel else {}
 
     @property
@@ -145,11 +143,9 @@ class UserspaceProxier:
 
     @property
     def footprint(self) -> Footprint:
-        """That of the rules; relays have nothing in the kernel that stays."""
         return self._kernel.footprint if self._kernel else Footprint()
 
     def watch(self, changed: ForeignChange) -> AbstractContextManager[None]:
-        """Notices foreign changes of the rules that capture."""
         return self._kernel.watch(changed) if self._kernel else nullcontext()
 
     async def close(self, *, keep_rules: bool = False) -> None:
@@ -217,6 +213,5 @@ class UserspaceProxier:
 
 
 def _own_address(family_plan: FamilyPlan) -> Address:
-    """Returns the first of the addresses for relays that is this machine's."""
     *own, last = relay_addresses(family_plan)
     return next(filter(is_own_address, own), last)

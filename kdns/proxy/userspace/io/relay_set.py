@@ -86,7 +86,6 @@ class RelaySet:
                 self._relays.pop(key).close()
 
     def end_stale_flows(self, family: Family, port: PortPlan) -> None:
-        """Ends UDP flows to endpoints that the Service port does not have any more."""
         for key, _ in port.fronts:
             for name in (None, *ENDPOINT_SETS):
                 relay = self._relays.get(RelayKey(family, key, name))
@@ -118,7 +117,6 @@ class RelaySet:
 
 
 def _reason(key: RelayKey, addresses: ListenAddresses, error: ListenError) -> str:
-    """Returns why a front is not served."""
     if addresses.port and key.front.address and not is_loopback(key.front.address):
         return f"{error.reason}; to capture packets to addresses of others takes the capability NET_ADMIN"
     return error.reason

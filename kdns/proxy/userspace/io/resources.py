@@ -51,7 +51,6 @@ class DescriptorBudget:
         self._exhausted.log(used=self.used)
 
     def give(self, count: int, client: Address) -> None:
-        """So many descriptors of the client are not in use any more."""
         self.used -= count
         self._clients[client] -= count
         if not self._clients[client]:

@@ -162,7 +162,6 @@ class _Connection:
         self.connect()
 
     def _abort(self) -> None:
-        """Ends the attempt."""
         if self._timer:
             self._timer.cancel()
             self._timer = None

@@ -206,7 +206,6 @@ class UdpRelay:
 
 
 def _connected(target: ServiceEndpoint) -> socket.socket | None:
-    """Returns a socket connected to the endpoint, None without a route."""
     try:
         upstream = socket.socket(address_family(target.address), socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     except OSError:

@@ -20,7 +20,7 @@ from kdns import logs
 from kdns.errors import ApplyError, BusyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
-from kdns.netlink.io.transactions import OwnTransaction
+from kdns.netlink.io.transactions import TransactionMonitor
 from kdns.netlink.xtables import Backend
 from kdns.proxy.xtables.rules import Jump
 from kdns.runtime.requirements import CAPABILITY, Version, version_in, version_problem
@@ -70,7 +70,8 @@ log = logs.get(__name__)
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
-observers: list[OwnTransaction] = []
+monitors: list[TransactionMonitor] = []
+"""They hear of each program of this process that changes rules, whose netlink port is its id."""
 
 
 class Result(NamedTuple):
@@ -134,7 +135,6 @@ class Programs:
         return ""
 
     async def has(self, family: Family, jump: Jump) -> bool:
-        """Returns whether the jump exists; ApplyError if that is unknown."""
         argv = self._argv(family, "", *_WAIT, "-C", jump.chain, "-t", jump.table, *jump.rule)
         async with _turn():
             result = await _run(argv)
@@ -195,7 +195,6 @@ def rule_words(rule: str) -> list[str]:
 
 
 async def installed() -> dict[Backend, Programs]:
-    """Returns the programs that this machine has, by back end."""
     found: dict[Backend, Programs] = {}
     for backend in BACKENDS:
         if text := await _version_text(f"iptables-{backend}"):
@@ -283,25 +282,30 @@ async def _run(argv: tuple[str, ...], restored: int = NO_INPUT) -> Result:
     """
     is_restore = restored != NO_INPUT
     limit_s, output_bytes = (RESTORE_S, 0) if is_restore else (LIMIT_S, OUTPUT_BYTES)
+    observers = tuple(monitors) if is_restore else ()
     pid = 0
 
     def started(process_id: int) -> None:
         nonlocal pid
         pid = process_id
-        notify(is_begin=True)
+        for monitor in observers:
+            monitor.own(pid)
+            monitor.end(is_known=True)
 
-    def notify(*, is_begin: bool) -> None:
-        for observer in tuple(observers) if is_restore else ():
-            observer(pid, is_begin)
-
-    notify(is_begin=True)
+    for monitor in observers:
+        monitor.begin()
     try:
         done = await run_program(argv, stdin=restored, limit_s=limit_s, output_bytes=output_bytes, started=started)
     except OSError as error:
         is_missing = isinstance(error, FileNotFoundError | PermissionError)
         raise (ApplyError if is_missing else BusyError)(argv, str(error)) from error
     finally:
-        notify(is_begin=False)
+        for monitor in observers:
+            if pid:
+                monitor.read_all()
+                monitor.not_own(pid)
+            else:
+                monitor.end(is_known=True)
     return Result(done.code, done.output.decode(errors="replace"), done.errors.decode(errors="replace").strip())
 
 

@@ -41,8 +41,6 @@ def cut() -> bytes:
 LOOK = "look"
 BURST = 64
 """Datagrams that are read at once."""
-ATTACH, DETACH = 26, 27
-"""Options of a socket (asm-generic/socket.h)."""
 
 
 class Queue:
@@ -52,8 +50,8 @@ class Queue:
         self.packets, self.reads = packets, 0
         self.filters: list[int] = []
 
-    def setsockopt(self, _level: int, option: int, _value: object) -> None:
-        self.filters.append(option)
+    def setsockopt(self, _level: int, _option: int, program: bytes) -> None:
+        self.filters.append(struct.unpack("HP", program)[0])
 
     def recv(self, _most: int) -> bytes:
         self.reads += 1
@@ -113,8 +111,8 @@ def test_strangers(packets: list[bytes | OSError], wanted: list[str]) -> None:
 def test_an_own_transaction(before: list[bytes], within: list[bytes | OSError], wanted: list[str]) -> None:
     """All that is there when it begins is of before, and all that is there when it ends is its own."""
     opened, queue, said = monitor([*before, BlockingIOError(), *within])
-    opened.own_transaction(0, True)
-    opened.own_transaction(0, False)
+    opened.begin()
+    opened.end()
     opened.readable()
     assert said == wanted
     assert next(queue.packets, None) is None
@@ -128,7 +126,7 @@ def test_a_flood_leaves_others_their_turn() -> None:
     opened, queue, said = monitor(flood())
     opened.readable()
     assert (queue.reads, len(said)) == (BURST, 1)
-    opened.own_transaction(0, True)
+    opened.begin()
     assert queue.reads <= BURST + 4096
 
 
@@ -141,22 +139,28 @@ def test_own_programs_are_known_by_their_ports() -> None:
 
     arrive(5)
     assert said == ["by nft (process 5)"]
-    opened.own_transaction(0, True)
+    opened.begin()
     arrive(70)  # it may be the program that is being started
     assert said[1:] == []
-    opened.own_transaction(70, True)
+    opened.own(70)
+    opened.end(is_known=True)
     arrive(70)
     arrive(6)
     assert said[1:] == ["by nft (process 6)"]
     queue.packets = iter([transaction(port=70)])
-    opened.own_transaction(70, False)
+    opened.read_all()
+    opened.not_own(70)
     assert said[2:] == []
     arrive(70)  # another process has that id now
     assert said[2:] == ["by nft (process 70)"]
+    opened.begin()
+    arrive(8)
+    opened.end(is_known=True)  # it could not be started
+    assert said[3:] == ["by nft (process 8)"]
     queue.packets = iter([transaction(b"others")])
     opened.readable()
-    assert said[3:] == []  # without a table others are not looked at
+    assert said[4:] == []  # without a table others are not looked at
     queue.packets = iter([OSError(errno.ENOBUFS, "lost")])
     opened.readable()
-    assert said[3:] == [LOOK]
-    assert queue.filters == [ATTACH, DETACH]
+    assert said[4:] == [LOOK]
+    assert queue.filters == [4, 1]  # instructions: one port is dropped, and none

@@ -12,7 +12,6 @@ from typing import Final
 
 import ipvs_walk
 import pytest
-from ipt_walk import At
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.proxy.ipvs.ipvs import Change, Ipvs, IpvsOptions
@@ -92,56 +91,6 @@ TEXTS: Final[dict[str, Callable[[], str]]] = {"cluster": cluster, "local": local
 @pytest.mark.parametrize("name", TEXTS)
 def test_text(name: str) -> None:
     assert TEXTS[name]() == (GOLDEN / f"{name}.txt").read_text()
-
-
-OWN: Final = [str(address) for address in NODE_VIEW.addresses]
-INSIDE: Final = ["192.0.2.0/29", "203.0.113.0/24"]
-SERVICES: Final = (
-    service(1, endpoints(1, "p1", "r1"), protocols=("TCP",)),
-    service(2, endpoints(2, "p1", "r1"), protocols=("TCP",), external="Local", healthCheckNodePort=32002),
-    service(3, endpoints(3, "p1"), protocols=("TCP",), loadBalancerSourceRanges=["203.0.113.0/24"]),
-    service(4, endpoints(4, "p1"), protocols=("TCP",), loadBalancerSourceRanges=INSIDE),
-    service(5, protocols=("TCP",), loadBalancerSourceRanges=INSIDE),
-    service(6, endpoints(6, "r1"), protocols=("TCP",), external="Local"),
-    service(7, endpoints(7, "r1"), ports=[{"name": "tcp", "protocol": "TCP", "port": 30001}]),
-)
-P1, R1 = "10.1.0.2", "10.1.1.2"
-WAYS: Final = [
-    # A program of the node that does not bind its socket has the address that it sends to, as it is on kube-ipvs0.
-    ("10.96.0.1", "10.96.0.1", 80, f"{P1} masq, {R1} masq"),
-    ("198.51.100.1", "198.51.100.1", 80, f"{P1} masq, {R1} masq"),
-    ("198.51.100.2", "198.51.100.2", 80, f"{P1} masq"),
-    ("198.51.101.2", "198.51.101.2", 80, f"{P1} masq"),
-    ("198.51.101.3", "198.51.101.3", 80, "drop"),
-    ("192.0.2.1", "198.51.101.3", 80, "drop"),
-    ("198.51.100.3", "198.51.100.3", 80, f"{P1} masq"),
-    ("198.51.101.4", "198.51.101.4", 80, f"{P1} masq"),
-    ("192.0.2.9", "198.51.101.4", 80, "drop"),
-    ("198.51.101.5", "198.51.101.5", 80, "reject"),
-    ("198.51.100.6", "198.51.100.6", 80, f"{R1} masq"),
-    ("10.96.0.1", "10.96.0.1", 81, "reject"),
-    # Load balancers may ask for health at their own address.
-    ("203.0.113.9", "198.51.101.2", 32002, "accept"),
-    ("203.0.113.9", "192.0.2.1", 32002, "accept"),
-    # A port of a cluster IP that is the number of another's node port.
-    ("10.1.0.3", "10.96.0.7", 30001, R1),
-    ("10.1.0.3", "198.51.101.7", 30001, f"{R1} masq"),
-    # Nothing of the frame concerns what is sent to and from loopback addresses.
-    ("127.0.0.1", "127.0.0.1", 30001, ""),
-    ("203.0.113.9", "203.0.113.1", 80, ""),
-]
-
-
-@pytest.mark.parametrize("detects_pods", [True, False])
-@pytest.mark.parametrize(("source", "address", "port", "wanted"), WAYS)
-def test_the_way_of_a_packet(source: str, address: str, port: int, wanted: str, *, detects_pods: bool) -> None:
-    config = RULES if detects_pods else replace(RULES, local_pods=None)
-    content = ipvs_walk.Content(ipvs_walk.parts(ipvs_text(plan(state(*SERVICES), NODE_VIEW, config)))["IPv4"], OWN)
-    ends = ipvs_walk.walk(content, At(source, address, "tcp", port))
-    found = [
-        f"{at.daddr}{' masq' if at.is_masqueraded else ''}" if at.is_dnat and not at.ended else at.ended for at in ends
-    ]
-    assert ", ".join(found) == wanted
 
 
 if __name__ == "__main__":

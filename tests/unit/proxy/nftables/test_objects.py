@@ -26,29 +26,13 @@ from kdns.cluster.objects import (
 from kdns.cluster.state import State
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.nftables.objects import (
-    COMMENT_BYTES,
-    DESTINATION,
-    DRAW,
     NAME_BYTES,
-    PORT,
-    PRIORITY,
-    PROTOCOL,
     SOURCE,
-    VERDICT,
-    AddressPort,
     Chain,
-    Data,
-    ElementKey,
-    Goto,
-    Hook,
-    Number,
     Set,
     checked_name,
-    element,
     identifier,
-    port_of,
     quoted,
-    table_text,
 )
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import commands
@@ -69,27 +53,6 @@ EVIL = (
 """Names that an API which does not validate may let in."""
 
 
-@pytest.mark.parametrize(
-    ("given", "wanted"),
-    [
-        ("shop/web:http", '"shop/web:http"'),
-        ('a"b\nc\td', '"a?b?c?d"'),
-        ("ä" * 200, f'"{"?" * COMMENT_BYTES}"'),
-        ("", '""'),
-    ],
-)
-def test_quoted(given: str, wanted: str) -> None:
-    assert quoted(given) == wanted
-
-
-@pytest.mark.parametrize(
-    ("given", "wanted"),
-    [("shop/web/tcp/", "shop/web/tcp/"), ("a b\nc;d{e}f:g", "a_b_c_d_e_f_g"), ("web.1-x_y", "web.1-x_y")],
-)
-def test_identifier(given: str, wanted: str) -> None:
-    assert identifier(given) == wanted
-
-
 @pytest.mark.parametrize("name", ["", "a b", "a\n", "-a", "a;b", "a" * (NAME_BYTES + 1)])
 def test_names_that_are_none(name: str) -> None:
     for make in (checked_name, Chain, lambda text: Set(text, (SOURCE,))):
@@ -104,59 +67,6 @@ def test_any_text_stays_one_word_of_one_line(text: str) -> None:
         assert made.isascii()
         assert made.isprintable()
     assert Chain(f"x{identifier(text)}"[:NAME_BYTES])
-
-
-@pytest.mark.parametrize(
-    ("key", "data", "wanted"),
-    [
-        (("10.96.0.1",), None, "10.96.0.1"),
-        (("10.96.0.1", "tcp", 80), Number(7, 's"1'), '10.96.0.1 . tcp . 80 comment "s?1" : 7'),
-        ((7,), Goto("c"), "7 : goto c"),
-        ((80, 0), AddressPort("10.1.0.2", 8080), "80 . 0 : 10.1.0.2 . 8080"),
-        ((80, 0), 16, "80 . 0 : 16"),
-    ],
-)
-def test_elements(key: ElementKey, data: Data, wanted: str) -> None:
-    assert element(key, data) == wanted
-
-
-def test_a_table_of_each_kind_of_object() -> None:
-    objects = (
-        Set("ips", (DESTINATION, PROTOCOL, PORT), (VERDICT,), 'what\'s "first"', has_counters=True),
-        Set("drawn", (port_of("udp"), DRAW), (DESTINATION, port_of("udp"))),
-        Set("ranges", (DESTINATION, SOURCE), has_intervals=True),
-        Set("clients", (SOURCE,), (PRIORITY,), dynamic_size=100),
-        Chain("empty"),
-        Chain("nat-output", ("jump services",), Hook("nat", "output", -100)),
-    )
-    assert table_text("IPv6", objects).replace("\t", " ").splitlines() == [
-        "table ip6 kdns {",
-        " map ips {",
-        "  typeof ip6 daddr . meta l4proto . th dport : verdict",
-        "  counter",
-        '  comment "what\'s ?first?"',
-        " }",
-        " map drawn {",
-        "  typeof udp dport . numgen random mod 65536 : ip6 daddr . udp dport",
-        " }",
-        " set ranges {",
-        "  typeof ip6 daddr . ip6 saddr",
-        "  flags interval",
-        " }",
-        " map clients {",
-        "  typeof ip6 saddr : meta priority",
-        "  size 100",
-        "  flags dynamic,timeout",
-        " }",
-        " chain empty {",
-        " }",
-        " chain nat-output {",
-        "  type nat hook output priority -100; policy accept;",
-        "  jump services",
-        " }",
-        "}",
-    ]
-    assert [each.sort for each in objects] == ["map", "map", "set", "map", "chain", "chain"]
 
 
 def named(name: str, place: str) -> State:

@@ -43,24 +43,23 @@ def planned(*names: str) -> Plan:
 def test_totals_are_what_was_gained(readings: list[dict[FrontKey, int]], total: int) -> None:
     whole, tally = planned("web"), FrontCounters()
     for each in readings:
-        tally.read(whole.ipv4, "service-ips", each)
+        tally.read(whole.ipv4, each)
     assert tally.totals(whole) == {(WEB, "IPv4"): total}
 
 
-def test_maps_count_each_for_itself_and_services_that_go_are_forgotten() -> None:
+def test_services_that_go_are_forgotten() -> None:
     both, tally = planned("web", "dns"), FrontCounters()
-    tally.read(both.ipv4, "service-ips", {ONE: 5, FrontKey("10.96.0.3", "TCP", 80): 2})
-    tally.read(both.ipv4, "service-nodeports", {})
-    tally.read(both.ipv4, "service-ips", {ONE: 6, FrontKey("10.96.0.3", "TCP", 80): 2})
+    tally.read(both.ipv4, {ONE: 5, FrontKey("10.96.0.3", "TCP", 80): 2})
+    tally.read(both.ipv4, {ONE: 6, FrontKey("10.96.0.3", "TCP", 80): 2})
     assert tally.totals(both) == {(WEB, "IPv4"): 6, (DNS, "IPv4"): 2}
     assert tally.totals(planned("dns")) == {(DNS, "IPv4"): 2}
-    tally.read(both.ipv4, "service-ips", {ONE: 1})
+    tally.read(both.ipv4, {ONE: 1})
     assert tally.totals(both) == {(WEB, "IPv4"): 1, (DNS, "IPv4"): 2}
 
 
 def test_the_service_ports_with_the_highest_totals_have_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     both, tally = planned("web", "dns"), FrontCounters()
-    tally.read(both.ipv4, "service-ips", {FrontKey("10.96.0.3", "TCP", 80): 2, ONE: 5})
+    tally.read(both.ipv4, {FrontKey("10.96.0.3", "TCP", 80): 2, ONE: 5})
     web, dns = (("d", "web", "p", "TCP", "IPv4"), 5), (("d", "dns", "p", "TCP", "IPv4"), 2)
     assert tally.highest(both) == [web, dns]
     assert {len(labels) for labels, _ in tally.highest(both)} == {len(LABELS)}

@@ -27,7 +27,7 @@ async def test_connections_by_service_port(monkeypatch: pytest.MonkeyPatch) -> N
         VirtualServerKey("fd00:96::1", 80, "TCP"): 8,
         VirtualServerKey("10.99.0.1", 80, "TCP"): 9,
     }
-    monkeypatch.setattr(counters, "_connections", lambda: dict(counts))
+    monkeypatch.setattr(counters, "_scheduled", lambda: dict(counts))
     draining = Draining()
     draining.add({VirtualServerKey("10.96.0.1", 80, "TCP"): [("10.1.0.2", 8080)]}, [], 0.0)
     made, metrics = IpvsCounters(draining), MetricFamilies()
@@ -47,7 +47,7 @@ async def test_connections_by_service_port(monkeypatch: pytest.MonkeyPatch) -> N
     def refuse() -> dict[VirtualServerKey, int]:
         raise OSError("no IPVS")
 
-    monkeypatch.setattr(counters, "_connections", refuse)
+    monkeypatch.setattr(counters, "_scheduled", refuse)
     await made.read(of)
     assert samples(metrics, "kdns_service_connections")["shop", "s1", "tcp", "TCP", "IPv4"] == 19
 

@@ -74,7 +74,7 @@ def wanted(*entries: str, kind: str = HASH_IP_PORT, most: int = 65536) -> dict[s
     made = IpSet(NAME, kind, "IPv4", most)
     for each in entries:
         address, _, port = each.partition(",tcp:")
-        made.entries[Entry(address, "TCP", int(port))] = 1
+        made.entries[Entry(address, "TCP", int(port))] = None
     return {NAME: made}
 
 
@@ -139,7 +139,7 @@ def test_a_change_may_need_room() -> None:
     ("entries", "most", "room"), [(0, 65536, 65536), (57_344, 65536, 65536), (57_345, 65536, 131_072), (7, 8, 8)]
 )
 def test_room_of_a_set(entries: int, most: int, room: int) -> None:
-    one = IpSet(NAME, HASH_IP_PORT, "IPv4", most, {Entry(str(each), "TCP", 1): 1 for each in range(entries)})
+    one = IpSet(NAME, HASH_IP_PORT, "IPv4", most, {Entry(str(each), "TCP", 1): None for each in range(entries)})
     assert set_type(one) == SetType(HASH_IP_PORT, "IPv4", room)
     assert set_type(IpSet(NAME, BITMAP_PORT, "IPv6")) == PORTS
 

@@ -47,7 +47,7 @@ class Socket:
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     made = Kernel()
     monkeypatch.setattr(nft, "Requests", made.requests)
-    monkeypatch.setattr(nft, "_elements", nft.ElementSocket())
+    monkeypatch.setattr(nft, "elements", nft.ElementSocket())
     return made
 
 
