@@ -32,7 +32,7 @@ def test_the_reference_has_these_files(made: dict[str, str]) -> None:
     assert set(PAGES) <= made.keys()
 
 
-@pytest.mark.parametrize("name", [*PAGES, "docs/architecture.svg"])
+@pytest.mark.parametrize("name", [*PAGES, "docs/architecture.svg", "docs/status.svg"])
 def test_the_reference_is_that_of_the_code(name: str, made: dict[str, str]) -> None:
     assert (ROOT / name).read_text(encoding="utf-8") == made[name], "run `make reference`"
 
