@@ -72,6 +72,7 @@ _CHANGEABLE: Final = (
     "persistentVolumeClaimRetentionPolicy",
     "minReadySeconds",
 )
+POD_MANAGEMENT_POLICIES: Final = ("OrderedReady", "Parallel")
 FIXED_SET: Final = (
     f"updates to statefulset spec for fields other than {', '.join(map(repr, _CHANGEABLE[:-1]))} "
     f"and {_CHANGEABLE[-1]!r} are forbidden"
@@ -210,6 +211,8 @@ class _Rules:
 def _stateful_set(spec: Json, old: Json | None) -> Iterator[Cause]:
     if old is not None and _fixed(spec) != _fixed(old):
         yield frozen("spec", FIXED_SET)
+    if (policy := spec.get("podManagementPolicy")) not in POD_MANAGEMENT_POLICIES:
+        yield unsupported("spec.podManagementPolicy", policy, POD_MANAGEMENT_POLICIES)
     if name := spec.get("serviceName"):
         yield from (invalid_value("spec.serviceName", name, why) for why in formats.dns_label(name))
 

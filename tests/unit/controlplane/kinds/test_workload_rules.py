@@ -180,6 +180,11 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
             ],
         ),
         (
+            STATEFUL_SET,
+            {"podManagementPolicy": "Random"},
+            ['spec.podManagementPolicy: Unsupported value: "Random": supported values: "OrderedReady", "Parallel"'],
+        ),
+        (
             DEPLOYMENT,
             {"strategy": {"type": "Fast"}},
             [
