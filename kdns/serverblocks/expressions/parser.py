@@ -75,7 +75,7 @@ _NOT_BINDING: Final = 50
 _SIGN_BINDING: Final = 90
 _CONSTANTS: Final[dict[str, Value]] = {"true": True, "false": False, "nil": None}
 
-RESERVED: Final = frozenset((*_CONSTANTS, *(word for word in BINDING if word.isalpha()), "not"))
+RESERVED: Final = frozenset((*_CONSTANTS, *(word for word in BINDING if word.isalpha()), "not", "let", "if", "else"))
 """Words that cannot be names of variables."""
 FUNCTION_NAMES: Final = frozenset((*BUILTINS, *PREDICATES))
 """Names of functions of the language, which cannot be names of variables either."""

@@ -38,6 +38,7 @@ MISTAKES = [
     ("IN A", "var 1a 1", "1a", "expected the name of a variable"),
     ("IN A", "var len 1", "len", "expected a name that is not a keyword"),
     ("IN A", "var in 1", "in", "expected a name that is not a keyword"),
+    ("IN A", "var let 1", "let", "expected a name that is not a keyword"),
     ("IN A", "var a 1\nvar a 2", "a", "is already defined"),
     ("IN A", "var a b", "b", "unknown name `b`"),
     ("IN A", "expr name() ==", "==", "expected a value"),
