@@ -10,7 +10,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -30,6 +30,7 @@ from kdns.proxy.plan.planner import Planner
 from kdns.proxy.settings.flags import flag_values, settings_from_flags
 from kdns.proxy.settings.plan_config import node_view, proxy_config
 from kdns.proxy.xtables.names import is_service_chain
+from kdns.proxy.xtables.settings import IptablesSettings
 
 FACTS = Path(__file__).parents[2].parent / "shared" / "conformance" / "iptables" / "iptables-cases.json"
 pytestmark = pytest.mark.skipif(not FACTS.exists(), reason=f"the recorded facts are not here: {FACTS}")
@@ -189,7 +190,8 @@ class Proxy:
             own, self.config["node"], bind_address=settings.bind_address, addresses=[*map(ip_address, local)]
         )
         self.planner = Planner(self.state, view, proxy_config(settings, own))
-        self.tables = {family: Tables(self.planner.plan.of(family), self.features) for family in self.families}
+        features = replace(self.features, masquerade_mark=settings.section(IptablesSettings).mark)
+        self.tables = {family: Tables(self.planner.plan.of(family), features) for family in self.families}
         self.write_all()
 
     def write_all(self, families: tuple[Family, ...] = FAMILIES) -> None:
