@@ -15,7 +15,14 @@ from kdns.cluster.selectors import Selector, from_labels
 from kdns.controlplane.apimachinery import formats
 from kdns.controlplane.apimachinery.annotations import annotated_number
 from kdns.controlplane.apimachinery.errors import Cause
-from kdns.controlplane.apimachinery.field_errors import frozen, immutable, invalid_value, required, unsupported
+from kdns.controlplane.apimachinery.field_errors import (
+    forbidden,
+    frozen,
+    immutable,
+    invalid_value,
+    required,
+    unsupported,
+)
 from kdns.controlplane.apimachinery.kinds import (
     CONTROLLER_REVISION,
     DAEMON_SET,
@@ -270,7 +277,12 @@ def _strategy_causes(path: str, strategy: Json, types: tuple[str, ...]) -> Itera
     if strategy.get("type") not in types:
         yield unsupported(f"{path}.type", strategy.get("type"), types)
         return
-    rolling, path = strategy.get("rollingUpdate") or {}, f"{path}.rollingUpdate"
+    rolling, path = strategy.get("rollingUpdate"), f"{path}.rollingUpdate"
+    if strategy["type"] != ROLLING_UPDATE:
+        if rolling is not None:
+            yield forbidden(path, f"may not be specified when the type is {strategy['type']!r}")
+        return
+    rolling = rolling or {}
     for field in ("partition", "maxUnavailable", "maxSurge"):
         value = rolling.get(field)
         if isinstance(value, str) and not _PERCENT.fullmatch(value):

@@ -86,7 +86,8 @@ def _junctors(schema: Schema) -> Iterator[tuple[str, Schema]]:
 
 
 def _map_keys(schema: Schema, path: str) -> Iterator[Cause]:
-    where, properties = f"{path}.x-kubernetes-list-map-keys", schema.items.properties if schema.items else {}
+    where, items = f"{path}.x-kubernetes-list-map-keys", schema.items or Schema()
+    properties = items.properties
     if not schema.list_map_keys:
         yield required(where, "must not be empty if x-kubernetes-list-type is map")
     for index, key in enumerate(schema.list_map_keys):
@@ -95,6 +96,9 @@ def _map_keys(schema: Schema, path: str) -> Iterator[Cause]:
         elif properties[key].type in {"array", "object"}:
             why = "must be a scalar type if parent array's x-kubernetes-list-type is map"
             yield invalid_value(f"{path}.items.properties[{key}].type", properties[key].type, why)
+        elif key not in items.required and not properties[key].has_default:
+            why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
+            yield required(f"{path}.items.properties[{key}].default", why)
 
 
 def _defaults(schema: Schema, path: str) -> Iterator[Cause]:

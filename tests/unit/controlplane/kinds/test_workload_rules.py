@@ -181,6 +181,11 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
         ),
         (
             STATEFUL_SET,
+            {"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"partition": 1}}},
+            ["spec.updateStrategy.rollingUpdate: Forbidden: may not be specified when the type is 'OnDelete'"],
+        ),
+        (
+            STATEFUL_SET,
             {"podManagementPolicy": "Random"},
             ['spec.podManagementPolicy: Unsupported value: "Random": supported values: "OrderedReady", "Parallel"'],
         ),

@@ -255,6 +255,11 @@ def test_a_schema_is_parsed_again_only_if_it_changes(api: Registry) -> None:
     assert kind.schema.description == "Another."
 
 
+def test_a_definition_without_a_name_is_invalid() -> None:
+    error = refused(422, new_api().create, Request(DEFINITION), {**definition(), "metadata": {"labels": {"a": "b"}}})
+    assert "metadata.name: Required value" in str(error)
+
+
 def test_names_in_conflict_are_not_accepted(api: Registry) -> None:
     names = {"plural": "gadgets", "kind": "Gadget", "shortNames": ["wd"]}
     api.create(Request(DEFINITION), definition(names=names))

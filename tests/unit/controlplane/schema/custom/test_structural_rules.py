@@ -40,6 +40,7 @@ ROWS: list[tuple[Json, list[str]]] = [
     (root(a={"type": "object", "properties": {"b": OBJECT}, "additionalProperties": OBJECT}), ["s.properties[a].additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"]),
     (root(a={"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}), []),
     (root(a={"type": "array", "items": OBJECT, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["b"]}), ['s.properties[a].x-kubernetes-list-map-keys[0]: Invalid value: "b": entries must all be names of item properties']),
+    (root(a={"type": "array", "items": root(b={"type": "string"}), "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["b"]}), ["s.properties[a].items.properties[b].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"]),
     (root(metadata={"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}}}), []),
     (root(a={"type": "integer", "default": "x"}), ['s.properties[a].default: Invalid value: "x": s.properties[a].default in body must be of type integer: "string"']),
     (root(a={"type": "array", "items": OBJECT | {"x-kubernetes-map-type": "atomic"}, "x-kubernetes-list-type": "set"}), []),
