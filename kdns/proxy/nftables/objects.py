@@ -1,6 +1,6 @@
 """Objects of an nftables table as values, and their text in nft's language.
 
-Text that is not kdns's own (names of Services, of interfaces) gets into a ruleset by `identifier` and `quoted` only.
+Text that is not kdns's own (names of Services, of interfaces) gets into a ruleset by `quoted` only.
 """
 
 from __future__ import annotations
@@ -20,13 +20,7 @@ NAME_BYTES: Final = 255
 COMMENT_BYTES: Final = 128
 """nft's limit for a comment."""
 
-_NOT_IN_IDENTIFIER: Final = re.compile(r"[^A-Za-z0-9/_.-]")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9/_.-]*")
-
-
-def identifier(text: str) -> str:
-    """Returns the text as part of a chain's or set's name: characters that names cannot have become underscores."""
-    return _NOT_IN_IDENTIFIER.sub("_", text)
 
 
 def quoted(text: str) -> str:

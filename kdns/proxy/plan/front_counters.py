@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from kdns.net import Family
 from kdns.proxy.plan.plan import FamilyPlan, FrontKey, Plan, PortName
 
-Counted: TypeAlias = tuple[PortName, Family]
+FamilyPort: TypeAlias = tuple[PortName, Family]
 """The owner of a total."""
 MAX_SERVICE_PORTS: Final = 5000
 """Service ports that have samples of their own: those with the highest counts."""
@@ -27,7 +27,7 @@ class FrontCounters:
 
     def __init__(self) -> None:
         self._readings: dict[Family, Mapping[FrontKey, int]] = {}
-        self._totals: Counter[Counted] = Counter()
+        self._totals: Counter[FamilyPort] = Counter()
 
     def read(self, family_plan: FamilyPlan, counts: Mapping[FrontKey, int]) -> None:
         before = self._readings.get(family_plan.family, _NO_READING)
@@ -38,7 +38,7 @@ class FrontCounters:
                 self._totals[front.port.name, family_plan.family] += count - since if count >= since else count
         self._readings[family_plan.family] = counts
 
-    def totals(self, plan: Plan) -> Mapping[Counted, int]:
+    def totals(self, plan: Plan) -> Mapping[FamilyPort, int]:
         for name, family in [each for each in self._totals if each[0] not in plan.of(each[1]).ports]:
             del self._totals[name, family]
         return self._totals

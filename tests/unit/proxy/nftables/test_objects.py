@@ -31,7 +31,6 @@ from kdns.proxy.nftables.objects import (
     Chain,
     Set,
     checked_name,
-    identifier,
     quoted,
 )
 from kdns.proxy.nftables.table import Table
@@ -63,10 +62,8 @@ def test_names_that_are_none(name: str) -> None:
 @given(st.text(max_size=300))
 def test_any_text_stays_one_word_of_one_line(text: str) -> None:
     assert quoted(text).count('"') == 2
-    for made in (quoted(text), identifier(text)):
-        assert made.isascii()
-        assert made.isprintable()
-    assert Chain(f"x{identifier(text)}"[:NAME_BYTES])
+    assert quoted(text).isascii()
+    assert quoted(text).isprintable()
 
 
 def named(name: str, place: str) -> State:
