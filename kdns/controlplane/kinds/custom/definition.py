@@ -38,12 +38,9 @@ def is_complete(definition: Json) -> bool:
     """Returns whether a definition has its names and a storage version, so that it can have a status."""
     spec = definition.get("spec") or {}
     names = spec.get("names") or {}
-    has_names = (
-        definition["metadata"].get("name")
-        and spec.get("group")
-        and all(names.get(field) for field in ("plural", "singular", "kind", "listKind"))
-    )
-    return bool(has_names) and any(each.get("storage") for each in spec.get("versions") or ())
+    texts = [names.get(field) for field in ("plural", "singular", "kind", "listKind")]
+    has_names = all((definition["metadata"].get("name"), spec.get("group"), *texts))
+    return has_names and any(each.get("storage") for each in spec.get("versions") or ())
 
 
 def validate_definition(new: Json, old: Json | None) -> list[Cause]:
