@@ -32,9 +32,10 @@ class Request(Value, frozen=True):
     `client` is its address and port, `local` and `local_port` are its destination as the listener knows it, `transport`
     is "udp", "tcp" (also below TLS and HTTPS) or "quic". `zone` and `view` are the server block's, `server` is the
     label of its server, such as `dns://:53`. `received_s` is on the event loop's clock, in seconds. `metadata` are
-    facts that a directive adds for later ones, by CoreDNS's labels such as `kubernetes/service`. `depth` is the number
-    of internal queries that led to this one, 0 for a client's query. A `is_dry_run` asks what the answer would be:
-    `cache` keeps nothing of it, and a directive that would ask upstreams raises WouldAskError. `options` are those of
+    facts that a directive adds for later ones, by CoreDNS's labels such as `kubernetes/service`. `depth` counts
+    internal queries: 0 for a client's, one more for each query made to answer another. A dry run (`is_dry_run`) finds
+    out what the answer would be: `cache` keeps nothing of it, and a directive that needs upstreams raises
+    WouldAskError. `options` are those of
     the query's EDNS that a directive set: they are part of the question, as the client's own are not.
     """
 
@@ -326,9 +327,9 @@ async def awaited(reply: Reply | Awaitable[Reply]) -> Reply:
 def follow(request: Request, response: Response, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
     """Returns a response that ends in a CNAME, completed with the answer of `next` for its target.
 
-    `next` are the later directives, or the whole server (Answers.resolve). The response is returned unchanged if there
-    is no later directive, if none answers for the target, if the target is an owner already (a loop), and if it has
-    more than MAX_CNAMES records.
+    `next` are the later directives, or the whole server (Answers.resolve). The response is returned unchanged without
+    a later directive that answers for the target, if the target is an owner already (a loop), and above MAX_CNAMES
+    records.
     """
     if next is unhandled or not response.answer or len(response.answer) > MAX_CNAMES:
         return response

@@ -157,7 +157,7 @@ def rotated_turns(sizes: list[int], start: int) -> list[tuple[int, ...]]:
 
 @lru_cache(256)
 def _few_turns(sizes: tuple[int, ...], start: int) -> list[tuple[int, ...]]:
-    """Caches `rotated_turns` of small groups, which are the same for most Services."""
+    """Cached `rotated_turns`: most Services have the same few small groups."""
     return rotated_turns(list(sizes), start)
 
 

@@ -117,7 +117,7 @@ class MessageSigner(Protocol):
 
 
 class Message(Value, frozen=True):
-    """An upstream's message without its OPT: sent as it is but for the id, flags and spelling of the query.
+    """An upstream's message without its OPT: sent as received, with id, flags and spelling of the query.
 
     Another directive may take it apart (kdns.answers.decode). `shape` is known for most.
     """

@@ -21,10 +21,9 @@ from kdns.dns.query import BARE_OPT_BYTES, HEADER_BYTES, MAX_MESSAGE_BYTES, Quer
 MAX_TABLE_BYTES: Final = 64 << 20
 """The limit in bytes for all answers, tables and indexes of the process."""
 GENERATIONS: Final = 8
-"""An unused answer is dropped after at most so many generations."""
+"""Unused answers expire after this many generations."""
 MAX_DEPENDENTS: Final = 4096
-"""A change drops up to so many answers of a subject one by one, in a few milliseconds; for more, the table is cleared.
-"""
+"""At most this many answers of a subject are dropped one by one, in milliseconds; with more, the table is cleared."""
 SWEEP_STEPS: Final = 64
 """Answers that are checked for each new answer while there is room."""
 

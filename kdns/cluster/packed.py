@@ -175,7 +175,7 @@ def changed_addresses(one: EndpointSlice, other: EndpointSlice) -> list[bytes]:
 
 
 def slice_addresses(endpoint_slice: EndpointSlice | None) -> Iterable[bytes]:
-    """Returns every address of a slice in 4 or 16 bytes, ready or not; b"" for text that is no address."""
+    """Returns every address of a slice in 4 or 16 bytes, ready or not; b"" for other text."""
     endpoints = endpoint_slice.endpoints if endpoint_slice else None
     if isinstance(endpoints, PackedEndpoints):
         return endpoints.packed_addresses()

@@ -118,7 +118,7 @@ async def _up(options: UpOptions) -> None:
 
 
 def own_texts(given: Mapping[str, Any]) -> dict[Path, str]:
-    """By what stands for the file of --add and --compose."""
+    """Returns the manifests made of --add and --compose, by the path that stands for each in messages."""
     if not (given["add"] or given["compose"]):
         return {}
     from kdns.apps.additions import ADDED, added, composed, manifests  # noqa: PLC0415 - only with these options

@@ -35,7 +35,7 @@ PATIENCE_S: Final = 3.0
 EVERY_S: Final = 10.0
 """The shortest time between two writes."""
 SHARE: Final = 50
-"""A write that took long is followed by a pause of so many times as long."""
+"""The pause after a write, in multiples of the time that it took."""
 REFRESH_S: Final = 3600.0
 """When a snapshot is saved again although nothing has changed; a quarter of its greatest age, if that is less."""
 _CHUNK_BYTES: Final = 1024 * 1024
