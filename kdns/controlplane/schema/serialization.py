@@ -116,7 +116,7 @@ def read(kind: Kind, text: bytes) -> Json | None:
     if _encode(struct) != text.rstrip():
         return None
     exact: Json = msgspec.to_builtins(struct, enc_hook=_written_value)
-    return exact if (exact["kind"], exact["apiVersion"]) == (kind.kind, kind.api_version) else None
+    return exact if (exact.get("kind"), exact.get("apiVersion")) == (kind.kind, kind.api_version) else None
 
 
 @cache

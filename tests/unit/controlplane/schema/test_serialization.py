@@ -113,11 +113,12 @@ def test_read_takes_what_go_writes() -> None:
         EXACT.replace(b'"name":"a"', b'"name":1'),
         EXACT.replace(b'"name":"a"', b'"name": "a"'),
         EXACT.replace(b'"kind":"Service"', b'"kind":"Endpoints"'),
+        EXACT.replace(b'"kind":"Service","apiVersion":"v1",', b""),
         EXACT[:-1],
         EXACT.replace(b'"name":"a"', b'"name":"\xff"'),
         b"null",
     ],
-    ids=["duplicate", "unknown", "type", "space", "kind", "cut", "utf-8", "null"],
+    ids=["duplicate", "unknown", "type", "space", "kind", "kind-less", "cut", "utf-8", "null"],
 )
 def test_read_leaves_other_texts(text: bytes) -> None:
     assert text != EXACT
