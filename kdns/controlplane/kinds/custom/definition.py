@@ -11,16 +11,26 @@ from typing import Final
 from kdns.controlplane.apimachinery import formats
 from kdns.controlplane.apimachinery.conditions import is_true, set_condition
 from kdns.controlplane.apimachinery.errors import Cause
-from kdns.controlplane.apimachinery.field_errors import immutable, invalid_value, invalid_values, required, unsupported
+from kdns.controlplane.apimachinery.field_errors import (
+    duplicate,
+    immutable,
+    invalid_value,
+    invalid_values,
+    required,
+    too_many,
+    unsupported,
+)
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.kinds.custom import jsonpath
 from kdns.controlplane.kinds.validation import IMMUTABLE, validate_metadata
-from kdns.controlplane.schema.custom.rules import violations
+from kdns.controlplane.schema.custom.rules import type_at, violations
 
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 """The finalizer of a definition, which is held until its objects are gone."""
 
 _COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
+_SELECTABLE_TYPES: Final = ("boolean", "integer", "string")
+_SELECTABLE_MAX: Final = 8
 
 
 def default_definition(definition: Json) -> Json:
@@ -99,18 +109,35 @@ def _versions(spec: Json) -> Iterator[Cause]:
     for index, (version, schema) in enumerate(zip(versions, schemas, strict=True)):
         path = f"spec.versions[{index}]"
         yield from invalid_values(f"{path}.name", names[index], formats.dns_label_1035(names[index]))
-        if not schema:
-            yield required(f"{path}.schema.openAPIV3Schema", "schemas are required")
-        elif schema not in schemas[:index]:
-            yield from violations(schema, f"{path}.schema.openAPIV3Schema")
         for number, column in enumerate(version.get("additionalPrinterColumns") or ()):
             yield from _column(column, f"{path}.additionalPrinterColumns[{number}]")
         if (scale := (version.get("subresources") or {}).get("scale")) is not None:
             yield from _scale(scale, f"{path}.subresources.scale")
-        for number, field in enumerate(version.get("selectableFields") or ()):
-            if not jsonpath.field_names(where := field.get("jsonPath") or ""):
-                at = f"{path}.selectableFields[{number}].jsonPath"
-                yield invalid_value(at, where, "is an invalid path: must be a simple json path")
+        if not schema:
+            yield required(f"{path}.schema.openAPIV3Schema", "schemas are required")
+            continue
+        causes = [] if schema in schemas[:index] else violations(schema, f"{path}.schema.openAPIV3Schema")
+        yield from causes or _selectable(version, schema, f"{path}.selectableFields")
+
+
+def _selectable(version: Json, schema: Json, path: str) -> Iterator[Cause]:
+    fields = [field.get("jsonPath") or "" for field in version.get("selectableFields") or ()]
+    for index, field in enumerate(fields):
+        at, names = f"{path}[{index}].jsonPath", jsonpath.field_names(field)
+        kind = type_at(schema, names)
+        if not names:
+            yield invalid_value(at, field, "is an invalid path: must be a simple json path")
+        elif kind is None or names[0] == "metadata":
+            yield invalid_value(at, field, "is an invalid path: does not refer to a valid field")
+        elif kind not in _SELECTABLE_TYPES:
+            why = (
+                "must point to a field of type string, boolean or integer. Enum string fields and strings with formats"
+            )
+            yield invalid_value(at, field, f"{why} are allowed.")
+        elif field in fields[:index]:
+            yield duplicate(at, field)
+    if len(set(fields)) > _SELECTABLE_MAX:
+        yield too_many(path, len(set(fields)), _SELECTABLE_MAX)
 
 
 def _column(column: Json, path: str) -> Iterator[Cause]:

@@ -1,14 +1,14 @@
-"""The rules of structural schemas (Kubernetes documentation, "Specifying a structural schema").
+"""The rules of structural schemas (Kubernetes documentation, "Specifying a structural schema"), as tables of words.
 
 Everywhere outside of allOf, anyOf, oneOf and not a schema has a type; inside of these it only restricts values.
-Differs: of these rules those are kept without which values could not be checked, pruned or merged. Words that are not
-evaluated, such as uniqueItems, are ignored.
+Differs: that fields in these are specified outside too, and what may be said of metadata, is not checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,7 +22,47 @@ from kdns.controlplane.schema.custom.validation import Validator
 
 DEPTH_MAX: Final = 150
 """How deep the JSON of a schema may be; every walk along a schema has a few Python frames for each level."""
-_TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
+_LIST_TYPE: Final = "x-kubernetes-list-type"
+_LIST_KEYS: Final = "x-kubernetes-list-map-keys"
+_MAP_TYPE: Final = "x-kubernetes-map-type"
+_EMBEDDED: Final = "x-kubernetes-embedded-resource"
+_INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+_PRESERVES: Final = "x-kubernetes-preserve-unknown-fields"
+_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
+    "type": ("array", "boolean", "integer", "number", "object", "string"),
+    _LIST_TYPE: ("atomic", "set", "map"),
+    _MAP_TYPE: ("atomic", "granular"),
+}
+_TYPED: Final = {_LIST_TYPE: ("array", "specified"), _MAP_TYPE: ("object", "specified"), _EMBEDDED: ("object", "true")}
+"""Word → the type that a schema with it has."""
+
+_FORBIDDEN: Final[Mapping[str, str]] = {
+    "uniqueItems": "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
+    **{
+        word: f"{word} is not supported"
+        for word in ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
+    },
+}
+_FORBIDDEN_IN_JUNCTORS: Final[Mapping[str, str]] = {
+    word: f"must be {state} to be structural"
+    for state, words in {
+        "empty": ("type", "title", "description", _LIST_KEYS, "x-kubernetes-validations"),
+        "undefined": ("additionalProperties", "default", "externalDocs", _LIST_TYPE, _MAP_TYPE),
+        "false": ("nullable", _PRESERVES, _EMBEDDED, _INT_OR_STRING),
+    }.items()
+    for word in words
+}
+_INTEGER_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
+"""The anyOf whose schemas may have types."""
+
+
+class _Place(NamedTuple):
+    """A schema in a schema: its path, that of its values such as `spec.ports[*]`, and whether it is in a junctor."""
+
+    path: str
+    field: str
+    schema: Json
+    in_junctor: bool
 
 
 def violations(source: Json, path: str) -> list[Cause]:
@@ -31,11 +71,32 @@ def violations(source: Json, path: str) -> list[Cause]:
     try:
         schema = parsed(source)
     except msgspec.ValidationError as error:
-        why, _, where = str(error).partition(" - at `$")
-        return [Cause(path + where.rstrip("`"), "Invalid value", why)]
+        return [_mistyped(source, path, error)]
     if schema.type != "object":
         return [invalid_value(f"{path}.type", schema.type, "must be object at the root")]
-    return list(_schema(schema, path, is_root=True)) or list(_defaults(schema, path))
+    causes = list(_root(source, path))
+    for place in _places(source, path):
+        causes += _words(place)
+        causes += () if place.in_junctor else _structure(place)
+    return causes or list(_defaults(schema, path))
+
+
+def _mistyped(source: Any, path: str, error: msgspec.ValidationError) -> Cause:
+    """Returns the cause of a value that msgspec cannot decode; `[...]` in its path stands for any property."""
+    why, _, where = str(error).partition(" - at `$")
+    before, is_cut, _ = where.rstrip("`").partition("[...]")
+    if not is_cut:
+        if before.endswith(".items") and "got `array`" in why:
+            return forbidden(f"{path}{before}", "items must be a schema object and not an array")
+        return Cause(f"{path}{before}", "Invalid value", why)
+    for step in re.findall(r"\w+", before):
+        source = source[int(step) if isinstance(source, list) else step]
+    for name, below in source.items():
+        try:
+            msgspec.convert(below, Schema)
+        except msgspec.ValidationError as inner:
+            return _mistyped(below, f"{path}{before}[{name}]", inner)
+    return Cause(f"{path}{before}", "Invalid value", why)
 
 
 def _is_deeper(value: Any, depth: int) -> bool:
@@ -46,59 +107,115 @@ def _is_deeper(value: Any, depth: int) -> bool:
     return bool(level)
 
 
-def _schema(schema: Schema, path: str, *, is_restriction: bool = False, is_root: bool = False) -> Iterator[Cause]:
-    """Yields what is wrong with a schema and with those below it; a restriction need not say a type."""
-    yield from _type(schema, path, is_restriction=is_restriction)
-    if schema.list_type == "map":
-        yield from _map_keys(schema, path)
-    if schema.pattern:
+def _places(schema: Json, path: str, field: str = "", *, in_junctor: bool = False) -> Iterator[_Place]:
+    yield _Place(path, field, schema, in_junctor)
+    for name, below in (schema.get("properties") or {}).items():
+        inner = f"{field}.{name}" if field else name
+        yield from _places(below, f"{path}.properties[{name}]", inner, in_junctor=in_junctor)
+    for word, step in (("additionalProperties", ".*" if field else "*"), ("items", "[*]")):
+        if isinstance(below := schema.get(word), dict):
+            yield from _places(below, f"{path}.{word}", f"{field}{step}", in_junctor=in_junctor)
+    for word in ("allOf", "anyOf", "oneOf"):
+        alternatives = schema.get(word) or []
+        for index, below in enumerate(alternatives if alternatives != _INTEGER_OR_STRING else ()):
+            yield from _places(below, f"{path}.{word}[{index}]", field, in_junctor=True)
+    if below := schema.get("not"):
+        yield from _places(below, f"{path}.not", field, in_junctor=True)
+
+
+def _root(schema: Json, path: str) -> Iterator[Cause]:
+    if "additionalProperties" in schema:
+        yield forbidden(f"{path}.additionalProperties", "must not be used at the root")
+    if schema.get("nullable"):
+        yield forbidden(f"{path}.nullable", "nullable cannot be true at the root")
+
+
+def _words(place: _Place) -> Iterator[Cause]:
+    """Yields words that may not be there, unknown values of others, and the types that they need."""
+    path, schema, kind = place.path, place.schema, place.schema.get("type") or ""
+    for word, why in {**_FORBIDDEN, **(_FORBIDDEN_IN_JUNCTORS if place.in_junctor else {})}.items():
+        if schema.get(word):
+            yield forbidden(f"{path}.{word}", why)
+    for word, known in _VALUES.items():
+        if (value := schema.get(word)) and value not in known:
+            yield unsupported(f"{path}.{word}", value, known)
+    for word, (wanted, state) in _TYPED.items():
+        if schema.get(word) and kind != wanted:
+            why = f"must be {wanted} if {word} is {state}"
+            yield invalid_value(f"{path}.type", kind, why) if kind else required(f"{path}.type", why)
+    if schema.get(_PRESERVES) is False:
+        yield invalid_value(f"{path}.{_PRESERVES}", value=False, detail="must be true or undefined")
+    for word in (_PRESERVES, _EMBEDDED):
+        if schema.get(_INT_OR_STRING) and schema.get(word):
+            yield invalid_value(f"{path}.{word}", value=True, detail=f"must be false if {_INT_OR_STRING} is true")
+    if pattern := schema.get("pattern"):
         try:
-            compiled(schema.pattern)
+            compiled(pattern)
         except ValueError as error:
-            why = f"must be a valid regular expression, but isn't: {error}"
-            yield invalid_value(f"{path}.pattern", schema.pattern, why)
-    for name, field in schema.properties.items():
-        is_metadata = is_root and name == "metadata"
-        yield from _schema(field, f"{path}.properties[{name}]", is_restriction=is_restriction or is_metadata)
-    for word, below in (("additionalProperties", schema.additional_properties), ("items", schema.items)):
-        if isinstance(below, Schema):
-            yield from _schema(below, f"{path}.{word}", is_restriction=is_restriction)
-    for word, alternative in _junctors(schema):
-        yield from _schema(alternative, f"{path}.{word}", is_restriction=True)
+            yield invalid_value(f"{path}.pattern", pattern, f"must be a valid regular expression, but isn't: {error}")
 
 
-def _type(schema: Schema, path: str, *, is_restriction: bool) -> Iterator[Cause]:
-    if schema.type and schema.type not in _TYPES:
-        yield unsupported(f"{path}.type", schema.type, _TYPES)
-    elif not (schema.type or is_restriction or schema.int_or_string or schema.preserve_unknown):
-        yield required(f"{path}.type", "must not be empty")
-    if schema.type == "array" and not (schema.items or is_restriction):
+def _structure(place: _Place) -> Iterator[Cause]:
+    """Yields what a schema outside of junctors lacks, and parts that exclude each other."""
+    path, schema, others = place.path, place.schema, place.schema.get("additionalProperties")
+    if not any(map(schema.get, ("type", _INT_OR_STRING, _PRESERVES, _EMBEDDED))):
+        what = "array items" if path.endswith(".items") else "object fields"
+        yield required(f"{path}.type", f"must not be empty for specified {what}")
+    if schema.get("type") == "array" and not schema.get("items"):
         yield required(f"{path}.items", "must be specified")
-    if schema.additional_properties is not None and schema.properties:
+    if others not in (None, True) and schema.get("properties"):
         yield forbidden(f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive")
+    if schema.get(_EMBEDDED):
+        if others is not None:
+            yield forbidden(f"{path}.additionalProperties", f"must not be used if {_EMBEDDED} is set")
+        if not (schema.get(_PRESERVES) or schema.get("properties")):
+            yield required(f"{path}.properties", f"must not be empty if {_EMBEDDED} is true without {_PRESERVES}")
+    yield from _items(path, schema, schema.get("items") or {})
 
 
-def _junctors(schema: Schema) -> Iterator[tuple[str, Schema]]:
-    for word, alternatives in (("allOf", schema.all_of), ("anyOf", schema.any_of), ("oneOf", schema.one_of)):
-        yield from ((f"{word}[{index}]", alternative) for index, alternative in enumerate(alternatives))
-    if schema.negated:
-        yield "not", schema.negated
+def _items(path: str, schema: Json, items: Json) -> Iterator[Cause]:
+    """Yields what of the items of a set or map does not suit it."""
+    list_type, keys = schema.get(_LIST_TYPE), schema.get(_LIST_KEYS) or ()
+    if list_type in {"set", "map"} and items.get("nullable"):
+        yield forbidden(f"{path}.items.nullable", f"cannot be nullable when {_LIST_TYPE} is {list_type}")
+    word = {"array": _LIST_TYPE, "object": _MAP_TYPE}.get(items.get("type") or "")
+    if list_type == "set" and word and items.get(word, "atomic" if word == _LIST_TYPE else None) != "atomic":
+        why = f"must be atomic as item of a list with {_LIST_TYPE}=set"
+        yield invalid_value(f"{path}.items.{word}", items.get(word), why)
+    if keys and list_type != "map":
+        where, why = f"{path}.{_LIST_TYPE}", f"must be map if {_LIST_KEYS} is non-empty"
+        yield invalid_value(where, list_type, why) if list_type else required(where, why)
+    if list_type == "map":
+        yield from _map_keys(path, keys, items)
 
 
-def _map_keys(schema: Schema, path: str) -> Iterator[Cause]:
-    where, items = f"{path}.x-kubernetes-list-map-keys", schema.items or Schema()
-    properties = items.properties
-    if not schema.list_map_keys:
-        yield required(where, "must not be empty if x-kubernetes-list-type is map")
-    for index, key in enumerate(schema.list_map_keys):
-        if key not in properties:
-            yield invalid_value(f"{where}[{index}]", key, "entries must all be names of item properties")
-        elif properties[key].type in {"array", "object"}:
-            why = "must be a scalar type if parent array's x-kubernetes-list-type is map"
-            yield invalid_value(f"{path}.items.properties[{key}].type", properties[key].type, why)
-        elif key not in items.required and not properties[key].has_default:
-            why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
-            yield required(f"{path}.items.properties[{key}].default", why)
+def _map_keys(path: str, keys: Sequence[str], items: Json) -> Iterator[Cause]:
+    where, properties = f"{path}.{_LIST_KEYS}", items.get("properties") or {}
+    if not keys:
+        yield required(where, f"must not be empty if {_LIST_TYPE} is map")
+    if items.get("type") != "object":
+        why = f"must be object if parent array's {_LIST_TYPE} is map"
+        yield invalid_value(f"{path}.items.type", items.get("type") or "", why)
+        return
+    if len(set(keys)) < len(keys):
+        yield invalid_value(where, keys, "must not contain duplicate entries")
+    if not properties.keys() >= set(keys):
+        yield invalid_value(where, keys, "entries must all be names of item properties")
+    for key, field in properties.items():
+        if key in keys:
+            yield from _map_key(f"{path}.items.properties[{key}]", field, is_required=key in items.get("required", ()))
+
+
+def _map_key(path: str, field: Json, *, is_required: bool) -> Iterator[Cause]:
+    why = f"this property is in {_LIST_KEYS}, so it"
+    if field.get("type") in {"array", "object"}:
+        yield invalid_value(
+            f"{path}.type", field["type"], f"must be a scalar type if parent array's {_LIST_TYPE} is map"
+        )
+    elif not is_required and field.get("default") is None:
+        yield required(f"{path}.default", f"{why} must have a default or be a required property")
+    if field.get("nullable"):
+        yield forbidden(f"{path}.nullable", f"{why} cannot be nullable")
 
 
 def _defaults(schema: Schema, path: str) -> Iterator[Cause]:
@@ -115,14 +232,17 @@ def _defaults(schema: Schema, path: str) -> Iterator[Cause]:
             yield from _defaults(below, f"{path}.{word}")
 
 
-def rule_paths(source: Json, path: str = "") -> Iterator[str]:
+def rule_paths(source: Json) -> Iterator[str]:
     """Yields the places of a valid openAPIV3Schema that have rules in CEL, such as `spec.ports[*]`; "" for the root."""
-    if source.get("x-kubernetes-validations"):
-        yield path
-    prefix = f"{path}." if path else ""
-    for name, each in (source.get("properties") or {}).items():
-        yield from rule_paths(each, f"{prefix}{name}")
-    if isinstance(values := source.get("additionalProperties"), dict):
-        yield from rule_paths(values, f"{prefix}*")
-    if items := source.get("items"):
-        yield from rule_paths(items, f"{path}[*]")
+    return (place.field for place in _places(source, "") if place.schema.get("x-kubernetes-validations"))
+
+
+def type_at(source: Json, names: list[str]) -> str | None:
+    """Returns the type of the values at a path of fields, "" if they may have several; None for no such field."""
+    for name in names:
+        others = source.get("additionalProperties")
+        below = (source.get("properties") or {}).get(name, others if isinstance(others, dict) else None)
+        if below is None:
+            return None
+        source = below
+    return source.get("type") or ""

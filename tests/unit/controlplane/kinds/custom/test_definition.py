@@ -43,13 +43,17 @@ ROWS: list[tuple[Json, list[str]]] = [
     (definition(version(), version("v2")), ['spec.versions: Invalid value: ["v1","v2"]: must have exactly one version marked as storage version']),
     (definition(version(), version(storage=False)), ['spec.versions: Invalid value: ["v1","v1"]: must contain unique version names']),
     (definition(version(schema={}, selectableFields=[])), [f"{V}.schema.openAPIV3Schema: Required value: schemas are required"]),
-    (definition(version(schema={"type": "object", "properties": {"a": {}}}, selectableFields=[])), ["spec.versions[0].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty"]),
+    (definition(version(schema={"type": "object", "properties": {"a": {}}}, selectableFields=[])), ["spec.versions[0].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields"]),
     (definition(version(), version("v2", storage=False, schema={"type": "string"}, selectableFields=[])), ['spec.versions[1].schema.openAPIV3Schema.type: Invalid value: "string": must be object at the root']),
     (column(type="text"), [f'{V}.additionalPrinterColumns[0].type: Invalid value: "text": must be one of boolean,date,integer,number,string']),
     (column(jsonPath="spec"), [f'{V}.additionalPrinterColumns[0].jsonPath: Invalid value: "spec": must be a simple json path starting with .']),
     (column(jsonPath=".spec..[?("), []),
     (scaled(statusReplicasPath=".status.a[0]"), [f'{V}.subresources.scale.statusReplicasPath: Invalid value: ".status.a[0]": should be a simple json path']),
     (selectable(".spec.replicas", ".spec.name"), []),
+    (selectable(".spec.none", ".metadata.name"), [f'{V}.selectableFields[{n}].jsonPath: Invalid value: "{path}": is an invalid path: does not refer to a valid field' for n, path in enumerate((".spec.none", ".metadata.name"))]),
+    (selectable(".spec"), [f'{V}.selectableFields[0].jsonPath: Invalid value: ".spec": must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.']),
+    (selectable(*[".spec.name"] * 2), [f'{V}.selectableFields[1].jsonPath: Duplicate value: ".spec.name"']),
+    (selectable(*(f".spec.labels.l{n}" for n in range(9))), [f"{V}.selectableFields: Too many: 9: must have at most 8 items"]),
     (selectable(".spec.rules[0]"), [f'{V}.selectableFields[0].jsonPath: Invalid value: ".spec.rules[0]": is an invalid path: must be a simple json path']),
 ]  # fmt: skip
 

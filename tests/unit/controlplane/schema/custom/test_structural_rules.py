@@ -31,15 +31,15 @@ ROWS: list[tuple[Json, list[str]]] = [
     (SCHEMA, []),
     ({}, ['s.type: Invalid value: "": must be object at the root']),
     ({"type": "string"}, ['s.type: Invalid value: "string": must be object at the root']),
-    (root(a={}), ["s.properties[a].type: Required value: must not be empty"]),
+    (root(a={}), ["s.properties[a].type: Required value: must not be empty for specified object fields"]),
     (root(a={"x-kubernetes-preserve-unknown-fields": True}), []),
-    (root(a={"anyOf": [{"not": {"type": "text"}}]}), ["s.properties[a].type: Required value: must not be empty", 's.properties[a].anyOf[0].not.type: Unsupported value: "text": supported values: "array", "boolean", "integer", "number", "object", "string"']),
-    (root(a={"type": "array", "items": [OBJECT]}), ["s.properties[...].items: Invalid value: Expected `object | null`, got `array`"]),
+    (root(a={"anyOf": [{"not": {"type": "text"}}]}), ["s.properties[a].type: Required value: must not be empty for specified object fields", "s.properties[a].anyOf[0].not.type: Forbidden: must be empty to be structural", 's.properties[a].anyOf[0].not.type: Unsupported value: "text": supported values: "array", "boolean", "integer", "number", "object", "string"']),
+    (root(a={"type": "array", "items": [OBJECT]}), ["s.properties[a].items: Forbidden: items must be a schema object and not an array"]),
     (root(a={"type": "array"}), ["s.properties[a].items: Required value: must be specified"]),
     (root(a={"type": "text"}), ['s.properties[a].type: Unsupported value: "text": supported values: "array", "boolean", "integer", "number", "object", "string"']),
     (root(a={"type": "object", "properties": {"b": OBJECT}, "additionalProperties": OBJECT}), ["s.properties[a].additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"]),
     (root(a={"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}), []),
-    (root(a={"type": "array", "items": OBJECT, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["b"]}), ['s.properties[a].x-kubernetes-list-map-keys[0]: Invalid value: "b": entries must all be names of item properties']),
+    (root(a={"type": "array", "items": OBJECT, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["b"]}), ['s.properties[a].x-kubernetes-list-map-keys: Invalid value: ["b"]: entries must all be names of item properties']),
     (root(a={"type": "array", "items": root(b={"type": "string"}), "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["b"]}), ["s.properties[a].items.properties[b].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"]),
     (root(metadata={"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}}}), []),
     (root(a={"type": "integer", "default": "x"}), ['s.properties[a].default: Invalid value: "x": s.properties[a].default in body must be of type integer: "string"']),
@@ -47,6 +47,27 @@ ROWS: list[tuple[Json, list[str]]] = [
     (root(a={"type": "array", "items": {"type": "array", "items": OBJECT}, "x-kubernetes-list-type": "set"}), []),
     (keyed(["b"], b={"type": "string"}), []),
     (keyed(["b"], b=OBJECT), ['s.properties[a].items.properties[b].type: Invalid value: "object": must be a scalar type if parent array\'s x-kubernetes-list-type is map']),
+    (root(a=OBJECT | {"uniqueItems": True, "$ref": "#/x", "definitions": {"b": {}}, "id": "", "x-kubernetes-preserve-unknown-fields": False}), [
+        "s.properties[a].uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
+        "s.properties[a].definitions: Forbidden: definitions is not supported",
+        "s.properties[a].$ref: Forbidden: $ref is not supported",
+        "s.properties[a].x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined",
+    ]),
+    (root() | {"nullable": True, "additionalProperties": OBJECT}, ["s.additionalProperties: Forbidden: must not be used at the root", "s.nullable: Forbidden: nullable cannot be true at the root"]),
+    (root(a=root(b=OBJECT) | {"additionalProperties": False}, b=root(b=OBJECT) | {"additionalProperties": True}), ["s.properties[a].additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"]),
+    (root(a={"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "bag"}, b=OBJECT | {"x-kubernetes-map-type": "loose"}), ['s.properties[a].x-kubernetes-list-type: Unsupported value: "bag": supported values: "atomic", "set", "map"', 's.properties[b].x-kubernetes-map-type: Unsupported value: "loose": supported values: "atomic", "granular"']),
+    (root(a={"type": "string", "x-kubernetes-list-type": "set"}, b={"x-kubernetes-preserve-unknown-fields": True, "x-kubernetes-map-type": "atomic"}), ['s.properties[a].type: Invalid value: "string": must be array if x-kubernetes-list-type is specified', "s.properties[b].type: Required value: must be object if x-kubernetes-map-type is specified"]),
+    (root(a={"type": "string", "x-kubernetes-embedded-resource": True}), [
+        's.properties[a].type: Invalid value: "string": must be object if x-kubernetes-embedded-resource is true',
+        "s.properties[a].properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields",
+    ]),
+    (root(a={"x-kubernetes-int-or-string": True, "x-kubernetes-preserve-unknown-fields": True}), ["s.properties[a].x-kubernetes-preserve-unknown-fields: Invalid value: true: must be false if x-kubernetes-int-or-string is true"]),
+    (root(a={"type": "array", "items": OBJECT, "x-kubernetes-list-type": "set"}), ["s.properties[a].items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set"]),
+    (root(a={"type": "array", "items": {"type": "string"}, "x-kubernetes-list-map-keys": ["b"]}), ["s.properties[a].x-kubernetes-list-type: Required value: must be map if x-kubernetes-list-map-keys is non-empty"]),
+    (root(a={"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["b"]}), ['s.properties[a].items.type: Invalid value: "string": must be object if parent array\'s x-kubernetes-list-type is map']),
+    (keyed(["b", "b"], b={"type": "string", "nullable": True}), ['s.properties[a].x-kubernetes-list-map-keys: Invalid value: ["b","b"]: must not contain duplicate entries', "s.properties[a].items.properties[b].nullable: Forbidden: this property is in x-kubernetes-list-map-keys, so it cannot be nullable"]),
+    (root(a={"type": "string", "oneOf": [{"nullable": True, "description": "x", "pattern": "a"}]}), ["s.properties[a].oneOf[0].description: Forbidden: must be empty to be structural", "s.properties[a].oneOf[0].nullable: Forbidden: must be false to be structural"]),
+    (root(a={"type": "array", "items": {"items": {"type": 5}}}), ["s.properties[a].items.items.type: Invalid value: Expected `str`, got `int`"]),
     (root(a=OBJECT | {"default": {"b": 1}}), ['s.properties[a].default: Invalid value: {"b":1}: must not have unknown fields']),
 ]  # fmt: skip
 
@@ -81,7 +102,7 @@ def test_patterns_are_those_of_re2() -> None:
 
 def test_fields_of_the_wrong_type_are_named() -> None:
     (cause,) = violations(root(a={"type": 5}), "s")
-    assert (cause.field, cause.message) == ("s.properties[...].type", "Invalid value: Expected `str`, got `int`")
+    assert (cause.field, cause.message) == ("s.properties[a].type", "Invalid value: Expected `str`, got `int`")
 
 
 def test_rules_are_named_by_their_places() -> None:
