@@ -1,7 +1,7 @@
 """Workloads: ReplicationControllers, the kinds of apps/v1, and Jobs; their Pods are simulated.
 
 Rules are those without which no Pods could be made, and what is immutable.
-Differs: further rules of kube-apiserver, such as those of deadlines, indexes and failure policies, are not applied.
+Differs: further rules of kube-apiserver, such as those of indexes and failure policies, are not applied.
 """
 
 from __future__ import annotations
@@ -191,11 +191,12 @@ def with_job_selector(obj: Json) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The rules of one kind: the field and the types of its strategy, "" for none; and further ones.
+    """The rules of one kind: who makes its Pods, field and types of its strategy ("" for none), and further ones.
 
     `further` gets the spec, and the one before an update.
     """
 
+    maker: str
     strategy: str = ""
     types: tuple[str, ...] = (ROLLING_UPDATE, "OnDelete")
     further: Callable[[Json, Json | None], Iterator[Cause]] = lambda _spec, _old: iter(())
@@ -207,6 +208,9 @@ class _Rules:
             causes.append(required("spec.template"))
         elif (policy := spec["template"]["spec"].get("restartPolicy")) not in {None, "Always"}:
             causes.append(unsupported("spec.template.spec.restartPolicy", policy, ["Always"]))
+        if (spec.get("template") or {}).get("spec", {}).get("activeDeadlineSeconds") is not None:
+            why = f"activeDeadlineSeconds in {self.maker} is not Supported"
+            causes.append(forbidden("spec.template.spec.activeDeadlineSeconds", why))
         if self.strategy:
             causes += _strategy_causes(f"spec.{self.strategy}", spec.get(self.strategy) or {}, self.types)
         causes += self.further(spec, stored if old else None)
@@ -215,7 +219,35 @@ class _Rules:
         return causes
 
 
+def _deployment(spec: Json, _old: Json | None) -> Iterator[Cause]:
+    if (deadline_s := spec.get("progressDeadlineSeconds")) is not None and deadline_s <= (
+        spec.get("minReadySeconds") or 0
+    ):
+        yield invalid_value("spec.progressDeadlineSeconds", deadline_s, "must be greater than minReadySeconds")
+    rolling, path = _rolling(spec, "strategy"), "spec.strategy.rollingUpdate.maxUnavailable"
+    yield from _above_100_percent(path, rolling.get("maxUnavailable"))
+    if rolling and not any(_number(rolling.get(field)) for field in ("maxUnavailable", "maxSurge")):
+        yield invalid_value(path, rolling.get("maxUnavailable"), "may not be 0 when `maxSurge` is 0")
+
+
+def _daemon_set(spec: Json, _old: Json | None) -> Iterator[Cause]:
+    rolling, path = _rolling(spec, "updateStrategy"), "spec.updateStrategy.rollingUpdate"
+    numbers = {field: _number(rolling.get(field)) for field in ("maxUnavailable", "maxSurge")}
+    for field in numbers:
+        yield from _above_100_percent(f"{path}.{field}", rolling.get(field))
+    if all(numbers.values()):
+        yield invalid_value(f"{path}.maxSurge", rolling["maxSurge"], "may not be set when maxUnavailable is non-zero")
+    elif rolling and not any(numbers.values()):
+        yield required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0")
+
+
 def _stateful_set(spec: Json, old: Json | None) -> Iterator[Cause]:
+    if (start := (spec.get("ordinals") or {}).get("start") or 0) < 0:
+        yield invalid_value("spec.ordinals.start", start, NOT_NEGATIVE)
+    most, path = _rolling(spec, "updateStrategy").get("maxUnavailable"), "spec.updateStrategy.rollingUpdate"
+    yield from _above_100_percent(f"{path}.maxUnavailable", most)
+    if most is not None and not _number(most):
+        yield invalid_value(f"{path}.maxUnavailable", most, "cannot be 0")
     if old is not None and _fixed(spec) != _fixed(old):
         yield frozen("spec", FIXED_SET)
     if (policy := spec.get("podManagementPolicy")) not in POD_MANAGEMENT_POLICIES:
@@ -289,8 +321,17 @@ def _strategy_causes(path: str, strategy: Json, types: tuple[str, ...]) -> Itera
             yield invalid_value(f"{path}.{field}", value, "must be a number or a percentage such as 25%")
         elif isinstance(value, int) and value < 0:
             yield invalid_value(f"{path}.{field}", value, NOT_NEGATIVE)
-    if "maxUnavailable" in rolling and not _number(rolling["maxUnavailable"]) and not _number(rolling.get("maxSurge")):
-        yield invalid_value(f"{path}.maxUnavailable", rolling["maxUnavailable"], "may not be 0 when `maxSurge` is 0")
+
+
+def _rolling(spec: Json, strategy: str) -> Json:
+    """Returns the settings of a rolling update; {} for another strategy."""
+    found = spec.get(strategy) or {}
+    return (found.get("rollingUpdate") or {}) if found.get("type") == ROLLING_UPDATE else {}
+
+
+def _above_100_percent(path: str, value: Any) -> Iterator[Cause]:
+    if isinstance(value, str) and _number(value) > 100:
+        yield invalid_value(path, value, "must not be greater than 100%")
 
 
 def _number(value: Any) -> int:
@@ -339,7 +380,7 @@ _MAKES_OBJECTS: Final = DeleteStrategy(makes_objects=True)
 
 STRATEGIES: Final[Mapping[Kind, Strategy]] = {
     DEPLOYMENT: Strategy(
-        _Rules("strategy", ("Recreate", ROLLING_UPDATE)).validate,
+        _Rules("ReplicaSet", "strategy", ("Recreate", ROLLING_UPDATE), _deployment).validate,
         printer_of(
             (
                 "Ready=status.readyReplicas|0/spec.replicas|0",
@@ -355,14 +396,14 @@ STRATEGIES: Final[Mapping[Kind, Strategy]] = {
         delete=_MAKES_OBJECTS,
     ),
     REPLICA_SET: Strategy(
-        _Rules().validate,
+        _Rules("ReplicaSet").validate,
         _REPLICAS_PRINTER,
         defaults=_replica_set_defaults,
         prepare=_NO_REPLICAS,
         delete=_MAKES_OBJECTS,
     ),
     REPLICATION_CONTROLLER: Strategy(
-        _Rules().validate,
+        _Rules("ReplicationController").validate,
         _REPLICAS_PRINTER,
         defaults=_replication_controller_defaults,
         prepare=_NO_REPLICAS,
@@ -370,14 +411,14 @@ STRATEGIES: Final[Mapping[Kind, Strategy]] = {
         delete=DeleteStrategy(orphans=True, makes_objects=True),
     ),
     STATEFUL_SET: Strategy(
-        _Rules("updateStrategy", further=_stateful_set).validate,
+        _Rules("StatefulSet", "updateStrategy", further=_stateful_set).validate,
         printer_of(("Ready=status.readyReplicas|0/spec.replicas|0", "Age", *_TEMPLATE_COLUMNS)),
         defaults=_stateful_set_defaults,
         prepare=on_create(with_status({"availableReplicas": 0, "replicas": 0})),
         delete=_MAKES_OBJECTS,
     ),
     DAEMON_SET: Strategy(
-        _Rules("updateStrategy").validate,
+        _Rules("DaemonSet", "updateStrategy", further=_daemon_set).validate,
         printer_of(
             (
                 "Desired=status.desiredNumberScheduled|0",

@@ -213,8 +213,16 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
         ),
         (
             STATEFUL_SET,
-            {"updateStrategy": rolling(maxUnavailable=0)},
-            [f"{DAEMONS}.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0"],
+            {
+                "updateStrategy": rolling(maxUnavailable=0),
+                "ordinals": {"start": -1},
+                **podspec(activeDeadlineSeconds=5),
+            },
+            [
+                f"{TEMPLATE}.activeDeadlineSeconds: Forbidden: activeDeadlineSeconds in StatefulSet is not Supported",
+                f"spec.ordinals.start: Invalid value: -1: {NEGATIVE}",
+                f"{DAEMONS}.maxUnavailable: Invalid value: 0: cannot be 0",
+            ],
         ),
         (
             STATEFUL_SET,
@@ -232,7 +240,27 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
         (
             DAEMON_SET,
             {"updateStrategy": rolling(maxSurge=0, maxUnavailable="0%")},
-            [f'{DAEMONS}.maxUnavailable: Invalid value: "0%": may not be 0 when `maxSurge` is 0'],
+            [f"{DAEMONS}.maxUnavailable: Required value: cannot be 0 when maxSurge is 0"],
+        ),
+        (
+            DAEMON_SET,
+            {"updateStrategy": rolling(maxSurge="101%", maxUnavailable=1)},
+            [
+                f'{DAEMONS}.maxSurge: Invalid value: "101%": must not be greater than 100%',
+                f'{DAEMONS}.maxSurge: Invalid value: "101%": may not be set when maxUnavailable is non-zero',
+            ],
+        ),
+        (
+            DEPLOYMENT,
+            {
+                "strategy": rolling(maxSurge="150%", maxUnavailable="101%"),
+                "minReadySeconds": 9,
+                "progressDeadlineSeconds": 9,
+            },
+            [
+                "spec.progressDeadlineSeconds: Invalid value: 9: must be greater than minReadySeconds",
+                f'{SURGE}.maxUnavailable: Invalid value: "101%": must not be greater than 100%',
+            ],
         ),
         (
             REPLICATION_CONTROLLER,
