@@ -24,6 +24,7 @@ MAX_PORT: Final = 65535
 
 _CANONICAL_IPV4: Final = re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
 _BROADCAST: Final = ip_address("255.255.255.255")
+_UNORDINARY: Final = re.compile(r"0\.|127\.|169\.254\.|22[4-9]\.|2[35]|::|f[ef]")
 _LEADING_ZEROS: Final = re.compile(r"(?<![0-9A-Fa-f])0+(?=[0-9]+(?:\.|\Z))")
 _MAPPED_BITS: Final = 96
 _MAPPED: Final = bytes(10) + b"\xff\xff"
@@ -153,6 +154,11 @@ def special_purpose(address: Address) -> str:
     if address.is_link_local:
         return "a link-local address"
     return "the broadcast address" if address == _BROADCAST else ""
+
+
+def may_be_special(canonical: str) -> bool:
+    """False for an address in canonical form that is neither loopback nor of a `special_purpose`, without parsing."""
+    return _UNORDINARY.match(canonical) is not None
 
 
 def is_loopback(host: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 from kdns.cluster.objects import EndpointSlice, Key, Node
 from kdns.cluster.state import State
 from kdns.net import FAMILIES, Family
-from kdns.proxy.plan.service_ports import cluster_ip, health_check_port
+from kdns.proxy.plan.service_ports import cluster_ips, health_check_port
 
 TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"
 """The key of the taint that the cluster autoscaler sets before it removes a node."""
@@ -60,7 +60,7 @@ def _of_service(state: State, node_name: str, key: Key) -> Iterable[tuple[Health
         return
     slices = state.slices_of(key)
     for family in FAMILIES:
-        if cluster_ip(service, family):
+        if family in cluster_ips(service):
             yield HealthCheckPort(family, port), HealthCheck(*key, len(_local_ready(slices, family, node_name)))
 
 

@@ -36,6 +36,7 @@ from kdns.net import (
     Address,
     canonical_address,
     is_link_local_ipv6,
+    may_be_special,
     parse_unmapped_address,
     special_purpose,
 )
@@ -78,6 +79,7 @@ class Claims:
         for each in config.protected_ports:
             self._protected[each.port] = (*self._protected.get(each.port, ()), each)
         self._own = tuple(address for address in family_plan.node.addresses if address in family_plan.node_ports)
+        self._of_node = frozenset(map(str, family_plan.node.addresses))
         self._api_servers: frozenset[FrontKey] = frozenset()
         self._claims: dict[FrontKey, list[Claim]] = {}
         self._allows_shadowing = config.shadowing
@@ -218,9 +220,12 @@ class Claims:
         return "" if is_of_services and address not in self._half.node.primary else "an address of this node"
 
     def _addresses(self, key: FrontKey) -> tuple[Address, ...]:
-        """Returns the addresses of a front; those of a node port are the node's."""
+        """Returns the addresses of a front that may be protected; those of a node port are the node's."""
         if not key.address:
             return self._own
+        is_of_somebody = key.address in self._of_node or key.port in self._protected or key in self._api_servers
+        if not is_of_somebody and not may_be_special(key.address):
+            return ()  # without parsing: most of 10,000
         address = parse_unmapped_address(key.address)
         return (address,) if address else ()
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kdns.cluster.objects import Endpoint, EndpointSlice
 from kdns.net import Family, canonical_address, family_of_text
@@ -45,8 +45,7 @@ class Candidate(Struct, frozen=True, gc=False):
         return self.is_serving and self.is_terminating
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointLists:
+class EndpointLists(Struct, frozen=True):
     """The lists of endpoints of one Service port, each sorted: for traffic policy Cluster and for Local.
 
     `has_any`: some endpoint on some node can serve.
@@ -61,8 +60,7 @@ class EndpointLists:
         return tuple(sorted({*self.cluster, *self.local}))
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
+class Policies(Struct, frozen=True):
     """The traffic policies: `internal_local` for packets to the cluster IP, `external_local` for all others.
 
     `is_external`: there are fronts beside the cluster IP.

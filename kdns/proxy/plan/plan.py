@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, assert_never
 
+from msgspec import Struct
+
 from kdns.cluster.objects import Key
 from kdns.net import Address, Family, Network, join_host_port
 from kdns.proxy.plan.branches import Branch, Branches, Client, Verdict
@@ -83,8 +85,7 @@ class Limit(NamedTuple):
     event: str = NOT_SUPPORTED
 
 
-@dataclass(frozen=True, slots=True)
-class PortPlan:
+class PortPlan(Struct, frozen=True):
     """All decisions for one Service port in one family.
 
     `cluster_ip`, `external` and `load_balancer` are the branches of fronts by kind; external IPs and node ports share
@@ -122,8 +123,7 @@ class PortPlan:
         return self.endpoints.local if verdict is Verdict.LOCAL else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Front:
+class Front(Struct, frozen=True):
     """One destination and the Service port that has it."""
 
     key: FrontKey

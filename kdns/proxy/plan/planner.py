@@ -15,7 +15,7 @@ from kdns.net import FAMILIES, Family, parse_unmapped_address
 from kdns.proxy.plan.claims import API_SERVICE, Claims
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind, Plan, PortName, PortPlan, Refusal
-from kdns.proxy.plan.service_ports import empty_plan, plan_service, source_nat
+from kdns.proxy.plan.service_ports import cluster_ips, empty_plan, is_proxied, plan_service, source_nat
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Planner:
     def __init__(self, state: State, node: NodeView, config: ProxyConfig) -> None:
         self.state, self.node, self.config = state, node, config
         self._families = {family: _FamilyPlanner(empty_plan(family, config, node), config) for family in FAMILIES}
+        self._nats = {family: source_nat(family, config) for family in FAMILIES}
         self.plan = Plan(self._families["IPv4"].plan, self._families["IPv6"].plan)
         self.update(state.services)
 
@@ -49,19 +50,18 @@ class Planner:
         return self.update(dict.fromkeys(key for change in changes for key in affected_services(change)))
 
     def update(self, keys: Iterable[Key]) -> dict[Family, Difference]:
-        keys = tuple(keys)
-        return {family: self._update(family, keys) for family in FAMILIES}
-
-    def _update(self, family: Family, keys: Iterable[Key]) -> Difference:
-        family_planner = self._families[family]
-        family_planner.claims.protect_api_servers(self.state.slices_of(API_SERVICE))
-        nat = source_nat(family, self.config)
+        for family_planner in self._families.values():
+            family_planner.claims.protect_api_servers(self.state.slices_of(API_SERVICE))
         for key in keys:
-            service = self.state.services.get(key)
-            slices = self.state.slices_of(key)
-            ports = plan_service(service, slices, family, self.config, self.node, nat) if service else ()
-            family_planner.replace(key, ports)
-        return family_planner.settle()
+            service, slices = self.state.services.get(key), self.state.slices_of(key)
+            addresses = cluster_ips(service) if service and is_proxied(service) else {}
+            for family, family_planner in self._families.items():
+                ports: tuple[PortPlan, ...] = ()
+                if service and (address := addresses.get(family)):
+                    inputs = family, self.config, self.node, self._nats[family]
+                    ports = plan_service(service, address, slices, *inputs)
+                family_planner.replace(key, ports)
+        return {family: family_planner.settle() for family, family_planner in self._families.items()}
 
 
 def affected_services(change: Change) -> Iterable[Key]:
@@ -97,6 +97,8 @@ class _FamilyPlanner:
 
     def replace(self, service: Key, ports: tuple[PortPlan, ...]) -> None:
         names = self._by_service.pop(service, ())
+        if not (names or ports):
+            return
         new = {port.name: port for port in ports}
         if new:
             self._by_service[service] = tuple(new)

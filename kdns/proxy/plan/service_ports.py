@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from ipaddress import collapse_addresses
 from typing import Final
 
@@ -13,6 +13,7 @@ from kdns.net import (
     Network,
     canonical_address,
     family_of_text,
+    may_be_special,
     parse_network,
     parse_unmapped_address,
     special_purpose,
@@ -78,24 +79,25 @@ def is_proxied(service: Service) -> bool:
     return bool(service.virtual_ips) and (labels is None or labels.proxy_name is None)
 
 
-def cluster_ip(service: Service, family: Family) -> str:
-    """Returns the cluster IP of a family in canonical form, or ""."""
-    return next(iter(_canonical(service.virtual_ips, family)), "")
+def cluster_ips(service: Service) -> dict[Family, str]:
+    """Returns the cluster IP of each family that has one, in canonical form."""
+    addresses: dict[Family, str] = {}
+    for text in service.virtual_ips:
+        if address := canonical_address(text):
+            addresses.setdefault(family_of_text(address), address)
+    return addresses
 
 
 def plan_service(
     service: Service,
-    slices: Iterable[EndpointSlice],
+    address: str,
+    slices: Collection[EndpointSlice],
     family: Family,
     config: ProxyConfig,
     node: NodeView,
     nat: SourceNat,
 ) -> tuple[PortPlan, ...]:
-    """Returns the plans of the Service's ports in one family; none if it has no cluster IP of that family."""
-    address = cluster_ip(service, family) if is_proxied(service) else ""
-    if not address:
-        return ()
-    slices = tuple(slices)
+    """Returns the plans of the Service's ports in one family, where its cluster IP is `address`."""
     return tuple(_port_plan(service, port, address, slices, family, config, node, nat) for port in service.ports)
 
 
@@ -103,7 +105,7 @@ def _port_plan(
     service: Service,
     port: ServicePort,
     address: str,
-    slices: tuple[EndpointSlice, ...],
+    slices: Collection[EndpointSlice],
     family: Family,
     config: ProxyConfig,
     node: NodeView,
@@ -141,7 +143,7 @@ def _port_plan(
         external_branches(verdict, nat, is_local=is_local, is_guarded=True) if is_guarded else external,
         endpoints,
         fronts,
-        _collapsed(ranges),
+        _collapsed(ranges) if ranges else (),
         _hairpins(endpoints, config),
         affinity_s,
         health_check_port(service),
@@ -180,7 +182,8 @@ def _endpoint_limits(endpoints: EndpointLists, mode: Semantics) -> Iterator[Limi
 
 def _special_endpoints(endpoints: EndpointLists, config: ProxyConfig) -> Iterator[Limit]:
     """Yields what endpoints are that no Pod has: the API of another program may let any address in."""
-    for endpoint in endpoints.reachable:
+    special = {each for each in (*endpoints.cluster, *endpoints.local) if may_be_special(each.address)}
+    for endpoint in sorted(special):
         address = parse_unmapped_address(endpoint.address)
         purpose = special_purpose(address) if address else ""
         if address and address.is_loopback and not (config.mode.relays or config.is_whole_cluster):
@@ -237,7 +240,7 @@ def _fronts(
 
 
 def _canonical(texts: Iterable[str], family: Family) -> tuple[str, ...]:
-    written = dict.fromkeys(canonical_address(text) for text in texts)
+    written = dict.fromkeys(map(canonical_address, texts))
     return tuple(each for each in written if each and family_of_text(each) == family)
 
 
@@ -257,6 +260,9 @@ def _source_ranges(service: Service, family: Family) -> tuple[Network, ...]:
 
     A range of all addresses, or only ranges of the other family, restrict nothing.
     """
-    parsed = [network for text in service.spec.load_balancer_source_ranges or () if (network := parse_network(text))]
+    texts = service.spec.load_balancer_source_ranges
+    if not texts:
+        return ()
+    parsed = [network for text in texts if (network := parse_network(text))]
     own = tuple(dict.fromkeys(_of_family(parsed, family)))
     return () if any(network.prefixlen == 0 for network in own) else own

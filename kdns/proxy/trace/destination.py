@@ -12,7 +12,7 @@ from kdns.cluster.objects import Endpoint, EndpointSlice, Key, Service
 from kdns.cluster.state import State
 from kdns.errors import InputError
 from kdns.net import Address, family_of, parse_unmapped_address
-from kdns.proxy.plan.service_ports import cluster_ip
+from kdns.proxy.plan.service_ports import cluster_ips
 from kdns.proxy.trace.trace import Packet
 
 PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
@@ -103,7 +103,7 @@ def _to_service(state: State, source: Address, target: Destination, search: Sear
     if not service.virtual_ips:
         raise InputError(f"--to {target.text!r}: Service {name} has no cluster IP yet")
     family = family_of(source)
-    address = parse_unmapped_address(cluster_ip(service, family))
+    address = parse_unmapped_address(cluster_ips(service).get(family, ""))
     if address is None:
         has = ", ".join(service.virtual_ips)
         raise InputError(

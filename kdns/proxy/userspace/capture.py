@@ -80,7 +80,7 @@ class _FamilyCapture:
             ((front.key, front.kind),),
             front.source_ranges,
         )
-        return replace(front, port=port)
+        return Front(front.key, front.kind, port)
 
 
 @cache

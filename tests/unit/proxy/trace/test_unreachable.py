@@ -6,6 +6,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
+from msgspec import structs
 from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
 
 from kdns.proxy.iptables.mode import IPTABLES
@@ -64,8 +65,9 @@ def test_who_is_lost(mode: Semantics, source: str, target: str, port: int, lost:
 def test_an_endpoint_at_loopback_is_for_the_node_alone(mode: Semantics, source: str, wanted: Fate) -> None:
     family_plan = plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, replace(CONFIG, mode=mode)).ipv4
     front = next(each for key, each in family_plan.fronts.items() if key.address == "10.96.0.1")
-    here = replace(front.port.endpoints, cluster=(ServiceEndpoint("127.0.0.1", 8001),))
-    moved = replace(family_plan, fronts={front.key: replace(front, port=replace(front.port, endpoints=here))})
+    here = structs.replace(front.port.endpoints, cluster=(ServiceEndpoint("127.0.0.1", 8001),))
+    port = structs.replace(front.port, endpoints=here)
+    moved = replace(family_plan, fronts={front.key: structs.replace(front, port=port)})
     packet = Packet(ip_address(source), ip_address("10.96.0.1"), front.key.protocol, front.key.port)
     told = trace(Plan(moved, moved), packet)
     assert told.fate is wanted
