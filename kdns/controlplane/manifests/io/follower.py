@@ -64,7 +64,7 @@ class ManifestFollower:
     The objects of a document with a mistake stay as they are, and so do those of a member of `paths` that has
     disappeared.
     Refused objects are applied again in every pass. Those of the `trusted` paths, which kdns wrote, are not validated.
-    An object that a client deletes is created again when its manifest changes.
+    An object that a client deletes is created again when its file is written.
     """
 
     def __init__(
@@ -160,7 +160,8 @@ class ManifestFollower:
         """Returns how many objects were applied, and how many are refused."""
         applied, attempts, refused = 0, 0, dict[Key, tuple[str, list[Mistake]]]()
         for number, manifest in enumerate(in_order(self._manifests.values())):
-            if manifest.is_equal(self._applied.get(manifest.key)):
+            if self._is_applied_already(manifest):
+                self._applied[manifest.key] = manifest
                 self._refusals.pop(manifest.key, None)
                 continue
             attempts += 1
@@ -183,6 +184,13 @@ class ManifestFollower:
         for key, (message, mistakes) in refused.items():
             self._refusals[key] = Refusal(message, tuple(islice(errors, len(mistakes))))
         return applied, len(self._refusals)
+
+    def _is_applied_already(self, manifest: Manifest) -> bool:
+        """A file that was read again brings its deleted objects back, even if the manifests are the same."""
+        before = self._applied.get(manifest.key)
+        if before is manifest:
+            return True
+        return manifest.is_equal(before) and self._api.store.get(manifest.key[0], manifest.key[1:]) is not None
 
     def _store(self, manifest: Manifest) -> None:
         """Creates or updates the object, then its status if the manifest has one."""

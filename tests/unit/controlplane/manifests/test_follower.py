@@ -30,6 +30,14 @@ class Listed:
 
 
 @dataclass
+class Stored:
+    objects: dict[tuple[Kind, str, str], Json]
+
+    def get(self, kind: Kind, key: tuple[str, str]) -> Json | None:
+        return self.objects.get((kind, *key))
+
+
+@dataclass
 class DictApi:
     """Objects by kind, namespace and name; a namespaced object needs its namespace; a refused name is not stored."""
 
@@ -37,6 +45,10 @@ class DictApi:
     refused: dict[str, str] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     kinds: Kinds = CATALOGUE
+
+    @property
+    def store(self) -> Stored:
+        return Stored(self.objects)
 
     def get(self, request: Request) -> Json:
         if _key(request) not in self.objects:
@@ -484,6 +496,17 @@ async def test_unchanged_objects_are_left_alone_after_a_touch(house: House) -> N
     assert await house.settle() == Applied()
     assert house.api.calls == []
     assert house.api.get(Request(SERVICE, "default", "a"))["metadata"]["annotations"][LAST_APPLIED] == last
+
+
+async def test_a_deleted_object_returns_when_its_file_is_touched(house: House) -> None:
+    for name in "ab":
+        house.write(f"{name}.yaml", service(name))
+    await house.follower.start()
+    house.api.objects.clear()
+    assert await house.settle() == Applied(), "it stays deleted until then"
+    house.write("a.yaml", service("a"))
+    assert await house.settle() == Applied(applied=1)
+    assert house.api.calls == ["create a"]
 
 
 async def test_nothing_ends_the_following(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
