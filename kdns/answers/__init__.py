@@ -1,5 +1,5 @@
-"""What happens to a query before any socket: requests, the plugin chain, responses, their bytes, and the answer table.
+"""The engine without sockets: requests, the plugin chain, responses and their bytes, and the answer table.
 
-It knows the protocol (`kdns.dns`), and neither directives nor clusters: what an answer depends on is an opaque subject.
-Begin with `chain` and `response`; `answer` compiles a response to bytes, `table` keeps it.
+It knows the protocol (`kdns.dns`), but neither directives nor clusters: answers depend on opaque subjects.
+Begin with `chain` and `response`; `answer` compiles a response to bytes, `table` caches it.
 """

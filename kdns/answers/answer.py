@@ -12,12 +12,11 @@ import msgspec
 
 from kdns.answers.decode import from_wire
 from kdns.answers.order import AS_IS, MOVING, Order
-from kdns.answers.response import NO_HEADER, Encoded, Message, Repeat, Response, Subject
+from kdns.answers.response import NO_HEADER, RESPONSE_FLAGS, Encoded, Message, Repeat, Response, Subject
 from kdns.dns.encode import QUESTION_POINTER, Names, encode_opt, encode_section
 from kdns.dns.names import POINTER, labels_of, text_of
 from kdns.dns.query import (
     AA,
-    AD,
     BARE_OPT_BYTES,
     CD,
     HEADER_BYTES,
@@ -25,7 +24,6 @@ from kdns.dns.query import (
     OPCODE,
     PLAIN_PAYLOAD_BYTES,
     QR,
-    RA,
     RD,
     TC,
     Edns,
@@ -50,27 +48,26 @@ CACHED_KINDS: Final = 4096
 
 _TTL: Final = Struct("!HI")
 TTL_BYTES: Final = _TTL.size
-"""The memory of a TTL and its position."""
+"""Memory of a TTL and its position."""
 _NO_ID: Final = bytes(2)
 _NO_QUESTION: Final = bytes(2)
 _ONE_ANSWER: Final = b"\0\1"
 _HEADER: Final = Struct("!HHHHH")
 _A_RECORD_BYTES: Final = 16
-"""The size of an A record whose owner is a pointer; one of AAAA has 28 bytes."""
+"""Size of an A record whose owner is a pointer; an AAAA record has 28 bytes."""
 encode_head: Final = lru_cache(1024)(_HEADER.pack)
-"""Flags and the four counts of records in bytes."""
-_SETTABLE: Final = AA | TC | RA | AD
+"""Flags and the four counts of records → bytes."""
 _REPEATED: Final = OPCODE | RD | CD
 _ADDRESSES: Final = frozenset((A, AAAA))
 
 
 Records = TypeVar("Records", tuple[bytes, ...], list[bytes])
 HeadAndBodies: TypeAlias = tuple[bytes, tuple[bytes, ...] | list[bytes]]
-"""Those of an Answer."""
+"""`head` and `bodies` of an Answer."""
 
 
 class ResponseKind(NamedTuple):
-    """The labels of a response in metrics: they are the same each time the answer is sent."""
+    """Metric labels of a response, the same each time the answer is sent."""
 
     zone: str
     qtype: int
@@ -87,15 +84,15 @@ _PLUGIN_AT: Final = ResponseKind._fields.index("plugin")
 
 
 class Answer(msgspec.Struct, eq=False, gc=False):
-    """A compiled response: `head` goes behind the id, one of `bodies` behind the question.
+    """A compiled response: the id, `head`, the question, and one of `bodies`.
 
-    The bodies are one answer with its addresses rotated; `hits` counts uses and picks the next one. A list of bodies
-    is shared with other answers. `until_s` is when the answer needs `renew` before it is used again: its TTLs count
-    down from `aged_from_s`, None for TTLs that stay. They are in `ttls` with their positions, of each body or the same
-    for all, once they were counted down for the first time.
-    The fields from `key` on are the table's: `subjects` and `expires_s` say when the answer is to be forgotten,
-    `counted` are the hits that its counters have.
-    The garbage collector does not look at answers, up to 100,000: an Answer must not be part of a reference cycle.
+    The bodies are one answer with its addresses rotated; `hits` counts uses and picks the next body. A list of bodies
+    is shared with other answers.
+    From `until_s` on the answer needs `renew` before it is used again. TTLs count down from `aged_from_s`, None: they
+    are constant. `ttls` are their values and positions, for each body or the same for all, filled by the first `renew`.
+    The fields from `key` on are the table's: `subjects` and `expires_s` invalidate the answer, `counted` are the hits
+    that the counters include.
+    There may be 100,000 answers, so the garbage collector skips them (gc=False): none may be in a reference cycle.
     """
 
     head: bytes
@@ -120,7 +117,7 @@ class Answer(msgspec.Struct, eq=False, gc=False):
         return b"".join((packet[:2], self.head, packet[12 : self.question_end], bodies[hits % len(bodies)]))
 
     def renew(self, now_s: float) -> bool:
-        """Returns whether the answer may be used at this time; counts its TTLs down to it in whole seconds."""
+        """Whether the answer may be used at this time; counts its TTLs down in whole seconds."""
         if now_s >= self.expires_s:
             return False
         if self.aged_from_s is not None:
@@ -138,7 +135,7 @@ class Answer(msgspec.Struct, eq=False, gc=False):
         self.bodies = tuple(_aged(body, self.ttls[min(number, last)], age_s) for number, body in enumerate(self.bodies))
 
     def repeat(self, repeat: Repeat, response: Response) -> None:
-        """Turns into the answer to later queries, after the response was sent and counted."""
+        """Turns the answer to the first query, sent and counted, into the answer to later ones."""
         if self.head[0] << 8 & AA and not response.header[0] & AA:
             self.head = bytes((self.head[0] & ~(AA >> 8),)) + self.head[1:]
         self.kind = response_kind(*self.kind[:_PLUGIN_AT], repeat.plugin, self.kind.view)
@@ -156,7 +153,7 @@ def _aged(body: bytes, ttls: bytes, age_s: int) -> bytes:
 
 
 def limit_of(edns: Edns | None, udp_bytes: int, *, is_stream: bool) -> int:
-    """Returns an answer's maximum size: 64 KiB on streams, else the client's payload size up to `udp_bytes`."""
+    """An answer's maximum size: 64 KiB on streams, else the client's payload size, at most `udp_bytes`."""
     if is_stream:
         return MAX_MESSAGE_BYTES
     return min(edns.payload_bytes, udp_bytes) if edns else PLAIN_PAYLOAD_BYTES
@@ -173,12 +170,11 @@ def compile_answer(
     now_s: float = 0.0,
     view: str = "",
 ) -> Answer:
-    """Returns the answer to `query`, at most `limit_bytes` long.
+    """At most `limit_bytes` long: additional records are left out first, silently; then answers, with TC (RFC 2181 §9).
 
-    `block_zone` and `view` are the server block's, for metrics. Additional records are left out first, silently; then
-    answers, with TC set (RFC 2181 §9). An upstream's bytes have to be those of `with_room`. `turn` is the first of
-    the orders that the addresses take; `once` makes a body for that one only. `now_s` is the time to which TTLs are
-    counted down, on the clock of `Response.aged_from_s`.
+    An upstream's message must have passed `with_room`. `block_zone` and `view` are the server block's, for metrics.
+    `turn` is the index of the first order of addresses; `once` makes a body for that one only. TTLs are counted down to
+    `now_s`, on the clock of `Response.aged_from_s`.
     """
     body = response.body
     if isinstance(body, Message) and body.shape is None and response.order.rotate and moving_of(body.wire) is None:
@@ -210,15 +206,15 @@ def compile_answer(
 
 
 def _ttls(head: bytes, body: bytes) -> bytes:
-    """Returns the positions and values of the TTLs in a body, 6 bytes for each, without following pointers."""
-    found = records(b"".join((_NO_ID, head[:2], _NO_QUESTION, head[4:], body)))
-    return b"".join(_TTL.pack(record.ttl_at - HEADER_BYTES, record.ttl) for record in found if record.rtype != OPT)
+    """Position and value of each TTL in a body; pointers, which lead out of the body, are not followed."""
+    scanned = records(b"".join((_NO_ID, head[:2], _NO_QUESTION, head[4:], body)))
+    return b"".join(_TTL.pack(record.ttl_at - HEADER_BYTES, record.ttl) for record in scanned if record.rtype != OPT)
 
 
 def _mixed(query: Query, response: Response, limit_bytes: int, turn: int, *, once: bool) -> HeadAndBodies:
-    """Encodes a body for each order, pointers and all, because more than one set changes places.
+    """Encodes the whole body for each order, because more than one RRset rotates, which changes pointers.
 
-    Bodies that have another number of records are left out.
+    A body with another number of records, because they do not fit, is left out.
     """
     orders = response.order.arrangements(response.answer, turn, once=once)
     plain = evolve(response, order=AS_IS, additional=response.order.arranged(response.additional))
@@ -227,12 +223,12 @@ def _mixed(query: Query, response: Response, limit_bytes: int, turn: int, *, onc
     return first, tuple(bodies[0] for head, bodies in encoded if head == first)
 
 
-@lru_cache(8)  # queried twice for one answer
+@lru_cache(8)  # called twice for one answer
 def moving_of(wire: bytes) -> list[Record] | None:
-    """Returns the addresses of a message's answer, if they can change places byte by byte; None if not.
+    """The addresses of a message's answer, if their bytes can be swapped; [] if nothing rotates, None if they cannot.
 
-    They can where each is as long as the others and its owner is the same pointer: nobody points at them, and what is
-    behind them stays where it is. () where nothing moves.
+    They can if all are equally long and have the same pointer as owner: no pointer leads to them, and the records
+    behind them stay in place.
     """
     if int.from_bytes(wire[6:8], "big") < 2:
         return []
@@ -286,17 +282,17 @@ def _records(query: Query, response: Response, limit_bytes: int, turn: int, *, o
 
 
 def is_rotated(response: Response) -> bool:
-    """Returns whether an answer whose addresses change places may differ at the next use."""
+    """Whether an answer with rotated addresses may differ at its next use."""
     body = response.body
     if isinstance(body, Encoded):
         return body.are_addresses and len(body.answer) > 1
     if body is not None:
         return body.wire[6:8] > _ONE_ANSWER
-    return sum(len(one.rdata) for one in response.answer if one.rtype in MOVING) > 1
+    return sum(len(rrset.rdata) for rrset in response.answer if rrset.rtype in MOVING) > 1
 
 
 def error_answer(packet: bytes, rcode: int, question_end: int = HEADER_BYTES, edns: Edns | None = None) -> Answer:
-    """Returns a response with only `rcode`, and the question if it could be read."""
+    """Only `rcode`, and the question if it could be read."""
     (flags,) = unpack_from("!H", packet, 2)
     flags = QR | (flags & (OPCODE | RD | CD)) | (rcode & 15)
     has_question = question_end > HEADER_BYTES
@@ -312,12 +308,12 @@ def error_answer(packet: bytes, rcode: int, question_end: int = HEADER_BYTES, ed
 
 
 def _head(query: Query, response: Response, answers: int, authorities: int, additionals: int, flags: int = 0) -> bytes:
-    flags |= QR | (query.flags & _REPEATED) | (response.flags & _SETTABLE) | (response.rcode & 15)
+    flags |= QR | (query.flags & _REPEATED) | (response.flags & RESPONSE_FLAGS) | (response.rcode & 15)
     return encode_head(flags, 1, answers, authorities, additionals)
 
 
 def _own_addresses(query: Query, response: Response, end: int) -> list[bytes] | None:
-    """Returns the records of an answer that has only addresses of the question's name; None for any other."""
+    """The records of an answer that has only addresses of the question name; None for any other answer."""
     (rrset,) = response.answer
     if rrset.rtype not in _ADDRESSES or response.authority or response.additional or response.soa is not None:
         return None
@@ -351,11 +347,11 @@ def _encoded(
 
 
 def _message(query: Query, response: Response, body: Message, turn: int, *, once: bool) -> HeadAndBodies:
-    """An upstream's bytes, which `with_room` has cut."""
+    """An upstream's message, already cut by `with_room`."""
     edns, wire, shape, end = query.edns, body.wire, body.shape, query.question_end
     opt = encode_opt(edns, response.rcode >> 4, response.options) if edns else b""
     flags, _, answers, authorities, additionals = _HEADER.unpack_from(wire, 2)
-    flags = QR | (flags & (_SETTABLE | 15)) | (query.flags & _REPEATED)
+    flags = QR | (flags & (RESPONSE_FLAGS | 15)) | (query.flags & _REPEATED)
     head = encode_head(flags, 1, answers, authorities, additionals + (edns is not None))
     bodies: tuple[bytes, ...] = (wire[end:] + opt,)
     order = response.order
@@ -374,29 +370,29 @@ def _message(query: Query, response: Response, body: Message, turn: int, *, once
 def _in_turns(
     order: Order, owner: Query | str, records: Sequence[bytes], around: tuple[bytes, bytes], turn: int, *, once: bool
 ) -> tuple[bytes, ...]:
-    """Returns a body for each order of addresses of one owner and size, between the bytes `around` them."""
+    """A body for each order of `records`, addresses of one owner and size, between the bytes `around` them."""
     front, back = around
     if order.looks_at_addresses:
         rdata_at = -4 if len(records[0]) <= _A_RECORD_BYTES else -16
         ranked = order.ranked([record[rdata_at:] for record in records])
-        records = [records[place] for place in ranked]
+        records = [records[index] for index in ranked]
         name = owner.name if isinstance(owner, Query) else owner
         turns = order.turns((name,), [record[rdata_at:] for record in records], turn)
     else:
         turns = order.turns((), records, turn)
     if once:
         turns = turns[:1]
-    if order.weights:  # which repeat orders
-        made = {one: b"".join([front, *map(records.__getitem__, one), back]) for one in set(turns)}
-        return tuple([made[one] for one in turns])
-    return tuple([b"".join([front, *map(records.__getitem__, one), back]) for one in turns])
+    if order.weights:  # they repeat orders
+        bodies = {indexes: b"".join([front, *map(records.__getitem__, indexes), back]) for indexes in set(turns)}
+        return tuple([bodies[indexes] for indexes in turns])
+    return tuple([b"".join([front, *map(records.__getitem__, indexes), back]) for indexes in turns])
 
 
 def with_room(query: Query, response: Response, limit_bytes: int) -> Response:
-    """Returns the same response as far as it can be compiled for this client.
+    """Fits an upstream's message and EDNS options into this client's limit.
 
-    An upstream's bytes about another question are taken apart, those that are too long are cut at a record. Options
-    that take more than a quarter of the room are left out (RFC 8914 §3 lets the text of an error go).
+    A message with another question is parsed into records, one that is too long is cut at a record. Options that take
+    more than their share are dropped (RFC 8914 §3 allows it for the text of an error).
     """
     options = response.options
     if options and sum(4 + len(data) for _, data in options) > limit_bytes // OPTIONS_SHARE:
@@ -421,8 +417,8 @@ def _bodies(
 ) -> tuple[bytes, ...]:
     """A body for each order of the addresses; CNAMEs stay in front of them.
 
-    Records may change places where their owner is written alike: all but the first point at the same name, and
-    the first as well if the question or a CNAME holds it.
+    Only addresses of equal length are swapped: their owners are the same pointer. The first is longer if its owner is
+    written out, because neither the question nor a CNAME has the name.
     """
     fixed = sum(len(rrset.rdata) for rrset in rrsets[:-1])
     movable = records[fixed:]

@@ -1,7 +1,7 @@
 """The chain of a server block: each directive's plugin answers a request or passes it to the next one.
 
-The order of the chain is CoreDNS's order of directives. A chain runs only for queries without an answer in the table; a
-chain in which no plugin waits makes no coroutine.
+The order is CoreDNS's order of directives. A chain runs only for misses of the answer table; if no plugin waits, it
+makes no coroutine.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from kdns.tally import Tally
 from kdns.values import Value, evolve
 
 MAX_CNAMES: Final = 11
-"""CNAMEs of one answer that are followed, as in CoreDNS."""
+"""The most CNAMEs that are followed for one answer, as in CoreDNS."""
 
 
 class Request(Value, frozen=True):
-    """One query as plugins see it; immutable, `evolve` makes another one.
+    """One query as plugins see it; immutable, `evolve` copies it with changes.
 
-    `client` is its address and port, `local` and `local_port` are its destination as the listener knows it, `transport`
-    is "udp", "tcp" (also below TLS and HTTPS) or "quic". `zone` and `view` are the server block's, `server` is the
-    label of its server, such as `dns://:53`. `received_s` is on the event loop's clock, in seconds. `metadata` are
-    facts that a directive adds for later ones, by CoreDNS's labels such as `kubernetes/service`. `depth` counts
-    internal queries: 0 for a client's, one more for each query made to answer another. A dry run (`is_dry_run`) finds
-    out what the answer would be: `cache` keeps nothing of it, and a directive that needs upstreams raises
-    WouldAskError. `options` are those of
-    the query's EDNS that a directive set: they are part of the question, as the client's own are not.
+    - `local` and `local_port` are its destination as the listener knows it.
+    - `transport` is "udp", "tcp" (also for TLS and HTTPS) or "quic".
+    - `zone` and `view` are the server block's, `server` is the label of its address, such as `dns://:53`.
+    - `received_s` is on the event loop's clock.
+    - `metadata` are facts from earlier directives, by CoreDNS's labels such as `kubernetes/service`.
+    - `depth` is 0 for a client's query, 1 for an internal query made to answer it, and so on.
+    - `is_dry_run`: only find out the answer. `cache` stores nothing, a directive that needs upstreams raises
+      WouldAskError.
+    - `options` are EDNS options that a directive added: unlike the client's they are part of the question.
     """
 
     query: Query
@@ -55,16 +56,16 @@ class Request(Value, frozen=True):
 
     @property
     def is_stream(self) -> bool:
-        """Whether the transport is a stream, so that an answer may have 64 KiB."""
+        """On a stream an answer may have 64 KiB."""
         return self.transport != "udp"
 
     def about(self, labels: Labels, qtype: int | None = None) -> Request:
-        """Returns the same request with another question; raises ValueError for a name that is too long."""
+        """With another question; raises ValueError for a name that is too long."""
         return evolve(self, query=self.query.changed(labels, qtype))
 
 
 class WouldAskError(Exception):
-    """Ends a dry run: a directive of the block `zone` would ask one of these upstreams the question of `labels`."""
+    """Ends a dry run: `plugin`, in the block of `zone`, would send a query for `labels` to one of `upstreams`."""
 
     def __init__(self, request: Request, plugin: str, upstreams: Iterable[str]) -> None:
         super().__init__(f"{plugin} would ask upstreams")
@@ -75,26 +76,26 @@ class WouldAskError(Exception):
 
 
 Reply: TypeAlias = Response | None
-"""The result of a plugin; None for no response."""
+"""None: send nothing."""
 ServeResult: TypeAlias = Reply | Awaitable[Reply]
 Serve: TypeAlias = Callable[[Request], ServeResult]
 
 
 class Sees(Enum):
-    """The queries that a plugin has to see."""
+    """Which queries a plugin has to see."""
 
     EVERY = "every"
-    """Every query: its effect depends on the client, on time, or on being called. The table is off."""
+    """All: its effect depends on the client, on time, or on being called. The table is off."""
     PACKET = "packet"
-    """Queries without an answer in the table: its effect depends only on the packet and on `Response.reuse`."""
+    """Misses of the table: its effect depends only on the packet and on `Response.reuse`."""
 
 
 class Source(Value, frozen=True):
-    """Answers to plain questions of one zone from a plugin's own objects, without the directives in front of it.
+    """Answers plain questions of one zone from a plugin's own objects, bypassing the directives in front of it.
 
-    `link` makes the function that answers: from the counters of its replies, and from the whole chain, for what that
-    alone can answer. No TTL is above `ttl_s`. With `falls_through`, a later directive may have answered a name before
-    the source had it; then `is_answered` says whether a directive in front has that answer.
+    `link` makes the function that answers, from the tallies to count and the whole chain to fall back to. No TTL is
+    above `ttl_s`. `falls_through`: names that the source lacks are answered by later directives. Then a directive in
+    front may still hold an old answer: `is_answered` says so.
     """
 
     ttl_s: int
@@ -108,48 +109,46 @@ class Source(Value, frozen=True):
         return own if is_answered is None else partial(_unless, is_answered, own, whole)
 
 
-def _unless(
-    is_answered: Callable[[Request], bool], own: Serve, whole: Serve, request: Request
-) -> Reply | Awaitable[Reply]:
+def _unless(is_answered: Callable[[Request], bool], own: Serve, whole: Serve, request: Request) -> ServeResult:
     return whole(request) if is_answered(request) else own(request)
 
 
 class Plugin(Protocol):
-    """The part of a directive that serves queries. The table is used only if every plugin of the block allows it.
+    """The part of a directive that serves queries. The table is on only if every plugin of the block allows it.
 
-    With `takes_notify` it also serves NOTIFY (RFC 1996); other plugins never receive NOTIFY.
+    With `takes_notify` it also serves NOTIFY (RFC 1996).
     """
 
     sees: Sees = Sees.EVERY
     takes_notify: bool = False
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - the name it has in CoreDNS
-        """Returns the response to a request, or the reply of `next` to it or to another request.
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - the name it has in CoreDNS
+        """Responds, or passes this request or another one to `next`.
 
-        A plugin without its own `serve` is not part of the chain.
+        A plugin that does not override this is not in the chain.
         """
         return next(request)
 
     def plain_zones(self) -> Iterable[Labels] | None:
-        """Returns the zones whose plain questions (Server.respond) concern it; None for all names.
+        """The zones whose plain questions (Server.respond) it needs to see; None for all names.
 
-        Chains are linked without it for other zones, so it must pass their plain questions, and the replies, unchanged.
+        For other zones the chain is linked without it: there it must be pass-through for questions and replies.
         """
         return None
 
     def linked(self, zone: Labels, later: Serve) -> Serve:
-        """Returns what answers plain questions of a zone; names in one of `plain_zones` below the zone never come.
+        """The function for plain questions of a zone, without names in other `plain_zones` below it.
 
-        `later` for a pass-through.
+        `later` itself if the plugin is pass-through.
         """
         del zone
         return partial(self.serve, next=later)
 
     def source(self, zone: Labels, later: Source | None, server: str) -> Source | None:
-        """Returns the source of a zone as the directives in front see it: its own, or that of the later directives.
+        """The source of a zone for the directives in front: its own, or that of the `later` directives.
 
-        The latter if it would pass all of that source's replies unchanged; it adds its counters. `server` is the label
-        of the server. None if it has to see the questions.
+        It returns `later`, with its tallies added, if it would pass all replies of that source unchanged; None if it
+        has to see the questions. `server` is the label of the address.
         """
         del zone, later, server
         return None
@@ -160,7 +159,7 @@ class Observer(Protocol):
     """A plugin that is also called with each sent response."""
 
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
-        """Called after these bytes were sent as the response, `took_s` seconds after the query was received."""
+        """Called after `wire` was sent, `took_s` seconds after the query was received."""
         ...
 
 
@@ -183,7 +182,7 @@ class View(Protocol):
 
 @runtime_checkable
 class ParentSide(Protocol):
-    """A plugin that serves zones, and so may have the parent's side of a delegation."""
+    """A plugin that serves zones, and may have the parent side of a delegation."""
 
     def zone_of(self, labels: Labels) -> object | None: ...
 
@@ -191,13 +190,13 @@ class ParentSide(Protocol):
 
 
 def has_parent_behind(plugin: object, plugins: Sequence[object], labels: Labels) -> bool:
-    """Returns whether a later plugin has the zone above a name, and so its DS (RFC 4035 §3.1.4.1)."""
+    """Whether a later plugin has the zone above a name, and so its DS (RFC 4035 §3.1.4.1)."""
     behind = plugins[plugins.index(plugin) + 1 :] if plugin in plugins else ()
-    return any(isinstance(each, ParentSide) and each.parent_zone(labels) for each in behind)
+    return any(isinstance(later, ParentSide) and later.parent_zone(labels) for later in behind)
 
 
 class Forwarded(NamedTuple):
-    """A query to an upstream over this transport, and its response, b"" for none; times are on the loop's clock."""
+    """A query to an upstream and its response, b"" for none; times are on the loop's clock."""
 
     upstream: tuple[str, int]
     transport: str
@@ -216,7 +215,7 @@ class ForwardObserver(Protocol):
 
 UNHANDLED: Final = Response(SERVFAIL, error="no directive has the answer")
 UNANSWERED: Final = Response(SERVFAIL)
-"""A directive has the zone but not the name, and no SOA for NXDOMAIN: SERVFAIL without an error, as in CoreDNS."""
+"""A directive has the zone but not the name, and no SOA for NXDOMAIN: SERVFAIL that is no error, as in CoreDNS."""
 NOT_SERVED: Final = Response(REFUSED)
 
 
@@ -226,11 +225,10 @@ def unhandled(request: Request) -> Reply:
 
 
 class Chain:
-    """The plugins of a server block, in order, as one function; `notify` is the same for NOTIFY.
+    """The plugins of a server block, linked to one function `serve`, and for NOTIFY to `notify`.
 
-    `is_cacheable` is True if the table may be used. `observers` are called with each sent response. `parents` are the
-    plugins that may have the parent's side of a delegation. `view` selects the queries of the block, None for all;
-    `view_name` is its name, "" for none.
+    `is_cacheable`: the table may be used. `parents` may have the parent side of a delegation. `view` selects the
+    queries of the block, None for all; `view_name` is "" without one.
     """
 
     __slots__ = (
@@ -251,30 +249,30 @@ class Chain:
         self.notify = _linked(notified, lambda _request: Response(NOTIMP))
 
     def for_zone(self, zone: Labels, server: str) -> Serve:
-        """Returns the chain of plain questions about names of a zone, except those in one of its `zones_below`.
+        """Links the plugins that plain questions of a zone concern; names in one of its `zones_below` have other chains.
 
-        It has only plugins that these concern. If they all let a source pass, what the source finds does not enter it.
+        If all of them pass the replies of a source unchanged, the source answers first.
         """
         serve = self.end
         source: Source | None = None
         for plugin in reversed(self.concerned_by(zone)):
             source = plugin.source(zone, source, server)
             serve = plugin.linked(zone, serve)
-        # preferred networks put addresses in order that others point at, which takes them apart
+        # preferred networks sort addresses, which `Encoded` records cannot be
         if source is None or not self.is_cacheable or (self.orderer and self.orderer.order.prefer):
             return serve
         return source.in_front_of(serve)
 
     def concerned_by(self, zone: Labels) -> list[Plugin]:
-        found: list[Plugin] = []
+        concerned: list[Plugin] = []
         for plugin in filter(is_linked, self.plugins):
             zones = plugin.plain_zones()
             if zones is None or any(is_below(zone, other) for other in zones):
-                found.append(plugin)
-        return found
+                concerned.append(plugin)
+        return concerned
 
     def zones_below(self, zone: Labels) -> Iterator[Labels]:
-        """Yields the zones in a zone from which on the chain may be another one."""
+        """Zones below a zone that may have another chain."""
         for plugin in filter(is_linked, self.plugins):
             for below in plugin.plain_zones() or ():
                 if is_below(below, zone):
@@ -283,10 +281,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """One server block under one of its zones; `logs_stacks` is set by `errors { stacktrace }`.
-
-    `udp_bytes` is the size of its largest answer over UDP.
-    """
+    """One server block under one of its zones. `logs_stacks`: `errors { stacktrace }`. `udp_bytes`: UDP answer limit."""
 
     zone: str
     chain: Chain
@@ -302,34 +297,31 @@ def _linked(plugins: Sequence[Plugin], serve: Serve) -> Serve:
 
 
 def is_linked(plugin: Plugin) -> bool:
-    """Returns whether a plugin is part of its chain, which it is with a `serve` of its own."""
+    """A plugin that does not override `serve` is not in the chain."""
     return type(plugin).serve is not Plugin.serve
 
 
-def then(
-    reply: Reply | Awaitable[Reply], change: Callable[[Reply], Reply | Awaitable[Reply]]
-) -> Reply | Awaitable[Reply]:
-    """Applies `change` to a reply, at once or when it is available. The result of `change` may be awaitable too."""
+def then(reply: ServeResult, change: Callable[[Reply], ServeResult]) -> ServeResult:
+    """Applies `change` to a reply, now or when it is there; `change` may itself return an awaitable."""
     if reply is None or isinstance(reply, Response):
         return change(reply)
     return _later(reply, change)
 
 
-async def _later(reply: Awaitable[Reply], change: Callable[[Reply], Reply | Awaitable[Reply]]) -> Reply:
+async def _later(reply: Awaitable[Reply], change: Callable[[Reply], ServeResult]) -> Reply:
     changed = change(await reply)
     return changed if changed is None or isinstance(changed, Response) else await changed
 
 
-async def awaited(reply: Reply | Awaitable[Reply]) -> Reply:
+async def awaited(reply: ServeResult) -> Reply:
     return reply if reply is None or isinstance(reply, Response) else await reply
 
 
-def follow(request: Request, response: Response, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
-    """Returns a response that ends in a CNAME, completed with the answer of `next` for its target.
+def follow(request: Request, response: Response, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
+    """Completes a response that ends in a CNAME with the answer of `next` for its target.
 
-    `next` are the later directives, or the whole server (Answers.resolve). The response is returned unchanged without
-    a later directive that answers for the target, if the target is an owner already (a loop), and above MAX_CNAMES
-    records.
+    `next` are the later directives, or the whole server (World.resolve). The response stays as it is if nothing
+    answers for the target, if the target is an owner already (a loop), and above MAX_CNAMES records.
     """
     if next is unhandled or not response.answer or len(response.answer) > MAX_CNAMES:
         return response
@@ -361,31 +353,31 @@ def _owners(response: Response) -> set[Labels]:
     return {tuple(map(bytes.lower, labels_of(rrset.owner))) for rrset in response.answer}
 
 
-def _followed(response: Response, now_s: float, found: Reply) -> Reply:
-    if found is None:  # a client that a directive dropped: others may get more
+def _followed(response: Response, now_s: float, target: Reply) -> Reply:
+    if target is None:  # a directive drops this client's queries: others may get more
         return evolve(response, reuse=PRIVATE)
-    if is_end(found):
+    if is_end(target):
         return response
-    if is_unanswered(found):
-        return evolve(response, reuse=NEVER.and_then(response.reuse).and_then(found.reuse))
-    return joined(response, found, TC, now_s)
+    if is_unanswered(target):
+        return evolve(response, reuse=NEVER.and_then(response.reuse).and_then(target.reuse))
+    return joined(response, target, TC, now_s)
 
 
-def joined(response: Response, found: Response, flags: int, now_s: float) -> Response:
-    """Returns the CNAMEs of `response` with the answer for their target, and with these of its flags.
+def joined(response: Response, target: Response, flags: int, now_s: float) -> Response:
+    """The CNAMEs of `response` and the answer for their target, with those of its flags that are in `flags`.
 
     TTLs that count down, and an SOA whose serial changes, are valid for one query only.
     """
-    found = counted_down(from_wire(found), now_s)
-    reuse = response.reuse.and_then(found.reuse)
-    negative = (found.soa.rrset,) if found.soa is not None else found.authority
+    target = counted_down(from_wire(target), now_s)
+    reuse = response.reuse.and_then(target.reuse)
+    negative = (target.soa.rrset,) if target.soa is not None else target.authority
     return evolve(
         response,
-        rcode=found.rcode,
-        flags=response.flags | (found.flags & flags),
-        answer=(*response.answer, *found.answer),
-        authority=response.authority if found.rcode == NOERROR and found.answer else negative,
-        reuse=reuse if found.soa is None else NEVER.and_then(reuse),
-        tallies=(*response.tallies, *found.tallies),
-        error=found.error,
+        rcode=target.rcode,
+        flags=response.flags | (target.flags & flags),
+        answer=(*response.answer, *target.answer),
+        authority=response.authority if target.rcode == NOERROR and target.answer else negative,
+        reuse=reuse if target.soa is None else NEVER.and_then(reuse),
+        tallies=(*response.tallies, *target.tallies),
+        error=target.error,
     )

@@ -1,37 +1,30 @@
-"""Responses of upstreams taken apart into records."""
+"""Messages of upstreams → records."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from struct import unpack_from
-from typing import Final
 
-from kdns.answers.response import Response
+from kdns.answers.response import RESPONSE_FLAGS, Response
 from kdns.dns.names import text_of
-from kdns.dns.query import AA, AD, RA, TC, options_of
+from kdns.dns.query import options_of
 from kdns.dns.rdata import expanded, rdata_of
 from kdns.dns.rrset import RRset
 from kdns.dns.types import OPT
 from kdns.dns.wire import ANSWER, Record, owner_of, records
 from kdns.values import evolve
 
-_SETTABLE: Final = AA | TC | RA | AD
-
 
 def from_wire(response: Response) -> Response:
-    """Returns the same response with its `wire`, if any, taken apart into records.
+    """Parses the response's `wire`, if any, into records; ValueError if it is not a DNS message.
 
-    ValueError if the bytes are not a DNS message. Records of one owner, type, class and TTL that stand next to each
-    other become one RRset.
+    Adjacent records of one owner, type, class and TTL become one RRset.
     """
     return with_records(response, records(response.wire)) if response.wire else response
 
 
 def with_records(response: Response, chosen: Iterable[Record]) -> Response:
-    """Returns the response with these records of its `wire` in place of the message.
-
-    An OPT gives its options and rcode.
-    """
+    """Replaces the message by these of its records; an OPT gives its options and rcode."""
     packet = response.wire
     sections: tuple[list[RRset], ...] = ([], [], [])
     options = response.options
@@ -55,7 +48,7 @@ def with_records(response: Response, chosen: Iterable[Record]) -> Response:
     return evolve(
         response,
         rcode=response.rcode & ~15 | rcode,
-        flags=flags & _SETTABLE,
+        flags=flags & RESPONSE_FLAGS,
         answer=answer,
         authority=authority,
         additional=additional,

@@ -1,4 +1,4 @@
-"""The order of addresses in an answer: the `loadbalance` directive, as orders that an answer uses in turn."""
+"""The order of addresses in an answer: the policies of `loadbalance`, and the orders that an answer uses in turn."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Weights: TypeAlias = Mapping[str, Mapping[bytes, int]]
 """Name (lower case, trailing dot) → packed address → weight, 1 to 255."""
 
 MAX_TURNS: Final = 16
-"""Different orders of one answer that are kept ready."""
+"""The most orders of one answer."""
 MAX_TURNED: Final = 16_384
-"""Places of addresses in all of these orders together."""
+"""The most addresses in all orders of one answer together."""
 MAX_WEIGHTED_TURNS: Final = 1024
-"""The length of a weighted turn; weights that add up to more are scaled down."""
+"""The most orders by weight; weights that add up to more are scaled down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +44,21 @@ class Order:
         return bool(self.prefer or self.weights)
 
     def arranged(self, rrsets: tuple[RRset, ...]) -> tuple[RRset, ...]:
-        """Returns the sets by kind, with preferred addresses first, otherwise in the order they had."""
+        """Sorts RRsets by kind, preferred addresses first; stable."""
         if not self.rotate and not self.prefer:
             return rrsets
         if len(rrsets) > 1 and (not self.weights or any(rrset.rtype in ADDRESSES for rrset in rrsets)):
             rrsets = tuple(sorted(rrsets, key=_kind_of))
         if not self.prefer:
             return rrsets
-        addresses = [one for one in _singles(rrsets) if one.rtype in ADDRESSES]
-        addresses.sort(key=lambda one: self._rank(one.rdata[0]))
+        addresses = [single for single in _singles(rrsets) if single.rtype in ADDRESSES]
+        addresses.sort(key=lambda single: self._rank(single.rdata[0]))
         first = sum(_kind_of(rrset) < ADDRESS_KIND for rrset in rrsets)
-        rest = (rrset for rrset in rrsets if _kind_of(rrset) > ADDRESS_KIND)
-        return (*rrsets[:first], *_joined(addresses), *rest)
+        others = (rrset for rrset in rrsets if _kind_of(rrset) > ADDRESS_KIND)
+        return (*rrsets[:first], *_joined(addresses), *others)
 
     def mixes(self, rrsets: tuple[RRset, ...]) -> bool:
-        """Returns whether more rotates than the addresses of one set after all others, arranged as they are."""
+        """Whether anything rotates besides the addresses of one RRset that is the last; `rrsets` are arranged."""
         if not self.rotate or not rrsets:
             return False
         moving = [rrset for rrset in rrsets if rrset.rtype in MOVING]
@@ -67,39 +67,41 @@ class Order:
         return bool(moving)
 
     def arrangements(self, rrsets: tuple[RRset, ...], start: int, *, once: bool) -> list[tuple[RRset, ...]]:
-        """Returns the sets in each of their orders, at most MAX_TURNS; only the first of them for `once`."""
+        """The RRsets in each of their orders, at most MAX_TURNS; `once`: only in the first one."""
         rrsets = self.arranged(rrsets)
-        singles = {kind: [one for one in _singles(rrsets) if _kind_of(one) == kind] for kind in range(OTHER_KIND + 1)}
+        singles: dict[int, list[RRset]] = {kind: [] for kind in range(OTHER_KIND + 1)}
+        for single in _singles(rrsets):
+            singles[_kind_of(single)].append(single)
         addresses, exchanges = singles[ADDRESS_KIND], singles[MX_KIND]
-        owners, rdata = [one.owner for one in addresses], [one.rdata[0] for one in addresses]
+        owners, rdata = [single.owner for single in addresses], [single.rdata[0] for single in addresses]
         address_turns = self.turns(owners, rdata, start) if addresses else [()]
         exchange_turns = rotated_turns([len(exchanges)], start) if exchanges else [()]
-        every = lcm(len(address_turns), len(exchange_turns))
-        turns = 1 if once else min(every, MAX_TURNS)
+        period = lcm(len(address_turns), len(exchange_turns))
+        turns = 1 if once else min(period, MAX_TURNS)
         return [
             (
                 *_joined(singles[CNAME_KIND]),
-                *_joined(addresses[index] for index in address_turns[turn * every // turns % len(address_turns)]),
-                *_joined(exchanges[index] for index in exchange_turns[turn * every // turns % len(exchange_turns)]),
+                *_joined(addresses[index] for index in address_turns[turn * period // turns % len(address_turns)]),
+                *_joined(exchanges[index] for index in exchange_turns[turn * period // turns % len(exchange_turns)]),
                 *_joined(singles[OTHER_KIND]),
             )
             for turn in range(turns)
         ]
 
     def ranked(self, rdata: Sequence[Rdata]) -> list[int]:
-        places = range(len(rdata))
-        return sorted(places, key=lambda place: self._rank(rdata[place])) if self.prefer else list(places)
+        indexes = range(len(rdata))
+        return sorted(indexes, key=lambda index: self._rank(rdata[index])) if self.prefer else list(indexes)
 
     def turns(self, owners: Sequence[str], rdata: Sequence[Rdata], start: int) -> list[tuple[int, ...]]:
-        """Returns the orders that arranged addresses take, one for each use of the answer.
+        """Orders of arranged addresses, as indexes, one for each use of the answer.
 
-        `owners` are those of each address, or the one of all. `start` says which order is the first, so that answers
-        made one after another do not begin alike.
+        `owners` has an owner for each address, or one for all. `start` picks the first order, so that successive
+        answers begin with different addresses.
         """
         count = len(rdata)
         if self.weights and any(folded(owner) in self.weights for owner in set(owners)):
-            every = owners if len(owners) == count else [*owners] * count
-            return weighted_turns(list(map(self._weight, every, rdata)), start)
+            owners = owners if len(owners) == count else [*owners] * count
+            return weighted_turns(list(map(self._weight, owners, rdata)), start)
         if not self.rotate:
             return [tuple(range(count))]
         sizes: tuple[int, ...] = (count,)
@@ -132,10 +134,10 @@ def _singles(rrsets: Iterable[RRset]) -> list[RRset]:
 
 
 def _joined(singles: Iterable[RRset]) -> tuple[RRset, ...]:
-    """Joins adjacent records of one owner, type, class and TTL into one set."""
-    runs = groupby(singles, lambda one: (one.owner, one.rtype, one.ttl, one.rclass))
+    """Joins adjacent records of one owner, type, class and TTL into one RRset."""
+    runs = groupby(singles, lambda single: (single.owner, single.rtype, single.ttl, single.rclass))
     return tuple(
-        RRset(owner, rtype, ttl, tuple(one.rdata[0] for one in run), rclass)
+        RRset(owner, rtype, ttl, tuple(single.rdata[0] for single in run), rclass)
         for (owner, rtype, ttl, rclass), run in runs
     )
 
@@ -144,9 +146,9 @@ AS_IS: Final = Order()
 
 
 def rotated_turns(sizes: list[int], start: int) -> list[tuple[int, ...]]:
-    """Returns the orders in which each of these groups, one behind the other, is rotated in itself.
+    """Orders in which each of these consecutive groups is rotated.
 
-    Every address of the first group comes first equally often, if there are at most MAX_TURNS.
+    Every address of the first group is first equally often, if there are at most MAX_TURNS.
     """
     lead = sizes[0]
     most = min(MAX_TURNS, max(1, MAX_TURNED // sum(sizes)))
@@ -162,13 +164,13 @@ def _few_turns(sizes: tuple[int, ...], start: int) -> list[tuple[int, ...]]:
 
 
 def weighted_turns(weights: list[int], start: int) -> list[tuple[int, ...]]:
-    """Returns the orders with each address first as often as its weight says, evenly spread."""
+    """Each address is first as often as its weight says, evenly spread."""
     total = sum(weights)
     if total > MAX_WEIGHTED_TURNS:
         weights = [max(1, weight * MAX_WEIGHTED_TURNS // total) for weight in weights]
     spread = sorted(((use + 0.5) / weight, index) for index, weight in enumerate(weights) for use in range(weight))
-    everyone = range(len(weights))
-    orders = [(first, *everyone[:first], *everyone[first + 1 :]) for first in everyone]
+    indexes = range(len(weights))
+    orders = [(first, *indexes[:first], *indexes[first + 1 :]) for first in indexes]
     turns = [orders[index] for _, index in spread]
     cut = start % len(turns)
     return turns[cut:] + turns[:cut]
@@ -178,5 +180,5 @@ def _rotated(sizes: list[int], turn: int, turns: int, start: int) -> Iterable[in
     begin = 0
     for size in sizes:
         shift = start + (turn if size <= turns else turn * size // turns)
-        yield from (begin + (shift + place) % size for place in range(size))
+        yield from (begin + (shift + index) % size for index in range(size))
         begin += size

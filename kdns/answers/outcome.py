@@ -34,7 +34,7 @@ def response_class_of(response: Response) -> ResponseClass:
 
 
 def response_class_of_wire(wire: bytes, rcode: int) -> ResponseClass:
-    """Returns the class of a whole message; ValueError if it is not a message."""
+    """ValueError for bytes that are not a message."""
     if rcode != NOERROR or wire[6:8] != _NO_ANSWER:
         return _of_rcode(rcode)
     if wire[8:10] == _NO_ANSWER:
@@ -43,28 +43,30 @@ def response_class_of_wire(wire: bytes, rcode: int) -> ResponseClass:
 
 
 def soa_owner(response: Response) -> str:
-    """Returns the owner of the SOA of a denial in lower case, "" if there is none."""
+    """In lower case; "" without an SOA in the authority section."""
     if response.soa is not None:
         return response.soa.rrset.owner.lower()
     return _authority_owner(response, SOA)
 
 
 def referral_owner(response: Response) -> str:
-    """Returns the owner of the NS records of a referral in lower case, "" if none exist."""
+    """In lower case; "" without NS records in the authority section."""
     return _authority_owner(response, NS)
 
 
 def answered_type(response: Response) -> int | None:
-    """Returns the type of the first record of the answer; None if it is empty."""
+    """The type of the answer's first record; None if it is empty."""
     if response.wire:
-        return next((one.rtype for one in records(response.wire) if one.section == ANSWER), None)
+        return next((record.rtype for record in records(response.wire) if record.section == ANSWER), None)
     return response.answer[0].rtype if response.answer else None
 
 
 def _authority_owner(response: Response, rtype: int) -> str:
     if response.wire:
-        found = (one for one in records(response.wire) if one.section == AUTHORITY and one.rtype == rtype)
-        return next((text_of(owner_of(response.wire, one)).lower() for one in found), "")
+        for record in records(response.wire):
+            if record.section == AUTHORITY and record.rtype == rtype:
+                return text_of(owner_of(response.wire, record)).lower()
+        return ""
     return next((rrset.owner.lower() for rrset in response.authority if rrset.rtype == rtype), "")
 
 

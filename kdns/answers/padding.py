@@ -1,4 +1,4 @@
-"""Padded responses on encrypted transports, so that sizes do not tell names (RFC 7830, RFC 8467)."""
+"""Padding of responses on encrypted transports, so that sizes do not reveal names (RFC 7830, RFC 8467)."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def is_padded(packet: bytes, question_end: int) -> bool:
 
 
 def padded(wire: bytes, limit_bytes: int) -> bytes:
-    """Returns a response padded up to the next multiple of BLOCK_BYTES, or to `limit_bytes`.
+    """Padded to the next multiple of BLOCK_BYTES, or to `limit_bytes`.
 
-    It stays as it is without room for the option, or without an OPT at its end, where kdns writes it.
+    Unchanged if there is no room for the option, or no OPT at the end, where kdns writes it.
     """
     try:
-        found = records(wire)
+        scanned = records(wire)
     except ValueError:  # an upstream's bytes
         return wire
-    if not found or found[-1].rtype != OPT or found[-1].end != len(wire):
+    if not scanned or scanned[-1].rtype != OPT or scanned[-1].end != len(wire):
         return wire
     least_bytes = len(wire) + _OPTION_BYTES
     size_bytes = min(-(-least_bytes // BLOCK_BYTES) * BLOCK_BYTES, limit_bytes)
     if size_bytes < least_bytes:
         return wire
-    rdata_at = found[-1].rdata_at
+    rdata_at = scanned[-1].rdata_at
     length = size_bytes - rdata_at
     option = pack("!HH", PADDING, size_bytes - least_bytes) + bytes(size_bytes - least_bytes)
     return b"".join((wire[: rdata_at - _RDLENGTH_BYTES], pack("!H", length), wire[rdata_at:], option))

@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeAlias
 from kdns.answers.order import AS_IS, Order
 from kdns.dns.encode import Names, encode_section
 from kdns.dns.names import Labels, encode_name, labels_of
-from kdns.dns.query import MAX_MESSAGE_BYTES
+from kdns.dns.query import AA, AD, MAX_MESSAGE_BYTES, RA, TC
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NOERROR
 from kdns.dns.wire import Shape
@@ -21,14 +21,18 @@ Subject: TypeAlias = Hashable
 """Opaque invalidation key of an answer."""
 
 EVERYTHING: Final[Subject] = "everything"
-"""The subject of all answers: touching it drops all of them."""
+"""The subject of all answers: forgetting it drops all of them."""
+
+
+RESPONSE_FLAGS: Final = AA | TC | RA | AD
+"""The flags that a directive or an upstream decides."""
 
 
 class Repeat(Value, frozen=True):
-    """The difference between a response that a cache has just stored and the later responses to the same packet.
+    """How later responses to the same packet differ from the one that a cache has just stored.
 
-    Later ones are from `plugin` and have no AA. `tallies` replace the first `replaced` tallies of the response. TTLs
-    count down from `aged_from_s`; None for TTLs that do not change.
+    They are from `plugin`, and have no AA. `tallies` replace the first `replaced` tallies of the response. TTLs count
+    down from `aged_from_s`, None: they are constant.
     """
 
     plugin: str
@@ -38,10 +42,10 @@ class Repeat(Value, frozen=True):
 
 
 class Reuse(Value, frozen=True):
-    """How long a response may be reused for the same packet: until a subject is touched, or until `expires_s`.
+    """How long a response may be reused for the same packet: until a subject is forgotten, or until `expires_s`.
 
-    `expires_s` is on the clock of `Request.received_s`; None for no end. With `repeat` the response itself is for this
-    query only, and later ones have the differences of `repeat`.
+    `expires_s` is on the clock of `Request.received_s`; None: no limit. With `repeat` the response itself is for this
+    query only, and later queries get it with these changes.
     """
 
     subjects: tuple[Subject, ...] = ()
@@ -60,7 +64,7 @@ class Reuse(Value, frozen=True):
 NEVER: Final = Reuse(("never",), 0.0)
 """The response is for this query only; caches may still read its lifetime. Compared by identity."""
 PRIVATE: Final = Reuse(("private",), 0.0)
-"""The response is for this client only, or temporary, as before a source is read; never kept. Compared by identity."""
+"""The response is for this client only, or temporary, such as before a source is read. Compared by identity."""
 
 
 NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
@@ -68,10 +72,10 @@ NO_HEADER: Final = (0, 0)
 
 
 class ZoneSoa:
-    """The SOA of a zone, which can change after answers with it were compiled.
+    """The SOA of a zone, which may change after answers with it were compiled.
 
-    All negative answers of a zone end in its SOA. They share their tails, because few are different: by the position of
-    the zone in the question, and by the OPT. A new SOA rewrites the tails and does not touch the answers.
+    All negative answers of a zone end in its SOA. They share these tails, which differ only by the position of the zone
+    in the question and by the OPT. A new SOA rewrites the tails and does not touch the answers.
     """
 
     __slots__ = ("_size_bytes", "_tails", "_zone", "rrset")
@@ -83,13 +87,13 @@ class ZoneSoa:
         self._tails: dict[tuple[int, bytes], list[bytes]] = {}
 
     def renew(self, rrset: RRset) -> None:
-        """Writes another SOA of the same zone into all tails, in place."""
+        """Rewrites all tails in place; `rrset` has the same owner."""
         self.rrset = rrset
         for (offset, opt), tail in self._tails.items():
             tail[0] = self._record(offset) + opt
 
     def tail(self, name_end: int, opt: bytes) -> list[bytes]:
-        """Returns the SOA record and `opt`, for a question below the zone whose name ends at `name_end`."""
+        """The SOA record and `opt`, for a question below the zone whose name ends at `name_end`."""
         key = (name_end - self._size_bytes, opt)
         tail = self._tails.get(key)
         if tail is None:
@@ -97,9 +101,9 @@ class ZoneSoa:
         return tail
 
     def _record(self, offset: int) -> bytes:
-        """Returns the SOA, its names compressed by pointers to `offset`, so that it has the same bytes at any position.
+        """With names compressed by pointers to `offset` only, so that the bytes do not depend on the SOA's position.
 
-        The root zone cannot be pointed at: its names are written out.
+        The root zone has no labels to point at: its names are written out.
         """
         (record,) = encode_section((self.rrset,), Names.at(self._zone, offset), MAX_MESSAGE_BYTES)
         return record
@@ -109,17 +113,17 @@ class MessageSigner(Protocol):
     """Signs a complete message by appending a signature."""
 
     size_bytes: int
-    """The number of bytes that it adds."""
+    """The length of the signature."""
 
     def __call__(self, wire: bytes) -> bytes:
-        """Returns the message that is sent; called for each message of a transfer, in order."""
+        """Called for each message of a transfer, in order."""
         ...
 
 
 class Message(Value, frozen=True):
-    """An upstream's message without its OPT: sent as received, with id, flags and spelling of the query.
+    """An upstream's message without its OPT: sent as received, but for the query's id, flags and spelling.
 
-    Another directive may take it apart (kdns.answers.decode). `shape` is known for most.
+    Directives that need its records parse it (kdns.answers.decode). `shape` is None for unusual messages.
     """
 
     wire: bytes
@@ -129,8 +133,8 @@ class Message(Value, frozen=True):
 class Encoded(Value, frozen=True):
     """Records in bytes, compressed for one question.
 
-    The owner of each of `answer` is a pointer to the question; they rotate if `are_addresses`. Only a
-    Source makes them (kdns.answers.chain): no directive in front of it could read them.
+    The owner of each record of `answer` is a pointer to the question; they rotate if `are_addresses`. Only a Source
+    (kdns.answers.chain) returns them: directives could not read them.
     """
 
     answer: tuple[bytes, ...]
@@ -139,18 +143,20 @@ class Encoded(Value, frozen=True):
 
 
 class Response(Value, frozen=True):
-    """A response to one query; immutable, `evolve` makes another one.
+    """A response to one query; immutable, `evolve` copies it with changes.
 
-    Its records are RRsets in three sections, or a `body` in their place; then `rcode` and `options` are the body's.
-    `flags` are AA, RA, AD and TC (kdns.dns.query). `soa` is the authority section of a negative answer from a zone that
-    changes. `options` are written into the OPT, if the client sent one. `aged_from_s` is the time from which
-    TTLs count down, on the clock of `expires_s`; None for TTLs that do not change. `tallies` count the uses of the
-    answer. `header` are bits of the header that are set and cleared last. `error` is the reason for the failure, for
-    logs. `metadata` are the metadata of the request, for directives that log it. `order` decides which address is
-    first. `plugin` is the directive that made it, for metrics. `zone` is the suffix of the question's name that other
-    names may compress to. `wildcard` is the owner of the wildcard from which the answer was made, otherwise "".
-    `more_messages` are further messages of a zone transfer (RFC 5936 §2.2), for streams only. `signer` is applied to
-    the bytes of all messages.
+    - Records are RRsets in three sections, or a `body`; then `rcode` and `options` are those of the body.
+    - `flags` are those of RESPONSE_FLAGS; `header` are bits of the header to set and to clear, applied last.
+    - `soa` is the authority section of a negative answer, if the zone's serial may change.
+    - `options` go into the OPT, if the client sent one.
+    - TTLs count down from `aged_from_s`, on the clock of `Reuse.expires_s`; None: they are constant.
+    - `tallies` count each use of the answer.
+    - `plugin` is the directive that made it, for metrics; `error` is the reason for a failure, and `metadata` are those
+      of the request, for logs.
+    - `zone` is the suffix of the question name that other names may compress to.
+    - `wildcard` is the owner of the wildcard that the answer was made from, or "".
+    - `more_messages` are further messages of a zone transfer (RFC 5936 §2.2), on streams only.
+    - `signer` signs the bytes of all messages.
     """
 
     rcode: int = NOERROR
@@ -176,12 +182,12 @@ class Response(Value, frozen=True):
 
     @property
     def wire(self) -> bytes:
-        """The upstream's message, b"" without one."""
+        """b"" without an upstream's message."""
         return self.body.wire if isinstance(self.body, Message) else b""
 
 
 def counted_down(response: Response, now_s: float) -> Response:
-    """Returns the response, in records, with the TTLs of this moment, if they count down: then it is not reused."""
+    """TTLs that count down, counted down to `now_s`; such a response is not reused. It must be in records."""
     if response.aged_from_s is None:
         return response
     age_s = max(0, int(now_s - response.aged_from_s))

@@ -1,8 +1,7 @@
-"""The answer table: a plain query's bytes to its answer's bytes, one dict look-up on the hot path.
+"""The answer table: a plain query's bytes → its answer's bytes, one dict look-up on the hot path.
 
-The key is the packet behind its id, with letters of the name in lower case: header, question and an OPT, without the
-content of options that matter to no answer. So the key holds everything an answer depends on. A packet that differs in
-anything else misses and is read with care.
+The key is the packet after its id, with the name in lower case: header, question and an OPT, without hop-by-hop
+options. So the key has everything that an answer depends on. Any other packet is a miss and is parsed in full.
 """
 
 from __future__ import annotations
@@ -19,47 +18,46 @@ from kdns.answers.response import EVERYTHING, Reuse, Subject
 from kdns.dns.query import BARE_OPT_BYTES, HEADER_BYTES, MAX_MESSAGE_BYTES, Query, read_query
 
 MAX_TABLE_BYTES: Final = 64 << 20
-"""The limit in bytes for all answers, tables and indexes of the process."""
+"""The limit of all answers, tables and indexes of the process."""
 GENERATIONS: Final = 8
-"""Unused answers expire after this many generations."""
+"""Answers that were not used for this many generations are evicted."""
 MAX_DEPENDENTS: Final = 4096
-"""At most this many answers of a subject are dropped one by one, in milliseconds; with more, the table is cleared."""
+"""Up to this many answers of a subject are dropped one by one, in milliseconds; with more, the table is cleared."""
 SWEEP_STEPS: Final = 64
-"""Answers that are checked for each new answer while there is room."""
+"""The most answers that are checked for each new answer while there is room."""
 
-# What CPython takes beside the bytes themselves, as tests measure it.
+# CPython's overhead beside the bytes themselves, as tests measure it.
 _ANSWER_BYTES: Final = 300
-"""An answer, its key and its entries in two dicts; dicts grow by doubling, so this is a mean."""
+"""An answer, its key and its entries in two dicts, on average: dicts grow by doubling."""
 _BODY_BYTES: Final = 48
 _AGING_BYTES: Final = 48
-"""Times and counters of an answer whose TTLs count down, beside 6 bytes for each TTL."""
+"""An answer whose TTLs count down, beside 6 bytes for each TTL."""
 _SUBJECT_BYTES: Final = 150
-"""A subject of an answer, without its text, which is about half of the key's."""
+"""A subject without its text, which is about half as long as the key."""
 _SINGLE_BYTES: Final = 110
-"""The answer that a subject has alone, and its place in a dict."""
+"""The only answer of a subject, and its entry in a dict."""
 _GROUP_BYTES: Final = 390
-"""A dict of answers of one subject, and its entry in another dict."""
+"""The dict of several answers of a subject, and its entry in a dict."""
 
 _COUNTS: Final = Struct("!HHH")
 _COUNTS_AT: Final = 4
 """The position of the record counts in a head, which begins after the id."""
 
 _SHORTEST_BYTES: Final = HEADER_BYTES + 5
-"""A query for the root. A shorter packet has no key, and could have that of another one."""
+"""A query for the root. A shorter packet has no key: it could equal that of another one."""
 _QUESTION_TAIL: Final = -4
 _OPT_TAIL: Final = -15  # qtype, qclass and an OPT without options
 
 MAX_KINDS: Final = 10_000
-"""The most kinds of responses that are counted with their exact sizes."""
+"""The most kinds of responses that are counted with exact sizes."""
 
 
 def packet_key(packet: bytes) -> bytes:
-    """Returns the table's key for a packet: what follows the id, with the letters of the name in lower case.
+    """The packet after its id, with the name in lower case; b"" if its answer is never in the table (Query.has_key).
 
-    Type and class keep their case. Of the header, lower() can change only bytes of queries that have the bit Z, and
-    answers to those are not kept: to fold from the name on would cost a third more, for each packet.
-    The key of a packet whose OPT has options ends in the OPT's length, without the options; no other key ends so.
-    b"" if the table has no answer to such a packet (Query.has_key), and for one without a question.
+    lower() may also change the header, but only of queries with the bit Z, whose answers are not in the table; to
+    lower only the name would take a third longer. Type and class keep their bytes.
+    If the OPT has options, the key ends in the OPT's length, without the options; no other key does.
     """
     if len(packet) <= HEADER_BYTES:
         return b""
@@ -73,9 +71,9 @@ def packet_key(packet: bytes) -> bytes:
 
 
 class ResponseCounts:
-    """Counts of sent responses by kind, for answers that are in no table.
+    """Counts of sent responses by kind, beside the `hits` of answers in the table.
 
-    Beyond MAX_KINDS a new kind's sizes are rounded up to powers of two, so that padded packets cannot make many counts.
+    Beyond MAX_KINDS, sizes of new kinds are rounded up to powers of two, so that padded packets cannot make many kinds.
     """
 
     __slots__ = ("by_kind",)
@@ -97,7 +95,7 @@ def _power_of_two(size_bytes: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class AnswerIndex:
-    """The answers of a partition by key. A cleared partition begins a new index, and the old one is emptied slowly."""
+    """The answers of a partition by key. `clear` starts a new index; the old one is emptied in small steps."""
 
     partition: Partition
     answers: dict[bytes, Answer] = field(default_factory=dict)
@@ -106,8 +104,8 @@ class AnswerIndex:
 class Partition:
     """The answers for one transport and address family.
 
-    `answers` is the hot path's dict of valid answers; clearing the partition replaces it. `pads`: the transport is
-    encrypted, so responses to padded queries are padded too; answers are held without it.
+    `answers` is the hot path's dict of valid answers; `clear` replaces it. `pads`: the transport is encrypted, so
+    responses to padded queries are padded when sent.
     """
 
     def __init__(self, table: AnswerTable, transport: str, family: int, *, pads: bool = False) -> None:
@@ -122,12 +120,12 @@ class Partition:
         self.answers = self.index.answers
 
     def wire(self, answer: Answer, packet: bytes, limit_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
-        """Returns the response to `packet`, counted; padded on an encrypted transport if the query is (RFC 7830 §4)."""
+        """The response to `packet`, counted as a hit; padded on an encrypted transport if the query is (RFC 7830 §4)."""
         wire = answer.wire(packet)
         return padded(wire, limit_bytes) if self.pads and is_padded(packet, answer.question_end) else wire
 
     def totals(self) -> Iterable[tuple[ResponseKind, int]]:
-        """Returns the number of sent responses of each kind since the start, and brings tallies up to date."""
+        """Sent responses of each kind since the start; brings tallies up to date."""
         for index in self.indexes:
             for answer in index.answers.values():
                 self.count(answer)
@@ -151,7 +149,7 @@ class Generations:
     """The answers of all tables of a process, oldest first, within `max_bytes`.
 
     When memory is short, the oldest generation is emptied: answers that were used since they were added to it move to
-    the youngest one (second chance), others are dropped. Each new answer makes only a few steps of that.
+    the youngest one (second chance), others are dropped; a few for each new answer.
     """
 
     def __init__(self, max_bytes: int = MAX_TABLE_BYTES) -> None:
@@ -171,7 +169,7 @@ class Generations:
         self._youngest_bytes += answer.weight_bytes
 
     def remove(self, answer: Answer) -> AnswerIndex:
-        """Removes an answer from its generation; returns the dict that still holds it."""
+        """Returns the index that still has the answer."""
         return self._by_number[answer.generation].pop(answer)
 
     def count(self, answer: Answer) -> None:
@@ -202,8 +200,8 @@ class Generations:
 class AnswerTable:
     """The answers of one server, by partition, and the subjects on which they depend.
 
-    `epoch` counts drops of answers: an answer that was begun in another epoch may be stale. An expired answer is not
-    used, and stays until another one replaces it or needs its room.
+    `epoch` counts invalidations: an answer whose chain began in an earlier epoch may be stale. An expired answer is not
+    used, but stays until it is replaced or evicted.
     """
 
     def __init__(self, generations: Generations | None = None) -> None:
@@ -213,9 +211,9 @@ class AnswerTable:
         self._dependents: dict[Subject, tuple[Answer] | dict[Answer, None]] = {}
 
     def partition(self, transport: str, family: int, *, pads: bool = False) -> Partition:
-        """Returns the partition of a transport ("udp", "tcp", "quic") and family (4 or 6).
+        """For a transport ("udp", "tcp", "quic") and family (4 or 6); `pads`: the transport is encrypted.
 
-        `pads` says that the transport is encrypted; the streams of one server are all encrypted, or none is.
+        The streams of one server are all encrypted, or none is.
         """
         key = (transport, family)
         if key not in self.partitions:
@@ -262,7 +260,7 @@ class AnswerTable:
                     self._drop(answer)
 
     def settle(self, subject: Subject) -> None:
-        """Counts the uses of the answers that depend on a subject up to now, so that their tallies are exact."""
+        """Counts the hits so far of answers that depend on a subject, so that their tallies are exact."""
         for answer in self._dependents.get(subject, ()):
             self.generations.count(answer)
 
@@ -297,7 +295,7 @@ class AnswerTable:
 
 
 def weight_of(answer: Answer) -> int:
-    """Returns the memory of a kept answer, within a few percent. Bodies that are shared with others have no weight."""
+    """The memory of an answer in the table, within a few percent, without bodies that are shared with others."""
     key_bytes, subjects, bodies = len(answer.key), len(answer.subjects), answer.bodies
     weight_bytes = _ANSWER_BYTES + key_bytes + subjects * (_SUBJECT_BYTES + key_bytes // 2)
     if answer.aged_from_s is not None:

@@ -1,8 +1,8 @@
 """Zones and server addresses: `cluster.local`, `dns://.:1053`, `10.0.0.0/9`, `localhost:9153`.
 
 Zones are in lower case, with a trailing dot. A network in CIDR notation represents the reverse zones that cover it.
-An empty word, such as a variable that is not set, is skipped among zones, as in CoreDNS. It is never the root zone.
-Differs: where no zone is left CoreDNS serves none in silence, here it is a mistake.
+An empty word among zones, such as a variable that is not set, is skipped, as in CoreDNS. It is never the root zone.
+Differs: if all words are empty, that is a mistake; CoreDNS silently serves no zone.
 """
 
 from __future__ import annotations
@@ -97,14 +97,14 @@ def _label_reason(label: str) -> str:
 
 
 def name(token: Token) -> str:
-    """A name as a zone is written; raises CorefileError for other words and for networks."""
+    """Normalized like a zone; raises CorefileError for other words and for networks."""
     if not token.text or "/" in token.text:
         raise token.expected("a name")
     return zones(token)[0]
 
 
 def filled(tokens: Sequence[Token], what: str) -> tuple[Token, ...]:
-    """The words that are not empty; raises CorefileError where none is left of several."""
+    """The words that are not empty; raises CorefileError if all are."""
     words = tuple(token for token in tokens if token.text)
     if tokens and not words:
         raise tokens[0].expected(what)
@@ -117,7 +117,7 @@ def all_zones(tokens: Sequence[Token]) -> tuple[str, ...]:
 
 
 def zone_addresses(words: Iterable[Token], mistakes: list[CorefileError] | None = None) -> Iterator[ZoneAddress]:
-    """From words with white space or commas between; adds mistakes to the list, or raises the first."""
+    """From words separated by white space or commas; adds mistakes to the list, or raises the first."""
     words, errors = tuple(words), [] if mistakes is None else mistakes
     pieces = [replace(word, text=text) for word in words for text in re.split(r"[,\s]+", word.text) if text]
     if not pieces:

@@ -31,10 +31,10 @@ def no_files(pattern: str) -> Sequence[tuple[str, str]]:
 
 @dataclass(slots=True)
 class Importer:
-    """Replaces imports by lines. It holds the snippets defined so far and the number of imports.
+    """Replaces imports by their lines.
 
-    A wrong import is a mistake, and inserts nothing. A directive that is not whole is left out. `gaps` counts what is
-    missing without a mistake of its own.
+    A wrong import is a mistake, and inserts nothing. A directive that is not whole is left out. `gaps` counts lines
+    that are missing without a mistake of their own.
     """
 
     parse: Callable[[str, str], tuple[Line, ...]]
@@ -45,7 +45,7 @@ class Importer:
     gaps: int = 0
 
     def resolved(self, lines: Iterable[Line], chain: tuple[str, ...] = (), *, outermost: bool = True) -> Iterator[Line]:
-        """Yields the lines without imports and snippet definitions; `chain` names the enclosing imports."""
+        """The lines without imports and snippet definitions; `chain` names the enclosing imports."""
         for line in lines:
             before = len(self.mistakes) + self.gaps
             try:
@@ -102,7 +102,7 @@ class Importer:
         except (OSError, UnicodeError, ValueError) as error:
             raise source.error(f"cannot read {pattern}: {error}") from error
         if not files and not any(sign in pattern for sign in "*?["):
-            if any(isinstance(mistake, BracesError) for mistake in self.mistakes):  # it may be one that was not read
+            if any(isinstance(mistake, BracesError) for mistake in self.mistakes):  # its definition may be unreadable
                 self.gaps += 1
                 return
             raise source.error(f"found no snippet ({source.text}) above this line and no file {pattern}")

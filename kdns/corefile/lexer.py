@@ -1,10 +1,10 @@
 r"""Text → tokens: words with their file and line.
 
-A word ends at white space. A word in double quotes may hold white space and line ends; in it \" is a quote, and any
-other backslash stands for itself. # starts a comment up to the end of the line. There is no line continuation.
+A word ends at white space. A word in double quotes may have white space and line ends in it; there \" is a quote, and
+any other backslash is literal. # starts a comment up to the end of the line. There is no line continuation.
 
-{$NAME} and {%NAME%} are environment variables, anywhere in a word. A value is inserted as it is: with white space in it
-the word stays one word, and references inside of it are not expanded. An unset variable is empty.
+{$NAME} and {%NAME%} are environment variables, anywhere in a word. A value is inserted verbatim: white space in it
+does not split the word, and references in it are not expanded. An unset variable is empty.
 
 Differs: CoreDNS expands references inside of values, and hangs on a variable that holds its own reference.
 Differs: after a comment that touches a word (`ttl 30#half a minute`) CoreDNS continues after the next
@@ -37,7 +37,7 @@ _REFERENCE = re.compile(r"\{%(?P<percent>.+?)%\}|\{\$(?P<dollar>[^}]+)\}", re.DO
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`written` is the text before variables were replaced, "" without; `is_blank`: all of them are empty."""
+    """`written` is the text before variables were replaced, "" if it had none; `is_blank`: all of them are empty."""
 
     path: str
     line: int

@@ -3,8 +3,8 @@
 `{` ends its line and opens a block, `}` closes it. The zones of a server block may continue on the next line after a
 comma, and its `{` may have a line of its own; that of a directive may not. Its `}` has to have one, as in CoreDNS.
 
-Differs: CoreDNS inserts imports token by token, so that a file may open a brace which another one closes; here the
-braces of every file and every snippet must match.
+Differs: the braces of each file and snippet must match; CoreDNS inserts imports token by token, so that one file may
+close another's brace.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class _Blocks:
             self.words.append(token)
 
     def take_misplaced(self, token: Token, mistake: str) -> None:
-        """Reads a word of braces as what was probably meant."""
+        """Reads a word with misplaced braces as what was probably meant."""
         word, name = token.text, token.text.rstrip("{}")
         if word.startswith("}"):
             self.misses(token, mistake)
@@ -182,7 +182,7 @@ class _Blocks:
         self.lines, self.is_whole = outer, not self.open or (is_outer_whole and self.is_whole)
 
     def misses(self, token: Token, reason: str) -> None:
-        """Notes a brace whose counterpart may be missing therefore."""
+        """Notes a mistake that may leave the brace without its counterpart."""
         self.surplus[token.text[0]] += 1
         self.mistakes.append(BracesError(token.path, token.line, token.text, reason))
 
@@ -206,7 +206,7 @@ class _Blocks:
 
 
 def _misplaced_brace(word: str) -> str:
-    """What is wrong with a word of braces, "" if nothing is."""
+    """The mistake in a word with braces, "" if there is none."""
     if word == "{{":
         return 'expected double quotes around words with {{ … }}, as in `answer "{{ .Name }} …"`'
     if word in {"}}", "}}}"}:

@@ -44,7 +44,7 @@ class Names:
     __slots__ = ("_offsets", "_question", "_text", "_zone")
 
     def __init__(self, question: Labels = (), text: str = "", zone: Labels = ()) -> None:
-        """`question` is the name of the question in folded labels, `text` the same as text, `zone` a part of it."""
+        """`question` is folded, `text` is the same name as text, `zone` a suffix that other names may compress to."""
         self._question = question
         self._text = text
         self._zone = zone

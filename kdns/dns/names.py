@@ -64,10 +64,9 @@ def _unescaped(raw: bytes) -> Labels:
 
 
 def text_of(labels: Labels) -> str:
-    """Returns the name in text form, with a trailing dot.
+    """With a trailing dot.
 
-    Differs: a blank is written as its code; CoreDNS writes a backslash and the blank, which would be two fields of a
-    line.
+    Differs: a blank is written as its code; CoreDNS writes a backslash and the blank, which splits a field of a line.
     """
     joined = b".".join(labels)
     if _PLAIN.fullmatch(joined) and joined.count(b".") == len(labels) - 1:
@@ -76,7 +75,7 @@ def text_of(labels: Labels) -> str:
 
 
 def folded(name: str) -> str:
-    """Returns the text of a name with its ASCII letters in lower case, and no others."""
+    """Lowers ASCII letters only (RFC 4343)."""
     return name.lower() if name.isascii() else name.encode("latin-1").lower().decode("latin-1")
 
 
@@ -89,7 +88,7 @@ def is_below(labels: Labels, zone: Labels) -> bool:
 
 
 class ZoneSet:
-    """Zones, given by their names in lower case, in order. A folded name is in the set if it is at or below a zone."""
+    """An ordered set of zones, from their names in lower case. It contains every folded name at or below a zone."""
 
     __slots__ = ("_depths", "_zones")
 
@@ -118,7 +117,7 @@ class ZoneSet:
 
 
 def encode_labels(labels: Labels) -> bytes:
-    """Returns the labels with their lengths, without the closing root; ValueError for one that does not fit."""
+    """Without the closing root; ValueError for a label that is empty or too long."""
     parts = []
     for label in labels:
         if not 0 < len(label) <= MAX_LABEL_BYTES:
@@ -128,7 +127,7 @@ def encode_labels(labels: Labels) -> bytes:
 
 
 def encode_name(labels: Labels) -> bytes:
-    """Returns a whole name with the root; ValueError when it is longer than 255 bytes or has a bad label."""
+    """With the root; ValueError for more than 255 bytes or a bad label."""
     wire = encode_labels(labels) + b"\x00"
     if len(wire) > MAX_NAME_BYTES:
         raise ValueError(f"a name has at most {MAX_NAME_BYTES} bytes, this one {len(wire)}")
@@ -136,7 +135,7 @@ def encode_name(labels: Labels) -> bytes:
 
 
 def read_name(packet: bytes, start: int) -> tuple[Labels, int]:
-    """Labels of an uncompressed name, as that of a question is, and the position behind it; else ValueError."""
+    """Labels of an uncompressed name, such as a question's, and the position behind it; ValueError for any other."""
     labels = []
     position = start
     try:
@@ -178,7 +177,7 @@ def reversed_address(labels: Labels) -> bytes | None:
 
 
 def reverse_range(labels: Labels) -> tuple[bytes, bytes] | None:
-    """Returns the first and last address at or below a reverse name, None if the labels are not a reverse name."""
+    """The first and last packed address at or below a reverse name; None for any other name."""
     digits, suffix = labels[:-2][::-1], labels[-2:]
     if suffix == (b"in-addr", b"arpa"):
         if len(digits) > 4 or not _OCTETS.keys() >= {*digits}:

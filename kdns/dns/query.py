@@ -10,7 +10,7 @@ from struct import Struct, pack
 from types import EllipsisType
 from typing import Final, NamedTuple
 
-from kdns.dns.names import Labels, encode_name, read_name, skip_name, text_of
+from kdns.dns.names import Labels, encode_name, lowered, read_name, skip_name, text_of
 from kdns.dns.types import (
     BADVERS,
     COOKIE,
@@ -91,7 +91,7 @@ class Query(Value, frozen=True):
 
     @property
     def has_key(self) -> bool:
-        """Whether the answer table may keep its answer: it is plain, or has only options that matter to no answer."""
+        """Whether the answer table may keep its answer: it is plain, or has hop-by-hop options only."""
         edns = self.edns
         if edns is None or not edns.options:
             return self.is_plain
@@ -112,7 +112,7 @@ class Query(Value, frozen=True):
         flags: int | None = None,
         edns: Edns | EllipsisType | None = ...,
     ) -> Query:
-        """The packet says so too, and holds nothing but question and OPT; ValueError for a name that is too long."""
+        """The new packet has nothing but question and OPT; ValueError for a name that is too long."""
         name = self.packet[HEADER_BYTES : self.question_end - 4] if labels is None else encode_name(labels)
         qtype = self.qtype if qtype is None else qtype
         qclass = self.qclass if qclass is None else qclass
@@ -123,7 +123,7 @@ class Query(Value, frozen=True):
         return Query(
             b"".join((header, question, _opt(edns) if edns else b"")),
             flags,
-            self.labels if labels is None else tuple(label.lower() for label in labels),
+            self.labels if labels is None else lowered(labels),
             qtype,
             qclass,
             HEADER_BYTES + len(question),
@@ -133,11 +133,10 @@ class Query(Value, frozen=True):
 
 
 def query_for(labels: Labels, qtype: int, *, flags: int = RD) -> Query:
-    """Returns an internal query, with the id 0 and without EDNS; ValueError for a name that is too long."""
+    """An internal query, with the id 0 and without EDNS; ValueError for a name that is too long."""
     question = encode_name(labels) + _QUESTION.pack(qtype, IN)
     packet = b"\0\0" + pack("!HHHHH", flags, 1, 0, 0, 0) + question
-    folded = tuple(label.lower() for label in labels)
-    return Query(packet, flags, folded, qtype, IN, len(packet), None, is_plain=True)
+    return Query(packet, flags, lowered(labels), qtype, IN, len(packet), None, is_plain=True)
 
 
 def _opt(edns: Edns) -> bytes:
@@ -190,7 +189,7 @@ def read_query(packet: bytes) -> Query | Malformed:
 
 @lru_cache(1024)
 def bare_edns(record: bytes) -> Edns | None:
-    """Returns the content of an OPT without options, which has `BARE_OPT_BYTES`; None for other bytes."""
+    """`record` has `BARE_OPT_BYTES`; None unless it is an OPT without options."""
     if record[:3] != _OPT_START or record[9:] != _NO_OPTIONS:
         return None
     _, payload_bytes, _rcode, version, extended, _ = _RECORD.unpack_from(record, 1)
@@ -198,7 +197,7 @@ def bare_edns(record: bytes) -> Edns | None:
 
 
 def _read_records(packet: bytes, position: int, others: int, additionals: int) -> tuple[Edns | None, int]:
-    """Returns the OPT among the records behind the question; ValueError when they run out, or for a second OPT."""
+    """The OPT among the records behind the question; ValueError for a missing record or a second OPT."""
     edns = None
     for number in range(others + additionals):
         start = position
@@ -232,7 +231,7 @@ def options_of(rdata: bytes) -> tuple[tuple[int, bytes], ...]:
 
 
 def extended_error(code: int, text: str = "") -> tuple[int, bytes]:
-    """The option that gives the reason for an error or a stale answer (RFC 8914 §2)."""
+    """RFC 8914 §2."""
     return EXTENDED_ERROR, code.to_bytes(2, "big") + text.encode("utf-8")
 
 

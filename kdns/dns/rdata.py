@@ -26,7 +26,7 @@ LAYOUTS: Final = MappingProxyType({
     SVCB: (2, NAME), HTTPS: (2, NAME), 107: (2, NAME),
 })
 # fmt: on
-"""Type → its first parts: a name, a character string, or so many bytes. What follows them has no names.
+"""Type → its first parts: a name, a character string, or a number of bytes. What follows them has no names.
 
 MD, MF, MB, MG, MR, MINFO, RP, AFSDB, RT, SIG, PX, NXT, KX, TALINK and LP have numbers only.
 """
@@ -40,7 +40,10 @@ _WRONG_POINTER: Final = "its pointers lead forward, or are too many"
 
 
 def name_at(packet: bytes, position: int) -> tuple[Labels, int]:
-    """Of a name that may be compressed. Pointers lead backwards only (RFC 1035 §4.1.4); ValueError otherwise."""
+    """Labels of a name that may be compressed, and the position behind it.
+
+    Pointers lead backwards only (RFC 1035 §4.1.4); ValueError otherwise.
+    """
     labels, end, target = _labels_at(packet, position, packet)
     pointers = 0
     while target >= 0:
@@ -56,7 +59,7 @@ def name_at(packet: bytes, position: int) -> tuple[Labels, int]:
 
 
 class NamesAt:
-    """The names of a message in lower case; what many names end in is read once: 5,000 may share 126 labels."""
+    """The names of a message in lower case. Shared suffixes are read once: 5,000 names may share 126 labels."""
 
     __slots__ = ("_names", "_text", "_wire")
 
@@ -65,7 +68,7 @@ class NamesAt:
         self._names: dict[int, Labels] = {}
 
     def at(self, position: int, pointers: int = 0) -> Labels:
-        """Returns the name at a position, which `pointers` led to; ValueError for anything else, as in `name_at`."""
+        """`pointers` were followed so far; ValueError as in `name_at`."""
         name = self._names.get(position)
         if name is None:
             labels, _, target = _labels_at(self._wire, position, self._text)
@@ -117,7 +120,7 @@ def expanded(rtype: int, packet: bytes, start: int, end: int) -> bytes:
 
 
 def check_rdata(rtype: int, packet: bytes, start: int, end: int, names: NamesAt) -> None:
-    """As `rdata_of` raises ValueError; `names` are those of the message: equal ends are read once."""
+    """Raises ValueError where `rdata_of` does, without making values; `names` are those of the whole message."""
     if rtype in ADDRESS_BYTES and end - start != ADDRESS_BYTES[rtype]:
         raise ValueError("an address of the wrong length")
     position = start
@@ -134,7 +137,7 @@ def check_rdata(rtype: int, packet: bytes, start: int, end: int, names: NamesAt)
 
 
 def renamed(rtype: int, rdata: Rdata, change: Callable[[Labels], Labels]) -> Rdata:
-    """The rdata with each of its names changed; ValueError for a name that becomes too long."""
+    """Changes each name in the rdata; ValueError for a name that becomes too long."""
     layout = LAYOUTS.get(rtype)
     if layout is None:
         return rdata
@@ -143,7 +146,7 @@ def renamed(rtype: int, rdata: Rdata, change: Callable[[Labels], Labels]) -> Rda
 
 
 def rdata_of(rtype: int, wire: bytes) -> Rdata:
-    """Returns the value of rdata whose names are written out; ValueError for bytes that are none of this type."""
+    """`wire` has uncompressed names; ValueError for bytes that are invalid for the type."""
     if rtype in ONLY_A_NAME:
         labels, end = name_at(wire, 0)
         return _whole(text_of(labels), end, wire)

@@ -42,8 +42,7 @@ class Soa:
 
 
 Rdata: TypeAlias = bytes | str | Srv | Soa | Mx
-"""str: the name that is all there is in CNAME, NS, PTR and DNAME; Srv, Soa and Mx: those types; bytes: the rdata of any
-other type as in a message, names in it written out (RFC 3597 §4)."""
+"""str: the name of a CNAME, NS, PTR or DNAME; bytes: rdata of any other type, uncompressed (RFC 3597 §4)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from struct import Struct, pack
 from typing import Final
 
 from kdns.dns.names import MAX_NAME_BYTES, Labels, skip_name
-from kdns.dns.query import AA, AD, HEADER_BYTES, RA, TC, options_of
+from kdns.dns.query import HEADER_BYTES, TC, options_of
 from kdns.dns.rdata import name_at
 from kdns.dns.types import AAAA, OPT, A
 from kdns.values import Value
@@ -26,7 +26,6 @@ CACHED_MESSAGES: Final = 16
 
 _COUNTS: Final = Struct("!HHHH")
 _RECORD: Final = Struct("!HHIH")
-_SETTABLE: Final = AA | TC | RA | AD
 _OPT: Final = rb"(\x00\x00\x29.{6}\x00\x00)?\Z"
 """An OPT without options, or none, ends the message."""
 _ADDRESSES: Final = re.compile(
@@ -59,13 +58,13 @@ class Shape(Value, frozen=True):
     step: int
 
     def ttl_s(self, packet: bytes) -> int:
-        """Returns the smallest TTL; of a denial, also MINIMUM, the last number of its SOA (RFC 2308 §5)."""
+        """The smallest TTL; for a denial at most MINIMUM, the last number of its SOA (RFC 2308 §5)."""
         at, stop = self.ttls_at[0], self.stop
         ttl = packet[at : at + 4]
         if not self.step:
             ttl = min(ttl, packet[stop - 4 : stop])
         elif len(self.ttls_at) > 1:
-            ttl = min([packet[place : place + 4] for place in self.ttls_at])
+            ttl = min([packet[position : position + 4] for position in self.ttls_at])
         return int.from_bytes(ttl)
 
 
@@ -83,38 +82,38 @@ class Record(Value, frozen=True):
 
 
 _known: Final[dict[bytes, tuple[Record, ...]]] = {}
-"""Caches the records of the last few messages: several directives read an upstream's message."""
+"""Records of the last few messages: several directives read the same upstream's message."""
 
 
 def records(packet: bytes) -> tuple[Record, ...]:
-    found = _known.get(packet)
-    if found is None:
-        found = _scanned(packet)
+    scanned = _known.get(packet)
+    if scanned is None:
+        scanned = _scanned(packet)
         if len(_known) >= CACHED_MESSAGES:
             _known.clear()
-        _known[packet] = found
-    return found
+        _known[packet] = scanned
+    return scanned
 
 
 def shape_of(packet: bytes, question_end: int) -> Shape | None:
-    """None for any message that is not of the usual forms; a match is cheaper than a loop over records."""
+    """None for a message of any other form; one pattern is cheaper than a loop over records."""
     is_denial = packet[6:8] == _NO_ANSWER
-    found = (_DENIAL if is_denial else _ADDRESSES).match(packet, question_end)
-    if found is None:
+    match = (_DENIAL if is_denial else _ADDRESSES).match(packet, question_end)
+    if match is None:
         return None
     if is_denial:
-        stop, counts = found.end(5) + _NUMBERS_BYTES, (1, 0, 1)
-        shape = Shape((found.start(2) - 4,), stop, 0)
-        if not _is_sound(packet, question_end, found):
+        stop, counts = match.end(5) + _NUMBERS_BYTES, (1, 0, 1)
+        shape = Shape((match.start(2) - 4,), stop, 0)
+        if not _is_sound(packet, question_end, match):
             return None
     else:
-        stop, step = found.end(1), _ADDRESS_RECORD_BYTES[packet[question_end + 3]]
+        stop, step = match.end(1), _ADDRESS_RECORD_BYTES[packet[question_end + 3]]
         shape = Shape(range(question_end + _ADDRESS_TTL_AT, stop, step), stop, step)
         counts = (1, len(shape.ttls_at), 0)
     return shape if packet.startswith(_COUNTS.pack(*counts, stop < len(packet)), 4) else None
 
 
-def _is_sound(packet: bytes, question_end: int, found: re.Match[bytes]) -> bool:
+def _is_sound(packet: bytes, question_end: int, match: re.Match[bytes]) -> bool:
     """Whether the pointers of a denial lead to labels of the question, and its names are not too long."""
     label_starts = set()
     name_end = question_end - 5
@@ -122,11 +121,11 @@ def _is_sound(packet: bytes, question_end: int, found: re.Match[bytes]) -> bool:
     while at < name_end:
         label_starts.add(at)
         at += 1 + packet[at]
-    mname_at, mname_end = found.span(3)
-    rname_end = found.end(5)
+    mname_at, mname_end = match.span(3)
+    rname_end = match.end(5)
     return (
-        label_starts.issuperset(b"".join(filter(None, found.group(1, 4, 6))))
-        and rname_end + _NUMBERS_BYTES - mname_at == int.from_bytes(found[2])
+        label_starts.issuperset(b"".join(filter(None, match.group(1, 4, 6))))
+        and rname_end + _NUMBERS_BYTES - mname_at == int.from_bytes(match[2])
         and max(mname_end - mname_at, rname_end - mname_end) + name_end <= MAX_NAME_BYTES
     )
 
@@ -139,7 +138,7 @@ def _scanned(packet: bytes) -> tuple[Record, ...]:
     size = len(packet)
     for _ in range(questions):
         position = skip_name(packet, position) + 4
-    found: list[Record] = []
+    scanned: list[Record] = []
     for section, count in enumerate(counts, ANSWER):
         for _ in range(count):
             owner_at = position
@@ -155,22 +154,22 @@ def _scanned(packet: bytes) -> tuple[Record, ...]:
             end = rdata_at + rdata_bytes
             if end > size:
                 raise ValueError("rdata runs out of the packet")
-            found.append(Record(section, owner_at, rtype, rclass, ttl, position + 4, rdata_at, end))
+            scanned.append(Record(section, owner_at, rtype, rclass, ttl, position + 4, rdata_at, end))
             position = end
-    return tuple(found)
+    return tuple(scanned)
 
 
 def cut(packet: bytes, size_bytes: int) -> bytes:
-    """Returns the message with as many of its records, from the first, as fit; TC where one of the answer does not.
+    """The message up to the last record that fits; TC if a record of the answer does not.
 
-    Pointers lead backwards, so what is left does not lean on what went.
-    ValueError for a message that is shorter than it says.
+    Compression pointers lead backwards, so no record needs one that was cut off.
+    ValueError for a message that is shorter than its counts say.
     """
-    every = records(packet)
-    fitting = [record for record in every if record.end <= size_bytes]
-    if len(fitting) == len(every):
-        return packet[: every[-1].end] if every else packet
-    cut_off = every[len(fitting)]
+    scanned = records(packet)
+    fitting = [record for record in scanned if record.end <= size_bytes]
+    if len(fitting) == len(scanned):
+        return packet[: scanned[-1].end] if scanned else packet
+    cut_off = scanned[len(fitting)]
     flags = int.from_bytes(packet[2:4], "big") | (TC if cut_off.section == ANSWER else 0)
     counts = Counter(record.section for record in fitting)
     head = packet[:2] + pack("!H", flags) + packet[4:6] + pack("!HHH", *(counts[section] for section in SECTIONS))
@@ -178,19 +177,19 @@ def cut(packet: bytes, size_bytes: int) -> bytes:
 
 
 def owner_of(packet: bytes, record: Record) -> Labels:
-    """The labels of a record's owner, their case unchanged; ValueError if the name is not a domain name."""
+    """With its case unchanged; ValueError for an invalid name."""
     return name_at(packet, record.owner_at)[0]
 
 
-def without_opt(packet: bytes, found: Sequence[Record]) -> tuple[bytes, tuple[tuple[int, bytes], ...], int]:
-    """Message, OPT's options and upper rcode bits; an OPT before other records stays: pointers depend on it."""
-    if not found:
+def without_opt(packet: bytes, scanned: Sequence[Record]) -> tuple[bytes, tuple[tuple[int, bytes], ...], int]:
+    """The message, the OPT's options and upper rcode bits. An OPT before other records stays: offsets would change."""
+    if not scanned:
         return packet, (), 0
-    last = found[-1]
+    last = scanned[-1]
     if last.rtype != OPT or last.section != ADDITIONAL:
         return packet, (), 0
     additionals = int.from_bytes(packet[10:HEADER_BYTES], "big")
     bare = packet[:10] + (additionals - 1).to_bytes(2, "big") + packet[HEADER_BYTES : last.owner_at]
     if last.end == len(packet):  # bytes after it are not part of the message, and are dropped
-        _known[bare] = tuple(found[:-1])
+        _known[bare] = tuple(scanned[:-1])
     return bare, options_of(packet[last.rdata_at : last.end]), last.ttl >> 24 << 4

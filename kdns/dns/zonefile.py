@@ -25,10 +25,10 @@ MAX_RECORDS: Final = 4_000_000
 MAX_INCLUDES: Final = 1000
 MAX_DEPTH: Final = 7
 MAX_MISTAKES: Final = 100
-"""A reader ends after this many."""
+"""A reader stops after this many."""
 
 ReadFile: TypeAlias = Callable[[str, str], tuple[str, str]]
-"""Path and text of an included file, given the including file and the name; ValueError with the reason."""
+"""(including file, name) → path and text of the included file; ValueError with the reason."""
 
 
 class ZoneFileError(ValueError):
@@ -65,7 +65,7 @@ def parse_zone(text: str, origin: str, path: str = "zone", read: ReadFile = no_i
 
 
 def parse_record(text: str, default_ttl_s: int = 0) -> RRset:
-    """Such as `web. 60 IN A 192.0.2.1`; TTL and class may change places or lack. ValueError for other text."""
+    """Such as `web. 60 IN A 192.0.2.1`; TTL and class may be swapped or missing. ValueError for other text."""
     try:
         owner, ttl, rclass, (rtype, *rdata) = _parts(text)
         ttl_s = dns.ttl.from_text(ttl) if ttl else default_ttl_s
@@ -78,7 +78,7 @@ def parse_record(text: str, default_ttl_s: int = 0) -> RRset:
 
 @lru_cache(16)
 def _typed(rclass: dns.rdataclass.RdataClass, rtype: str, text: str) -> tuple[int, Rdata]:
-    """A template has the same long text for name after name."""
+    """Cached: a template gives the same long text for many names."""
     rdata = dns.rdata.from_text(rclass, rtype, text, origin=dns.name.root, relativize=False)
     return int(rdata.rdtype), _rdata(rdata)
 
@@ -102,14 +102,14 @@ def _parts(text: str) -> tuple[str, str, dns.rdataclass.RdataClass, list[str]]:
     owner, *words = text.split(None, 1)
     ttl, rclass = "", dns.rdataclass.IN
     for _ in range(2):
-        word, *rest = words[0].split(None, 1) if words else [""]
+        word, *following = words[0].split(None, 1) if words else [""]
         if word.isdecimal():
             ttl = word
         elif word.upper() in _CLASSES:
             rclass = dns.rdataclass.from_text(word)
         else:
             break
-        words = rest
+        words = following
     if not words:
         raise ValueError("its type is missing")
     return owner, ttl, rclass, words[0].split(None, 1)
@@ -119,7 +119,7 @@ _CLASSES = frozenset(("IN", "CH", "HS", "ANY", "NONE"))
 
 
 def rdata_text(rtype: int, rdata: Rdata, rclass: int = 1) -> str:
-    """Returns rdata in text form with absolute names; unreadable rdata in the form of RFC 3597 §5."""
+    """With absolute names; unreadable rdata in the form of RFC 3597 §5."""
     wire = wire_of(rdata)
     try:
         return str(dns.rdata.from_wire(_class(rclass), _type(rtype), wire, 0, len(wire)).to_text())
@@ -140,7 +140,7 @@ def _rdata(rdata: dns.rdata.Rdata) -> Rdata:
 
 
 class _Records:
-    """The transaction of dnspython's reader: it gets each record as it is read."""
+    """The transaction of dnspython's reader, which adds each record as it is read."""
 
     def __init__(self, origin: dns.name.Name) -> None:
         self.records: list[RRset] = []
@@ -152,7 +152,7 @@ class _Records:
         return self._origin, False, self._origin
 
     def check_put_rdataset(self, check: object) -> None:
-        """Does nothing: a zone checks its records when it is made."""
+        """Does nothing: `Zone` checks its records itself."""
 
     def _set_origin(self, origin: dns.name.Name) -> None:
         """Does nothing: only the reader uses $ORIGIN."""
@@ -174,7 +174,7 @@ class _TooManyMistakesError(Exception):
 
 
 class _Reader(dns.zonefile.Reader):
-    """dnspython's reader of lines, with files that are included by our own rules. It goes on behind wrong lines."""
+    """dnspython's line reader with our own rules for $INCLUDE; it continues after wrong lines."""
 
     def __init__(self, origin: str, read: ReadFile) -> None:
         self._transaction = _Records(dns.name.from_text(origin))
@@ -213,7 +213,7 @@ class _Reader(dns.zonefile.Reader):
             self.default_ttl, self.default_ttl_known = 0, True
 
     def _read_line(self, tokens: _Tokenizer, depth: int) -> bool:
-        """Reads one line; True at the end of the text."""
+        """True at the end of the text."""
         token = tokens.get(want_leading=True, want_comment=True)
         if token.is_comment():
             tokens.get_eol()
@@ -260,11 +260,11 @@ class _Reader(dns.zonefile.Reader):
 
 
 class _Tokenizer(dns.tokenizer.Tokenizer):
-    """Remembers the last token for messages: dnspython's name no word."""
+    """Remembers the last token: dnspython's messages do not name it."""
 
     last: dns.tokenizer.Token | None = None
     line: int = 1
-    """That of the last word: dnspython's own is the next one when it has read a line's end."""
+    """Line of the last word; dnspython's own counter is one further after a line end."""
 
     def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
         self.last = None
@@ -274,7 +274,7 @@ class _Tokenizer(dns.tokenizer.Tokenizer):
         return token
 
     def skip_line(self) -> None:
-        """Goes to the end of a line with a mistake, or of the text where a parenthesis is open."""
+        """Skips to the end of the line, or of the text if a parenthesis is open."""
         while not self.quoting and (self.last is None or not self.last.is_eol_or_eof()):
             try:
                 self.get()

@@ -29,6 +29,7 @@ from kdns.answers.chain import (
     Reply,
     Request,
     Serve,
+    ServeResult,
     for_one_client,
     then,
 )
@@ -202,7 +203,7 @@ class Server:
                 return route
         return None
 
-    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
+    def resolve(self, request: Request) -> ServeResult:
         """Returns the reply of all blocks to an internal query, as if a client had sent it.
 
         SERVFAIL after too many internal queries, each caused by the previous one.

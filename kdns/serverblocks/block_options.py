@@ -1,4 +1,4 @@
-"""How a server block is served, which its directives say: where, with which pages, limits and logs."""
+"""How a server block is served: its addresses, HTTP pages, limits and logs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HealthPage:
 
 @dataclass(frozen=True, slots=True)
 class ReadyPage:
-    """/ready: 200, or 503 with the directives that are not ready; a ready one stays ready unless `continuously`."""
+    """/ready: 200, or 503 with the directives that are not ready; once ready stays ready, unless `continuously`."""
 
     address: HostPort = HostPort("", 8181)
     continuously: bool = False
@@ -48,7 +48,7 @@ class MetricsPage:
 
 @dataclass(frozen=True, slots=True)
 class StatusPage:
-    """/status: what the server does, for people."""
+    """/status: the status page for people."""
 
     address: HostPort = HostPort("localhost", 8053)
 
@@ -58,12 +58,12 @@ Page: TypeAlias = HealthPage | ReadyPage | MetricsPage | StatusPage
 
 @dataclass(frozen=True, slots=True)
 class BlockOptions:
-    """What a directive says of its server block, None, 0 and "" where it says nothing; or what all of them say.
+    """Settings of a server block, from one directive or from all of them; None, 0, "" and () are not set.
 
-    The block listens on the addresses of `binds`, on every address without any. Its files are in the folder `root`. The
-    Corefile is read every `reload_s` seconds, plus or minus the second value: 0 for never; the last block with a value
-    decides. Answers over UDP have at most `udp_bytes`. `processes` answer at all addresses, inf: one for each
-    processor. `logs_stacks` writes the stack of a query that fails unexpectedly, `logs_debug` debug lines.
+    Without `binds` the block listens on every address. File names are relative to the folder `root`. `reload_s` is the
+    interval at which the Corefile is checked, with its jitter, 0 for never; the last block with a value applies.
+    `udp_bytes` is the largest answer over UDP. `processes` share the addresses, inf: one for each CPU. `logs_stacks`
+    logs the stack trace of a query that fails unexpectedly, `logs_debug` debug lines.
     """
 
     root: str = ""
@@ -77,11 +77,11 @@ class BlockOptions:
     logs_debug: bool = False
 
     def path(self, name: str) -> str:
-        """Returns the path of a file: in the folder of `root`, unless the name begins with a slash."""
+        """Relative to the folder `root`, unless the name begins with a slash."""
         return posixpath.join(self.root, name)
 
     def joined(self, other: BlockOptions) -> BlockOptions:
-        """Returns these options, overridden by those that the other ones set; addresses and pages add up."""
+        """These options, overridden by those that `other` sets; addresses and pages add up."""
         return replace(
             overridden(self, other),
             listener=overridden(self.listener, other.listener),
@@ -90,7 +90,7 @@ class BlockOptions:
         )
 
     def placed(self) -> BlockOptions:
-        """Returns these options, with the files of `tls` in the folder of `root`."""
+        """With the files of `tls` relative to the folder `root`."""
         tls = self.listener.tls
         return replace(self, listener=replace(self.listener, tls=tls.below(self.path))) if tls else self
 

@@ -1,4 +1,4 @@
-"""Server blocks → configurations of servers: those of their directives, without conflicts between blocks."""
+"""Server blocks → configurations of servers, checked for conflicts between blocks."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ TRANSPORTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The served schemes, and the transports of each."""
 PAGE_HOSTS: Final = {"": WILDCARD, "localhost": ("127.0.0.1", "::1")}
-"""The addresses of an HTTP page whose host is no address; other names are not looked up."""
+"""The addresses of an HTTP page whose host is not an IP address; other names are not looked up."""
 NEED_TLS: Final = ("tls", "quic")
 """Schemes that need a certificate; https:// may also be behind a proxy that has one."""
 
 
 class ListenAddress(NamedTuple):
-    """The addresses of one listener, its port (0: any free one) and its scheme."""
+    """Port 0 is any free port."""
 
     hosts: tuple[str, ...]
     port: int
     scheme: str = "dns"
 
 
-def label_of(place: ListenAddress) -> str:
-    """Returns the name of the address in metrics and logs: `dns://:53`, `tls://10.0.0.1:853`."""
-    host = "" if place.hosts == WILDCARD else place.hosts[0]
-    return f"{place.scheme}://{join_host_port(host, place.port)}"
+def label_of(address: ListenAddress) -> str:
+    """The address as metrics and logs name it: `dns://:53`, `tls://10.0.0.1:853`."""
+    host = "" if address.hosts == WILDCARD else address.hosts[0]
+    return f"{address.scheme}://{join_host_port(host, address.port)}"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """The configuration of one server block: those of its directives that are used, in the chain's order.
+    """The configuration of one server block: its valid directives by name, in the chain's order.
 
-    `options` are what they say of how the block is served. `rows` are the block's directives in that order, also those
-    with a mistake; `stanzas` are their stanzas. `is_whole` is False if a part of the block could not be read.
+    `rows` are all directives of the block in that order, also those with a mistake; `stanzas` are their stanzas.
+    `is_whole` is False if a part of the block could not be read.
     """
 
     path: str
@@ -75,7 +75,7 @@ class ServerConfig:
         return tuple(dict.fromkeys(address.zone for address in self.addresses))
 
     def configs(self, directive: Directive[Config, Any]) -> tuple[Config, ...]:
-        """Returns the configurations of one directive, () if the block does not have it."""
+        """() if the block does not have the directive."""
         return self.directives.get(directive.name, ())  # type: ignore[return-value] # `parse` of that row made them
 
     def build(self, world: World) -> list[Plugin]:
@@ -83,7 +83,7 @@ class ServerConfig:
         return [plugin for plugin in plugins if plugin is not None]
 
     def plugin(self, row: Row, world: World) -> Plugin | None:
-        """Returns the plugin of one directive of the block, if it has any; raises CorefileError and InputError."""
+        """None for a directive without a plugin; raises CorefileError and InputError."""
         configs = self.configs(row)
         if not row.plugin or not configs:
             return None
@@ -100,7 +100,7 @@ class ServerConfig:
 
     @property
     def bound(self) -> tuple[str, ...]:
-        """The addresses and interfaces of `bind`, as they are written; WILDCARD without it."""
+        """The addresses and interfaces of `bind`, as written; WILDCARD without it."""
         binds = self.options.binds
         hosts = (host for bind in binds for host in bind.hosts if host not in bind.exclude)
         return tuple(dict.fromkeys(hosts)) if binds else WILDCARD
@@ -113,16 +113,16 @@ class ServerConfig:
 
     @property
     def has_view(self) -> bool:
-        """Whether a view selects the queries of the block, so that other blocks may have the same zones."""
+        """With a view, other blocks may have the same zones."""
         return "view" in self.directives
 
     @property
     def is_placed(self) -> bool:
-        """Whether its addresses are known, and whether it has a view."""
+        """Whether `bind` and `view` are known, so that the block can be compared with others."""
         return self.is_whole and all(self.is_valid(name) for name in ("bind", "view"))
 
     def warnings(self) -> Iterator[CorefileError]:
-        """Yields the mistakes that do not prevent a start."""
+        """Mistakes that do not prevent a start."""
         for row in self.rows:
             for config in self.configs(row):
                 yield from (warning.of(row.name) for warning in row.warnings(config))
@@ -131,9 +131,9 @@ class ServerConfig:
         return CorefileError(self.path, self.line, "", reason)
 
     def file_error(self, path: str, reason: str, directive: str = "") -> CorefileError:
-        """Returns an error at the word that names this file or its folder, or else at the directive or server block.
+        """At the word that names this file or its folder, or else at the directive or server block.
 
-        The path may begin with the folder of `root`.
+        `path` may begin with the folder `root`.
         """
         file = path.partition(":")[0]  # some paths end in a line number
         paths = f"/{file}/{file.rpartition('.')[0]}/"  # key files have an ending that the Corefile may omit
@@ -157,7 +157,7 @@ class ServerConfig:
 Mistake = TypeVar("Mistake", bound=InputError)
 
 Listening: TypeAlias = Sequence[tuple[ServerConfig, tuple[str, ...]]]
-"""Servers with their addresses, or with interfaces too while the addresses of those are unknown."""
+"""Servers with their addresses, and with names of interfaces that are not resolved yet."""
 
 
 def server_configs(
@@ -167,11 +167,11 @@ def server_configs(
     dns_port: int = DEFAULT_PORTS["dns"],
     mistakes: Iterable[CorefileError] = (),
 ) -> tuple[tuple[ServerConfig, ...], tuple[ServerConfig, ...], list[CorefileError]]:
-    """Returns the servers without mistakes, the others without their invalid parts, and every mistake, once.
+    """The servers without mistakes, the others without their invalid parts, and every mistake, once.
 
     Mistakes within blocks come before those between blocks. `table` has the directives by name, in the chain's order.
-    `dns_port` is used if dns:// has no port. `mistakes` are those of the grammar and of imports: after them blocks that
-    are not whole are not compared to others, and after a BracesError none is.
+    `dns_port` is the default of dns://. `mistakes` are those of the grammar and of imports: after them, blocks that
+    are not whole are not compared to others; after a BracesError, no blocks are.
     """
     errors = [*mistakes]
     is_certain = not any(isinstance(mistake, BracesError) for mistake in errors)
@@ -193,12 +193,12 @@ def server_configs(
 
 
 def distinct(mistakes: Iterable[Mistake]) -> list[Mistake]:
-    """Each block that imports a snippet has the snippet's mistakes; they are told once."""
+    """Every block that imports a snippet has the snippet's mistakes; they are reported once."""
     return list({str(mistake): mistake for mistake in mistakes}.values())
 
 
 def _server_blocks(blocks: Iterable[ServerBlock], table: Mapping[str, Row]) -> Iterator[ServerBlock]:
-    """Yields the blocks that begin with zones, where a brace too many may have ended a server block early."""
+    """The blocks that begin with zones; the others follow a brace that ended a server block early."""
     for number, block in enumerate(blocks):
         if (block.braces or not number) and not any(
             address.token and address.token.text in table for address in block.addresses
@@ -214,10 +214,10 @@ def _unserved(server: ServerConfig) -> Iterator[CorefileError]:
 
 
 def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileError]) -> ServerConfig:
-    """Returns the server of a block, without its invalid parts."""
+    """Without the invalid parts of the block."""
     if head := directive_as_zone(block, table):
-        wanted = f"a zone before `{{`, got the directive `{head.text}`; put it into a server block such as `. {{ … }}`"
-        errors.append(head.error(f"expected {wanted}"))
+        advice = f"got the directive `{head.text}`; put it into a server block such as `. {{ … }}`"
+        errors.append(head.error(f"expected a zone before `{{`, {advice}"))
         block = replace(block, stanzas=(), mistakes=(), is_whole=False)
     errors += _missing_zones(block, table)
     own: list[CorefileError] = []
@@ -242,7 +242,7 @@ def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileE
             mistakes = (error, *_further_mistakes(row, stanza, zones, error))
             own += [_explained(mistake, stanza, block, table).of(stanza.name) for mistake in mistakes]
     places = {(mistake.path, mistake.line, mistake.token) for mistake in own}
-    errors += [each for each in block.mistakes if (each.path, each.line, each.token) not in places]
+    errors += [mistake for mistake in block.mistakes if (mistake.path, mistake.line, mistake.token) not in places]
     errors += own
     counting = {
         name: tuple(parsed[name] if table[name].repeat is Repeat.ADD else parsed[name][-1:])
@@ -250,8 +250,8 @@ def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileE
         if parsed.get(name)
     }
     rows = tuple(table[name] for name in table if name in stanzas)
-    sayings = (row.sets_up(config) for row in rows if row.sets_up for config in counting.get(row.name, ()))
-    options = reduce(BlockOptions.joined, sayings, DEFAULTS).placed()
+    settings = (row.sets_up(config) for row in rows if row.sets_up for config in counting.get(row.name, ()))
+    options = reduce(BlockOptions.joined, settings, DEFAULTS).placed()
     return ServerConfig(block.path, block.line, block.addresses, counting, block.stanzas, rows, options, block.is_whole)
 
 
@@ -262,7 +262,7 @@ def _explained(mistake: CorefileError, stanza: Stanza, block: ServerBlock, table
 
 
 def _further_mistakes(row: Row, stanza: Stanza, zones: tuple[str, ...], error: CorefileError) -> list[CorefileError]:
-    """Returns the mistakes in other options of the stanza: it is parsed again without what is invalid."""
+    """Mistakes in other options of the stanza, which is parsed again without the invalid ones."""
     further: list[CorefileError] = []
     has_example = False
     while stanza.block:
@@ -270,7 +270,7 @@ def _further_mistakes(row: Row, stanza: Stanza, zones: tuple[str, ...], error: C
         if len(block) < len(stanza.block):
             stanza = replace(stanza, block=block)
         elif has_example:
-            break  # about the whole stanza, which lacks an option now
+            break  # the mistake is about the whole stanza, which lacks an option by now
         else:
             example = (replace(stanza.words[0], text=word) for word in row.example.split())
             stanza, has_example = replace(stanza, words=(stanza.words[0], *example)), True
@@ -286,7 +286,7 @@ def _further_mistakes(row: Row, stanza: Stanza, zones: tuple[str, ...], error: C
 
 
 def _missing_zones(block: ServerBlock, table: Mapping[str, Row]) -> Iterator[CorefileError]:
-    """Yields errors for directives in place of zones, as in a file that begins with `errors`."""
+    """Directives in place of zones, as in a file that begins with `errors`."""
     for address in block.addresses:
         if not block.braces and address.token and address.token.text in table:
             name = address.token.text
@@ -294,7 +294,7 @@ def _missing_zones(block: ServerBlock, table: Mapping[str, Row]) -> Iterator[Cor
 
 
 def _missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[CorefileError]:
-    """Yields errors for schemes of TLS without a certificate in their block, or in another one at the same port."""
+    """Schemes of TLS without a certificate in their block, or in another one at the same port."""
     certified = {
         (address.scheme, address.port_or_default(dns_port))
         for server in servers
@@ -308,24 +308,22 @@ def _missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[Cor
 
 
 def listen_addresses(listening: Listening, dns_port: int) -> dict[ListenAddress, list[tuple[int, str]]]:
-    """Returns the numbers of the servers at each address, each with one of its zones."""
-    places: dict[ListenAddress, list[tuple[int, str]]] = {}
+    """Address → number of each server there, with one of its zones."""
+    addresses: dict[ListenAddress, list[tuple[int, str]]] = {}
     for number, (server, hosts) in enumerate(listening):
         for address in server.addresses:
             for group in [hosts] if hosts == WILDCARD else [(host,) for host in hosts]:
-                place = ListenAddress(group, address.port_or_default(dns_port), address.scheme)
-                places.setdefault(place, []).append((number, address.zone))
-    return places
+                listen_address = ListenAddress(group, address.port_or_default(dns_port), address.scheme)
+                addresses.setdefault(listen_address, []).append((number, address.zone))
+    return addresses
 
 
 def clashes(listening: Listening, dns_port: int) -> Iterator[CorefileError]:
-    """Yields an error for a zone that two blocks have at one address, and for addresses that exclude each other.
+    """A zone in two blocks at one address, and addresses that exclude each other, also of HTTP pages.
 
-    Those of HTTP pages too.
-
-    Port 0 is another port each time. Differs: beside a block without `bind`, CoreDNS lets others of its port listen on
-    single addresses, by sharing the port (SO_REUSEPORT); then another process may share it too, and gets a part of the
-    queries.
+    Port 0 is a different port each time.
+    Differs: a block without `bind` and one with `bind` cannot have the same port. CoreDNS allows it by SO_REUSEPORT,
+    which also lets another process take a part of the queries.
     """
     overlaps = _overlaps(listening, dns_port)
     yield from overlaps.values()
@@ -337,7 +335,7 @@ def clashes(listening: Listening, dns_port: int) -> Iterator[CorefileError]:
 
 
 def _page_clashes(listening: Listening, dns_port: int) -> Iterator[CorefileError]:
-    """Yields an error for an HTTP page on a port of a server block, or of a page at another address."""
+    """HTTP pages on a port of a server block, or of a page at another address."""
     taken: list[tuple[int, tuple[str, ...], HostPort | None, str]] = [
         (address.port_or_default(dns_port), hosts, None, f"the block at {server.path}:{server.line}")
         for server, hosts in listening
@@ -356,17 +354,17 @@ def _page_clashes(listening: Listening, dns_port: int) -> Iterator[CorefileError
 
 
 def _has_common(hosts: Iterable[str], others: Iterable[str]) -> bool:
-    """Returns whether sockets at some of these addresses exclude each other."""
+    """Whether a socket at one of `hosts` excludes one at one of `others`."""
     addresses = [address for host in hosts if (address := parse_address(host))]
     other_addresses = [address for host in others if (address := parse_address(host))]
     return any(
-        one == other or (one.version == other.version and (one.is_unspecified or other.is_unspecified))
-        for one, other in product(addresses, other_addresses)
+        address == other or (address.version == other.version and (address.is_unspecified or other.is_unspecified))
+        for address, other in product(addresses, other_addresses)
     )
 
 
 def _overlaps(listening: Listening, dns_port: int) -> dict[int, CorefileError]:
-    """Returns the first error of each server, by number: one block without a view per zone and address."""
+    """The first error of each server, by number: only one block without a view may have a zone at an address."""
     is_as_written = all(hosts in ((), server.bound) for server, hosts in listening)
     taken: dict[tuple[str, str, int], dict[str, ServerConfig]] = {}
     errors: dict[int, CorefileError] = {}
@@ -386,28 +384,29 @@ def _overlaps(listening: Listening, dns_port: int) -> dict[int, CorefileError]:
 
 
 def _clashes(
-    servers: Sequence[ServerConfig], places: Mapping[ListenAddress, Sequence[tuple[int, str]]]
+    servers: Sequence[ServerConfig], addresses: Mapping[ListenAddress, Sequence[tuple[int, str]]]
 ) -> Iterator[tuple[int, str]]:
-    """Yields the numbers of servers that cannot listen beside earlier ones, with the reason."""
-    for place, parts in places.items():
-        if place.scheme != "dns":
+    """The numbers of servers that cannot listen beside earlier ones, with the reason."""
+    for address, parts in addresses.items():
+        if address.scheme != "dns":
             yield from _other_certificates(servers, parts)
-    listeners = {place: parts[0][0] for place, parts in places.items() if place.port}
+    listeners = {address: parts[0][0] for address, parts in addresses.items() if address.port}
     first_at: dict[tuple[int, str, Address | int], tuple[int, ListenAddress]] = {}
-    for number, (place, second) in enumerate(listeners.items()):
-        hosts = [ip_address(host) for host in place.hosts]
-        sockets = [(place.port, transport, host) for transport in TRANSPORTS.get(place.scheme, ()) for host in hosts]
-        before = [first_at[key] for socket in sockets for key in _met(*socket) if key in first_at]
+    for number, (address, second) in enumerate(listeners.items()):
+        hosts = [ip_address(host) for host in address.hosts]
+        transports = TRANSPORTS.get(address.scheme, ())
+        sockets = [(address.port, transport, host) for transport in transports for host in hosts]
+        before = [first_at[key] for socket in sockets for key in _excluding(*socket) if key in first_at]
         for port, transport, host in sockets:
-            first_at.setdefault((port, transport, host), (number, place))
-            first_at.setdefault((port, transport, host.version), (number, place))
+            first_at.setdefault((port, transport, host), (number, address))
+            first_at.setdefault((port, transport, host.version), (number, address))
         if before:
             _, other = min(before)
-            yield second, _cannot_be_had(place, other, servers[listeners[other]])
+            yield second, _conflict(address, other, servers[listeners[other]])
 
 
-def _met(port: int, transport: str, host: Address) -> Iterator[tuple[int, str, Address | int]]:
-    """Yields the keys of sockets that exclude this one: for an unspecified address those of the whole family."""
+def _excluding(port: int, transport: str, host: Address) -> Iterator[tuple[int, str, Address | int]]:
+    """Keys of sockets that exclude this one; an unspecified address excludes its whole family."""
     if host.is_unspecified:
         yield port, transport, host.version
     else:
@@ -415,18 +414,18 @@ def _met(port: int, transport: str, host: Address) -> Iterator[tuple[int, str, A
         yield port, transport, ip_address(WILDCARD[host.version == 6])
 
 
-def _cannot_be_had(place: ListenAddress, other: ListenAddress, first: ServerConfig) -> str:
+def _conflict(address: ListenAddress, other: ListenAddress, first: ServerConfig) -> str:
     where = f"which the block at {first.path}:{first.line} listens"
-    if place.scheme != other.scheme:
-        return f"port {place.port} cannot be shared by {place.scheme}:// and {other.scheme}://, {where} with"
-    hosts = f"{_named(place.hosts)} beside {_named(other.hosts)}"
-    return f"cannot listen on port {place.port} on {hosts}, {where} on; expected `bind` in both or in neither"
+    if address.scheme != other.scheme:
+        return f"port {address.port} cannot be shared by {address.scheme}:// and {other.scheme}://, {where} with"
+    hosts = f"{_named(address.hosts)} beside {_named(other.hosts)}"
+    return f"cannot listen on port {address.port} on {hosts}, {where} on; expected `bind` in both or in neither"
 
 
 def _other_certificates(servers: Sequence[ServerConfig], parts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Yields errors for two certificates at one address: a client would get either of them.
+    """Two certificates at one address: a client would get either of them.
 
-    Differs: CoreDNS uses the one of its last block.
+    Differs: CoreDNS uses that of its last block.
     """
     certified = [number for number, _ in parts if servers[number].options.listener.tls]
     for number in certified[1:]:

@@ -1,7 +1,7 @@
 """The interface of directives: a directive is a row of a table (kdns.plugins.directives).
 
-A row turns stanzas into frozen configurations. A plugin of the chain is made of a configuration and the World; settings
-say how the server block is served.
+A row turns stanzas into frozen configurations. A plugin of the chain gets a configuration and the World; settings
+apply to the server block.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-from kdns.answers.chain import Plugin, Reply, Request
+from kdns.answers.chain import Plugin, Reply, Request, ServeResult
 from kdns.answers.response import Subject
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
@@ -61,7 +61,7 @@ class UnreadableFileError(CorefileError):
 
 
 class Counters(Protocol):
-    """A family of counters; one without values yet is made by `tally`."""
+    """A family of counters; `tally` makes one that does not exist yet."""
 
     def tally(self, *values: str) -> Tally: ...
 
@@ -116,22 +116,22 @@ class FrameSpec:
 
 
 class World(Protocol):
-    """What a directive may use besides its configuration: directives do no input and output themselves.
+    """Everything that a directive may use besides its configuration: directives do no I/O themselves.
 
-    Work that it requests starts when the server block answers, and ends with the block.
+    Work that it requests starts when the server block begins to answer, and ends with the block.
     """
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """The zones of the server block."""
+        """Those of the server block."""
 
     @property
     def own_addresses(self) -> tuple[bytes, ...]:
-        """The packed addresses of the block; all of the machine's if it listens on every address."""
+        """Packed; all of the machine's if the block listens on every address."""
 
     @property
     def hostname(self) -> str:
-        """The name of this machine, or of the Pod in a cluster."""
+        """In a cluster the name of the Pod."""
 
     @property
     def random(self) -> RandomNumbers: ...
@@ -145,7 +145,7 @@ class World(Protocol):
     def plugins(self) -> tuple[Plugin, ...]:
         """The plugins of the server block, in the chain's order; () until all are built."""
 
-    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
+    def resolve(self, request: Request) -> ServeResult:
         """The reply of the whole server to an internal query: any block may answer it.
 
         SERVFAIL before the server listens, and after too many internal queries, each caused by the previous one.
@@ -155,7 +155,7 @@ class World(Protocol):
         """Drops the answers that depend on these subjects from the tables in front of the chain."""
 
     def settle(self, subject: Subject) -> None:
-        """Brings the tallies of the answers that depend on this subject up to date."""
+        """Counts the hits so far of answers that depend on this subject."""
 
     def readiness(self, name: str, is_ready: Callable[[], bool]) -> None:
         """Makes the readiness of the server block depend on this directive."""
@@ -163,11 +163,11 @@ class World(Protocol):
     def prepare(self, work: Callable[[], Awaitable[None]]) -> None:
         """Runs a coroutine before the block answers its first query.
 
-        An InputError of it ends the start, or keeps the old server blocks in use.
+        If it raises an InputError, the start fails, or a reload keeps the old server blocks.
         """
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs a coroutine from the time when the block answers until it ends or the server block does."""
+        """Starts a coroutine when the block begins to answer; cancelled at the end of the block."""
 
     def on_stop(self, call: Callable[[], None]) -> None:
         """Calls a function when the server block ends."""
@@ -182,7 +182,7 @@ class World(Protocol):
         """The reply if it arrives in time; otherwise raises TimeoutError and cancels the work on it."""
 
     def path(self, name: str) -> str:
-        """The path of a file: in the folder of `root`, unless the name begins with a slash."""
+        """Relative to the folder `root`, unless the name begins with a slash."""
 
     def has_file(self, path: str) -> bool: ...
 
@@ -196,15 +196,15 @@ class World(Protocol):
         parse: Callable[[str], Any] | None = None,
         is_optional: bool = False,
     ) -> None:
-        """Gives a file's text to `read`, now and whenever it changes; it is checked every `every_s` seconds, 0: once.
+        """Calls `read` with a file's text, now and after each change; checks every `every_s` seconds, 0: never again.
 
-        A CorefileError that `read` raises ends the start; later it is logged, and the old text stays in use. With
-        `parse`, which runs in a thread, `read` gets its result, at first before the block answers. With `is_optional`
-        a missing file is empty.
+        If `read` raises a CorefileError, the start fails; later the error is logged, and the old text stays in use.
+        With `parse`, which runs in a thread, `read` gets its result, at first before the block answers. With
+        `is_optional` a missing file is empty.
         """
 
     def in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
-        """The result of `work`, which may take long and use `read_text` and `files_below`."""
+        """`work` may block, and use `read_text` and `files_below`."""
 
     def read_text(self, path: str) -> str:
         """UnreadableFileError for a missing file, CorefileError if it is too large or not UTF-8. Only in a thread."""
@@ -224,19 +224,19 @@ class World(Protocol):
     def log(self, level: Level, event: str, **facts: object) -> None: ...
 
     def report(self, event: str, errors: Sequence[CorefileError], **facts: object) -> None:
-        """Logs mistakes in files that do not stop the block, a line each; `kdns check` collects the errors."""
+        """Logs mistakes in files, a line each, that do not stop the block; `kdns check` collects them."""
 
     def print_line(self, level: Level, event: str, line: str, facts: Mapping[str, object]) -> None:
         """Writes a line of `log` or `errors` in CoreDNS's format; with `--log-format json` the event and facts."""
 
     def upstream(self, spec: UpstreamSpec) -> Upstream:
-        """An upstream, until the block ends; InputError for an unusable address or file.
+        """Closed with the block; InputError for an unusable address or file.
 
         Blocks with the same specification share sockets and connections.
         """
 
     def cluster(self, spec: ClusterSpec, changed: OnChange, *, startup_timeout_s: float) -> State:
-        """The state of a watched cluster; the server waits so long for the first complete list."""
+        """The server waits up to `startup_timeout_s` for the first complete list."""
 
     def datagram(self, address: HostPort, packet: bytes, timeout_s: float, source: str = "") -> Awaitable[bytes]:
         """The response to a message over UDP, its id and question checked; UpstreamError without one."""
@@ -255,22 +255,23 @@ class World(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoConfig:
-    """That of a directive without arguments and options."""
+    """The configuration of a directive without arguments and options."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Directive(Generic[Config, Given]):
-    """One directive: `usage` begins with its name, `config` makes its configuration, `plugin` gets that and the World.
+    """One row of the table.
 
-    Of several stanzas the last configuration is used; with Repeat.ADD `plugin` gets all of them in a tuple. A plugin of
-    None is not in the chain. `options` are the options of its block, by name; with `folds` the names are read in lower
-    case. `needs` are those that the block must have, "" for any, and the error without them. `argument` reads each
-    argument, which `config` is called with; a usage that ends in `[ZONES...]` means zones behind the other arguments,
-    as one argument, which defaults to those of the server block. Where arguments mean more, `parse` makes the
-    configuration of a stanza and of the block's zones, or raises CorefileError. `example` are the fewest valid
-    arguments: with them a block is read whose directive has wrong ones. `sets_up` returns what a configuration says of
-    how the block is served. `warnings` yields mistakes of a configuration that do not prevent a start; `warned` is the
-    event of their log lines.
+    - `usage` begins with the directive's name. If it ends in `[ZONES...]`, `config` gets the zones as one argument
+      after the others; they default to those of the server block.
+    - `config` makes the configuration of the arguments, each read by `argument`.
+    - `parse` makes it of the stanza and the block's zones instead, where arguments mean more; raises CorefileError.
+    - `plugin` makes the plugin of the last stanza's configuration, with Repeat.ADD of a tuple of all; None: not linked.
+    - `options` are the options of its block, by name; with `folds` in any case.
+    - `needs` are options that the block must have, "" for any one, with the error if it is missing.
+    - `example` are the fewest valid arguments: with them the options are checked if the arguments are wrong.
+    - `sets_up` returns the settings of the server block.
+    - `warnings` are mistakes that do not prevent a start; `warned` is the event of their log lines.
     """
 
     usage: str
@@ -292,7 +293,7 @@ class Directive(Generic[Config, Given]):
         return self.usage.partition(" ")[0]
 
     def read(self, stanza: Stanza, zones: tuple[str, ...]) -> Config:
-        """Returns the configuration of a stanza in a block with these zones; raises CorefileError."""
+        """`zones` are those of the server block; raises CorefileError."""
         if self.parse:
             return self.parse(stanza, zones)
         count(stanza, self.usage)

@@ -1,4 +1,4 @@
-"""What is said about unknown directives and options: what was likely meant, and where it belongs."""
+"""Error messages for unknown directives and options: what was likely meant, and where it belongs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kdns.serverblocks.stanza import UnknownOptionError
 from kdns.spelling import closest, listed
 
 _COMMENTS: Final = ("//", "/*", "--", ";", "!", "<!")
-"""What begins a comment elsewhere."""
+"""Signs that begin a comment in other formats."""
 MAX_OWNERS: Final = 4
-"""Directives that are named as those of an option."""
+"""The most directives that a message names as those of an option."""
 
 
 def directive_reason(stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> str:
@@ -63,7 +63,7 @@ def option_reason(mistake: UnknownOptionError, stanza: Stanza, block: ServerBloc
 
 
 def directive_as_zone(block: ServerBlock, table: Mapping[str, Row]) -> Token | None:
-    """Returns the directive in place of the zones of a block that has its options in place of directives."""
+    """The directive in place of the zones, in a block that has options of it in place of directives."""
     head = block.addresses[0].token if block.braces and block.addresses else None
     if head is None or head.text not in table:
         return None
@@ -72,7 +72,7 @@ def directive_as_zone(block: ServerBlock, table: Mapping[str, Row]) -> Token | N
 
 
 def _absent(name: str) -> str:
-    """Returns what is said about a directive that kdns does not have, "" for any other word."""
+    """About a directive that kdns does not have; "" for any other word."""
     if name in ADVICE:
         return f"kdns does not have the directive `{name}` of CoreDNS; instead: {ADVICE[name]}"
     if name in EXTERNAL:
@@ -83,15 +83,15 @@ def _absent(name: str) -> str:
 
 
 def _neighbours(stanza: Stanza, block: ServerBlock, table: Mapping[str, Row]) -> tuple[str, ...]:
-    """Returns the block's other directives: the last one before the stanza first, whose block may have ended early."""
-    stanzas = [each.name for each in block.stanzas]
-    at = next((number for number, each in enumerate(block.stanzas) if each is stanza), 0)
-    names = dict.fromkeys((*reversed(stanzas[:at]), *stanzas[at + 1 :]))
+    """The block's other directives. The one before the stanza is first: its block may have ended early."""
+    directives = [other.name for other in block.stanzas]
+    at = next((number for number, other in enumerate(block.stanzas) if other is stanza), 0)
+    names = dict.fromkeys((*reversed(directives[:at]), *directives[at + 1 :]))
     return tuple(name for name in names if name in table and name != stanza.name)
 
 
 def _owners(option: str, neighbours: Iterable[str], table: Mapping[str, Row]) -> str:
-    """Returns the directives that have an option, as text: the nearest one of the block, or else of all."""
+    """The directives that have an option, as text: the nearest one of the block, or else of all."""
 
     def having(names: Iterable[str]) -> Iterator[str]:
         return (f"`{name}`" for name in names if option in table[name].options)

@@ -16,7 +16,7 @@ TLS_USAGE: Final = "tls CERT KEY [CA]"
 
 
 class ClientAuth(Enum):
-    """Requirements for certificates of clients, by CoreDNS's words."""
+    """Whether clients need a certificate, in CoreDNS's words."""
 
     NOCERT = "nocert"
     REQUEST = "request"
@@ -27,10 +27,7 @@ class ClientAuth(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """Files in PEM: the server's certificate and key, and the authorities of clients; `keylog` is "" for no file.
-
-    `at` is the directive, for errors about files.
-    """
+    """PEM files; `ca` are the authorities of client certificates. `at` is the directive, for errors about files."""
 
     cert: str
     key: str
@@ -47,11 +44,11 @@ class TlsConfig:
 
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
-    """How clients of an address are served; what a server block says of it, None and 0 where it says nothing.
+    """Options of an address, or those that one server block sets: None and 0 are not set, inf is no limit.
 
-    A connection may be idle, a message may take to arrive, and an answer may take to be read, for so many seconds; a
-    connection has so many queries. `https_connections` are those of one address over HTTPS. Of one QUIC connection
-    `quic_streams` queries may be open, and of all to one address `quic_pending` may wait for an answer. inf: no limit.
+    `idle_s`, `read_s`, `write_s`: timeouts of an idle connection, of a message that arrives, and of an answer that the
+    client reads. `max_queries` is per connection, `https_connections` per address, `quic_streams` per connection,
+    `quic_pending` for the queries of all QUIC connections to one address.
     """
 
     tls: TlsConfig | None = None
@@ -77,17 +74,17 @@ DEFAULTS: Final = ListenerOptions(
     quic_streams=256,
     quic_pending=1024,
 )
-"""The defaults: times as in RFC 7766 §6.2.3, and CoreDNS's limits of HTTPS and QUIC.
+"""Timeouts as in RFC 7766 §6.2.3, and CoreDNS's limits of HTTPS and QUIC.
 
-After so many queries a connection closes, so that clients are distributed over replicas again.
+A connection closes after `max_queries`, so that clients are distributed over replicas again.
 """
 
 
 def overridden(options: Options, others: Options) -> Options:
-    """Returns the options, overridden by those that the others set: neither None, 0, "" nor ()."""
+    """The options, overridden by those that `others` sets: not None, 0, "" or ()."""
     return replace(options, **{field.name: value for field in fields(others) if (value := getattr(others, field.name))})
 
 
 def listener_options(blocks: Iterable[ListenerOptions]) -> ListenerOptions:
-    """Returns the options of an address with these blocks; the last block that sets an option decides."""
+    """Of an address with these blocks; the last block that sets an option applies."""
     return reduce(overridden, blocks, DEFAULTS)

@@ -1,6 +1,6 @@
-"""The door to RE2: operators' regular expressions, which are applied to names that clients choose.
+"""The door to RE2: operators' regular expressions, applied to names that clients choose.
 
-RE2 takes a time linear in the text, and has the syntax of Go's regexp.
+RE2 takes time linear in the text, and has the syntax of Go's regexp.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Pattern: TypeAlias = re.Pattern[str]
 
 
 def compiled(text: str) -> Pattern:
-    """Compiles a text; raises ValueError with the reason if Go's regexp would not accept it either."""
+    """Raises ValueError with the reason, also for what RE2 accepts and Go's regexp does not."""
     names = _GROUP_NAME.findall(text)
-    if _SINGLE_BYTE.search(text) or len(names) != len(set(names)):  # RE2 reads both
+    if _SINGLE_BYTE.search(text) or len(names) != len(set(names)):  # RE2 accepts both
         raise ValueError("\\C and two groups of one name are refused")
     import re2  # noqa: PLC0415 - only where it is used
 

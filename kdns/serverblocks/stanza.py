@@ -1,8 +1,6 @@
-"""The parser of every directive's stanza: counted arguments, and a table of the options in its block.
+"""The parser of every directive's stanza: counts the arguments, and applies a table of options to its block.
 
-A row has an option's usage and its effect: `Option("ttl SECONDS", sets("ttl_s", integer, 0))`.
-
-An error has the usage of the directive or option; an unknown option is reported with a similar one.
+An option is its usage and its effect: `Option("ttl SECONDS", sets("ttl_s", integer, 0))`.
 """
 
 from __future__ import annotations
@@ -31,10 +29,7 @@ UNLIMITED = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a block: its usage, its effect, and the bounds of its argument count.
-
-    Without `bounds` they follow from the usage: see `argument_bounds`. With `once` a second line of it is a mistake.
-    """
+    """`bounds` are the least and most arguments, by default those of the usage. `once`: a second line is a mistake."""
 
     usage: str
     apply: Apply
@@ -43,7 +38,7 @@ class Option:
 
 
 class UnknownOptionError(CorefileError):
-    """A line of a block whose first word is no option of the directive."""
+    """The first word of a line is not an option of the directive."""
 
     def __init__(self, option: Line, options: Iterable[str]) -> None:
         self.option, self.options = option, tuple(options)
@@ -52,7 +47,7 @@ class UnknownOptionError(CorefileError):
 
 
 def argument_bounds(usage: str) -> tuple[int, int]:
-    """Returns the least and the most arguments of a usage such as `tls CERT KEY [CA]`: [] is optional, ... is many."""
+    """The least and most arguments of a usage such as `tls CERT KEY [CA]`: [] is optional, ... is any number."""
     words = usage.split()[1:]
     least = depth = 0
     for word in words:
@@ -62,7 +57,7 @@ def argument_bounds(usage: str) -> tuple[int, int]:
 
 
 def count(line: Line, usage: str, bounds: tuple[int, int] | None = None) -> None:
-    """Raises CorefileError for a line with fewer or more arguments than its usage has."""
+    """Raises CorefileError for a line with too few or too many arguments."""
     least, most = bounds or argument_bounds(usage)
     if len(line.args) < least:
         raise line.error(f"an argument is missing; expected `{usage}`")
@@ -71,7 +66,7 @@ def count(line: Line, usage: str, bounds: tuple[int, int] | None = None) -> None
 
 
 def configured(config: Config, stanza: Stanza, options: Mapping[str, Option]) -> Config:
-    """Returns `config` with every option of the stanza's block applied in order."""
+    """Applies every line of the stanza's block to `config`, in order."""
     for name in (name for name, option in options.items() if option.once):
         lines = [line for line in stanza.block if line.name == name]
         if len(lines) > 1:
@@ -86,7 +81,7 @@ def configured(config: Config, stanza: Stanza, options: Mapping[str, Option]) ->
 
 
 def folded(stanza: Stanza) -> Stanza:
-    """Returns the stanza with the names of its options in lower case, where CoreDNS takes any."""
+    """With the names of options in lower case, for directives where CoreDNS ignores case."""
 
     def lower(line: Line) -> Line:
         return replace(line, words=(replace(line.words[0], text=line.name.lower()), *line.args))
@@ -95,7 +90,7 @@ def folded(stanza: Stanza) -> Stanza:
 
 
 def changed(config: Any, field: str, value: object) -> Any:
-    """Returns the configuration with another value of a field; `source.qps` is the field of a field."""
+    """Sets a field of a frozen configuration; `source.qps` is the field of a field."""
     name, _, inner = field.partition(".")
     return replace(config, **{name: changed(getattr(config, name), inner, value) if inner else value})
 
@@ -115,21 +110,21 @@ def flag(field: str, *, to: bool = True) -> Apply:
 
 
 def adds(field: str, read: Callable[[Token], object]) -> Apply:
-    """Adds each argument, parsed by `read`, to a field, once each."""
+    """Adds each argument, parsed by `read`, to a field without duplicates."""
     return adds_all(field, lambda args: map(read, args))
 
 
 def adds_all(field: str, read: Callable[[Sequence[Token]], Iterable[object]]) -> Apply:
-    """Adds all values that `read` parses from the arguments to a field, once each."""
+    """Adds all values that `read` parses from the arguments to a field without duplicates."""
     return lambda config, line: replace(
         config, **{field: tuple(dict.fromkeys((*getattr(config, field), *read(line.args))))}
     )
 
 
 FALLTHROUGH: Final = Option("fallthrough [ZONES...]", sets_all("fallthrough", lambda args: all_zones(args) or (".",)))
-"""Sets the configuration's field `fallthrough` to zones, to the root without any."""
+"""Without zones all names fall through."""
 UPSTREAM: Final = Option("upstream [ADDRESS...]", lambda config, _line: config)
-"""An old option without effect: targets of CNAMEs are always resolved by the whole server."""
+"""Old, ignored: the whole server always resolves targets of CNAMEs."""
 
 
 def not_yet(what: str) -> Apply:
@@ -164,7 +159,7 @@ def integer(token: Token, least: int, most: int | None = None) -> int:
 
 
 def rate(token: Token) -> float:
-    """Returns a number that is not negative, such as 0.5."""
+    """Not negative, such as 0.5."""
     if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", token.text, re.ASCII) or not math.isfinite(float(token.text)):
         raise token.expected("a number of at least 0, such as 50 or 0.5")
     return float(token.text)
@@ -179,7 +174,7 @@ def is_duration(text: str) -> bool:
 
 
 def duration_s(token: Token) -> float:
-    """Returns the seconds of a duration in Go's syntax: 300ms, 1m30s, 1.5h, plain 0. Never negative."""
+    """In Go's syntax: 300ms, 1m30s, 1.5h, plain 0. Never negative."""
     try:
         if token.text[:1] not in {"-", "+"}:
             return parse_duration(token.text)
@@ -205,7 +200,7 @@ def ip(token: Token) -> str:
 
 
 def dns_address(token: Token, wanted: str = "an IP address, with or without a port") -> HostPort:
-    """Returns the address of a DNS server: 192.0.2.1, 192.0.2.1:1053, 2001:db8::1, [fe80::1%eth0]:53."""
+    """192.0.2.1, 192.0.2.1:1053, 2001:db8::1, [fe80::1%eth0]:53; the port defaults to 53."""
     host, port_text = split_optional_port(token.text)
     if host.startswith("["):
         raise token.expected("an address with a port, such as [2001:db8::1]:53")
@@ -220,7 +215,7 @@ def dns_address(token: Token, wanted: str = "an IP address, with or without a po
 
 
 def mnemonic(token: Token, number: Callable[[str], int], wanted: str, *, folds: bool = False) -> int:
-    """Returns the number of a type, class or response code; `number` raises KeyError for another word."""
+    """The number of a type, class or response code; `number` raises KeyError for other words."""
     try:
         return number(token.text.upper() if folds else token.text)
     except KeyError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ from dns_chain import FakeWorld, held, plugin_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, follow, then
+from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, ServeResult, follow, then
 from kdns.answers.response import EVERYTHING, NEVER, Response, Reuse
 from kdns.answers.table import packet_key
 from kdns.dns.message import query
@@ -68,7 +68,7 @@ class Records(Part):
 
     sees = Sees.PACKET
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         name = request.query.name
         value, reuse = self.values.get(name, 0), Reuse((self.subject(name),))
         if value == 1:
@@ -85,7 +85,7 @@ class Records(Part):
 class Waiting(Records):
     """The same after a while."""
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         reply = super().serve(request, next)
         return paused(reply) if reply is None or isinstance(reply, Response) else reply
 
@@ -95,7 +95,7 @@ class Expiring(Part):
 
     sees = Sees.PACKET
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         if request.query.name != "b.":
             return next(request)
         period = int(request.received_s // PERIOD_S)
@@ -107,7 +107,7 @@ class Flags(Part):
 
     sees = Sees.PACKET
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         return then(next(request), self.flagged)
 
     def flagged(self, reply: Reply) -> Reply:
@@ -128,12 +128,12 @@ class Cached(Part):
     def change(self, name: str, value: int) -> None:
         self.values[name] = value  # nothing is forgotten: the cache does not know
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         """What the cache says, without AA, which only the first of equal replies has."""
         reply = self.cache.serve(request, partial(self.behind, next=next))
         return then(reply, lambda reply: reply and evolve(reply, flags=reply.flags & ~AA))
 
-    def behind(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def behind(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         name = request.query.name
         value = self.values.get(name, 0)
         if value > 3:
@@ -152,7 +152,7 @@ class Verified(Cached):
 class OfClient(Part):
     """Depends on the client; says nothing of what it sees, so that it sees every query."""
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         if request.client[1] == self.values.get("a."):
             return None
         return next(request)
@@ -163,7 +163,7 @@ class Whoami(Part):
 
     sees = Sees.PACKET
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         if request.query.name != "a.":
             return next(request)
         return Response(NOERROR, 0, (address("a.", request.client[1]),), reuse=NEVER)  # a cache takes AA off

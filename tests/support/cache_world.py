@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from decoded_message import Decoded, decode
 from dns_chain import FakeWorld, held, plugin_of
 
 from kdns.answers.answer import compile_answer
-from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, ServeResult
 from kdns.answers.response import Message, Response
 from kdns.dns.message import query
 from kdns.dns.query import AA, AD, RA, RD, Query, read_query
@@ -42,7 +42,7 @@ class Upstream(Plugin):
     reply: Callable[[], Reply] | None = None
     asked: list[Request] = field(default_factory=list)
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         del next
         self.asked.append(request)
         return self.later(request.query)

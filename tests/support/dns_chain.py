@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 from decoded_message import Decoded, decode
 
 from kdns.answers.answer import Answer
-from kdns.answers.chain import UNHANDLED, Block, Chain, Plugin, Reply, Request, Sees
+from kdns.answers.chain import UNHANDLED, Block, Chain, Plugin, Reply, Request, Sees, ServeResult
 from kdns.answers.order import Order
 from kdns.answers.response import Subject
 from kdns.answers.table import Partition, packet_key
@@ -116,7 +116,7 @@ class FakeWorld:
     def plugins(self) -> tuple[Plugin, ...]:
         return self.built
 
-    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
+    def resolve(self, request: Request) -> ServeResult:
         return self.servers[0].resolve(request) if self.servers else UNHANDLED
 
     def forget(self, subjects: Iterable[Subject]) -> None:

@@ -72,8 +72,8 @@ def _note(members: dict[str, Member], below: Labels, rrset: RRset) -> None:
                 raise CatalogError(f"{rrset.owner}: expected exactly one PTR record, got {len(rrset.rdata)}")
             member.zone = folded(str(rrset.rdata[0]))
         case (b"group",), rtype if rtype == TXT:
-            strings = (character_strings(rdata) for rdata in rrset.rdata if isinstance(rdata, bytes))
-            member.groups += [b"".join(each).decode("latin-1") for each in strings]
+            texts = (character_strings(rdata) for rdata in rrset.rdata if isinstance(rdata, bytes))
+            member.groups += [b"".join(strings).decode("latin-1") for strings in texts]
         case (b"coo",), rtype if rtype == PTR:
             if member.coo or len(rrset.rdata) > 1:
                 raise CatalogError(f"{rrset.owner}: more than one coo record")
@@ -81,10 +81,10 @@ def _note(members: dict[str, Member], below: Labels, rrset: RRset) -> None:
 
 
 def _by_zone(members: dict[str, Member]) -> dict[str, Member]:
-    found: dict[str, Member] = {}
+    by_zone: dict[str, Member] = {}
     for member in sorted(members.values(), key=lambda member: member.id):
-        if member.zone in found:
-            raise CatalogError(f"{member.zone} is listed by both {found[member.zone].id} and {member.id}")
+        if member.zone in by_zone:
+            raise CatalogError(f"{member.zone} is listed by both {by_zone[member.zone].id} and {member.id}")
         if member.zone:
-            found[member.zone] = member
-    return found
+            by_zone[member.zone] = member
+    return by_zone

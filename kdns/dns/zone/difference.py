@@ -15,7 +15,7 @@ HALF: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One step from a serial to a later one: the SOA before and after, and the records that went and came."""
+    """The step from one serial to a later one."""
 
     old_soa: RRset
     removed: tuple[RRset, ...]
@@ -60,5 +60,5 @@ def _by_key(zone: Zone) -> dict[tuple[str, int, int], RRset]:
 
 
 def _without(rrset: RRset, others: tuple[Rdata, ...]) -> list[RRset]:
-    rest = tuple(set(rrset.rdata) - set(others))
-    return [replace(rrset, rdata=rest)] if rest else []
+    remaining = tuple(set(rrset.rdata) - set(others))
+    return [replace(rrset, rdata=remaining)] if remaining else []

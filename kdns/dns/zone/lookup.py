@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from kdns.dns.names import MAX_NAME_BYTES, Labels, is_below, labels_of, read_name, text_of
+from kdns.dns.names import MAX_NAME_BYTES, Labels, is_below, labels_of, lowered, read_name, text_of
 from kdns.dns.rrset import Mx, Rdata, RRset, Srv
 from kdns.dns.types import (
     AAAA,
@@ -43,9 +43,9 @@ _WITH_TARGETS: Final = frozenset((NS, MX, SRV, SVCB, HTTPS))
 class Lookup(NamedTuple):
     """The result of a look-up in a zone.
 
-    `is_authoritative` is false for a referral. `target` is the name outside of the zone that the answer ends in a
-    CNAME to. `is_bare` says that the name of the question does not exist, or is an empty non-terminal. `wildcard` is
-    the wildcard that the name of the question matches, or the name of the DNAME above it; "" for neither.
+    `is_authoritative` is false for a referral. `target` is where the last CNAME leads, if that is outside of the zone.
+    `is_bare`: the question name does not exist, or is an empty non-terminal. `wildcard` is the wildcard that matches
+    the question name, or the owner of the DNAME above it; "" for neither.
     """
 
     rcode: int = NOERROR
@@ -61,8 +61,8 @@ class Lookup(NamedTuple):
 class TreePosition(NamedTuple):
     """Where the walk down the tree ended.
 
-    `node` is the name itself, the cut or DNAME above it, or the wildcard that represents it; None where there is
-    nothing. `at` is the name of that node, with `is_wildcard` its closest encloser, and so without a node.
+    `node` is the name itself, the cut or DNAME above it, or the matching wildcard; None if there is neither.
+    `at` is the name of that node; for a wildcard, and without a node, the closest encloser.
     """
 
     node: ZoneNode | None
@@ -91,7 +91,7 @@ def position_of(zone: Zone, labels: Labels, qtype: int) -> TreePosition:
 
 
 def substituted(labels: Labels, owner: Labels, target: Labels) -> Labels | None:
-    """The name moved (RFC 6672 §2.2); None for one that is not below `owner`, or gets too long."""
+    """DNAME substitution (RFC 6672 §2.2); None for a name that is not below `owner`, or gets too long."""
     if len(labels) <= len(owner) or not is_below(labels, owner):
         return None
     moved = labels[: len(labels) - len(owner)] + target
@@ -99,10 +99,10 @@ def substituted(labels: Labels, owner: Labels, target: Labels) -> Labels | None:
 
 
 def lookup(zone: Zone, labels: Labels, qtype: int, *, do: bool = False) -> Lookup:
-    """Of a name at or below the apex; `labels` are folded."""
+    """`labels` are folded, and at or below the apex."""
     answer = _Answer(zone, qtype, do=do)
-    found = answer.about(labels)
-    return found._replace(wildcard=answer.wildcard) if answer.wildcard else found
+    result = answer.about(labels)
+    return result._replace(wildcard=answer.wildcard) if answer.wildcard else result
 
 
 class _Answer:
@@ -121,26 +121,26 @@ class _Answer:
         """Follows CNAME and DNAME within the zone, at most MAX_CHAIN, and answers for the name at their end."""
         while True:
             self._followed.add(labels)
-            place = position_of(self._zone, labels, self._qtype)
-            node = place.node
-            if node and (place.is_wildcard or place.is_dname) and len(self._followed) == 1:
+            position = position_of(self._zone, labels, self._qtype)
+            node = position.node
+            if node and (position.is_wildcard or position.is_dname) and len(self._followed) == 1:
                 self.wildcard = node.owner
             if node is None:
-                return self._name_error(labels, place.at)
-            if place.is_cut:
-                return self._referral(node, place.at)
-            if place.is_dname:
-                target = self._moved(node, place.at, labels)
+                return self._name_error(labels, position.at)
+            if position.is_cut:
+                return self._referral(node, position.at)
+            if position.is_dname:
+                target = self._moved(node, position.at, labels)
                 if target is None:
                     return Lookup(YXDOMAIN, tuple(self._answer), self._apex_ns())
                 if target == labels:  # a resolver would follow it forever
                     return Lookup(SERVFAIL)
             elif CNAME in node.rrsets and self._qtype not in _ABOUT_THE_NAME_ITSELF:
-                self._answer += self._signed(node, node.rrsets[CNAME], self._owner(place, labels))
-                target = _labels(str(node.rrsets[CNAME].rdata[0]))
-                self._prove_wildcard(place, labels)
+                self._answer += self._signed(node, node.rrsets[CNAME], self._owner(position, labels))
+                target = lowered(labels_of(str(node.rrsets[CNAME].rdata[0])))
+                self._prove_wildcard(position, labels)
             else:
-                return self._at(node, place, labels)
+                return self._at(node, position, labels)
             if self._qtype == CNAME:
                 return self._positive()
             if target in self._followed or len(self._followed) > MAX_CHAIN:
@@ -149,8 +149,8 @@ class _Answer:
                 return self._positive()._replace(target=target)
             labels = target
 
-    def _at(self, node: ZoneNode, place: TreePosition, labels: Labels) -> Lookup:
-        owner = self._owner(place, labels)
+    def _at(self, node: ZoneNode, position: TreePosition, labels: Labels) -> Lookup:
+        owner = self._owner(position, labels)
         if self._qtype == ANY:
             rrsets = list(node.rrsets.values())
         else:
@@ -161,20 +161,20 @@ class _Answer:
                 self._answer += signatures
                 return self._positive()
         if not rrsets:
-            proof = denial.no_type_at_wildcard if place.is_wildcard else None
-            self._proofs += proof(self._zone, labels, place.at) if proof else denial.no_type(self._zone, labels)
+            proof = denial.no_type_at_wildcard if position.is_wildcard else None
+            self._proofs += proof(self._zone, labels, position.at) if proof else denial.no_type(self._zone, labels)
             return self._negative(NOERROR, is_bare=not (node.rrsets or self._answer))
         for rrset in rrsets:
             self._answer += self._signed(node, rrset, owner)
-        self._prove_wildcard(place, labels)
+        self._prove_wildcard(position, labels)
         return self._positive(self._targets(rrsets))
 
-    def _owner(self, place: TreePosition, labels: Labels) -> str:
-        return text_of(labels) if place.is_wildcard or place.node is None else place.node.owner
+    def _owner(self, position: TreePosition, labels: Labels) -> str:
+        return text_of(labels) if position.is_wildcard or position.node is None else position.node.owner
 
-    def _prove_wildcard(self, place: TreePosition, labels: Labels) -> None:
-        if place.is_wildcard:
-            self._proofs += denial.no_closer_name(self._zone, labels, place.at)
+    def _prove_wildcard(self, position: TreePosition, labels: Labels) -> None:
+        if position.is_wildcard:
+            self._proofs += denial.no_closer_name(self._zone, labels, position.at)
 
     def _signed(self, node: ZoneNode, rrset: RRset, owner: str = "") -> Iterator[RRset]:
         """The RRset, with its signatures if DO is set; `owner` is that of a wildcard's records."""
@@ -186,13 +186,13 @@ class _Answer:
             yield signatures if is_same else replace(signatures, owner=owner, ttl=rrset.ttl)
 
     def _moved(self, node: ZoneNode, at: Labels, labels: Labels) -> Labels | None:
-        """Answers with a DNAME, once, and the CNAME that it makes; None for a name that gets too long."""
+        """Adds the DNAME, once, and its synthesized CNAME; None for a name that gets too long."""
         dname = node.rrsets[DNAME]
         self._answer += [rrset for rrset in self._signed(node, dname, node.owner) if rrset not in self._answer]
         target = substituted(labels, at, labels_of(str(dname.rdata[0])))
         if target is not None:
             self._answer.append(RRset(text_of(labels), CNAME, dname.ttl, (text_of(target),)))
-            target = tuple(label.lower() for label in target)
+            target = lowered(target)
         return target
 
     def _positive(self, additional: tuple[RRset, ...] = ()) -> Lookup:
@@ -219,7 +219,7 @@ class _Answer:
         return self._negative(NXDOMAIN, is_bare=not self._answer)
 
     def _referral(self, node: ZoneNode, at: Labels) -> Lookup:
-        """Returns the NS records of the child, DS or the proof of its absence, and addresses within the zone."""
+        """NS records of the child, DS or the proof of its absence, and glue within the zone."""
         ns = node.rrsets[NS]
         authority: tuple[RRset, ...] = (ns,)
         if self._do and DS in node.rrsets:
@@ -244,29 +244,25 @@ class _Answer:
         node = self._zone.nodes.get(target)
         owner = node.owner if node else text_of(target)
         if node is None:
-            place = position_of(self._zone, target, A)
-            node = place.node if place.is_wildcard else None
+            position = position_of(self._zone, target, A)
+            node = position.node if position.is_wildcard else None
         for rtype in (A, AAAA) if node else ():
             if node and (rrset := node.rrsets.get(rtype)):
                 yield from self._signed(node, rrset, owner)
 
 
 def target_of(rdata: Rdata) -> Labels | None:
-    """Returns the folded target of an NS, MX, SRV, SVCB or HTTPS record; None if it has none."""
+    """The folded target of an NS, MX, SRV, SVCB or HTTPS record; None if it has none."""
     match rdata:
         case str():
-            return _labels(rdata)
+            return lowered(labels_of(rdata))
         case Mx():
-            return _labels(rdata.exchange)
+            return lowered(labels_of(rdata.exchange))
         case Srv():
-            return _labels(rdata.target)
+            return lowered(labels_of(rdata.target))
         case bytes():
             try:
                 return read_name(rdata.lower(), 2)[0]
             except ValueError:
                 return None
     return None
-
-
-def _labels(name: str) -> Labels:
-    return tuple(label.lower() for label in labels_of(name))

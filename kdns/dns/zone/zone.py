@@ -1,7 +1,7 @@
 """A zone as a value: the tree of its names, each with its RRsets (RFC 1034 §4.2.1).
 
-A name that only has names below it is an empty non-terminal, and exists (RFC 4592 §2.2.2). Signatures stand beside
-what they sign, and NSEC3 records apart from the names: nobody asks for their owners (RFC 5155 §7.2.8).
+A name that only has names below it is an empty non-terminal, and exists (RFC 4592 §2.2.2). Signatures are with the
+RRsets that they sign. NSEC3 records are not in the tree: queries for their owners find nothing (RFC 5155 §7.2.8).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ZoneError(ValueError):
 
 @dataclass(slots=True, eq=False)
 class ZoneNode:
-    """One name: its RRsets by type, without signatures; those by the type that they sign."""
+    """One name: RRsets by type, signatures by the type that they cover."""
 
     owner: str
     rrsets: dict[int, RRset] = field(default_factory=dict)
@@ -55,11 +55,11 @@ class Nsec3Chain:
 
     def match(self, labels: Labels) -> ZoneNode | None:
         digest = self.hash(labels)
-        place = bisect_right(self.hashes, digest) - 1
-        return self.nodes[place] if place >= 0 and self.hashes[place] == digest else None
+        index = bisect_right(self.hashes, digest) - 1
+        return self.nodes[index] if index >= 0 and self.hashes[index] == digest else None
 
     def cover(self, labels: Labels) -> ZoneNode | None:
-        """Returns the record between whose owner and next name the hash lies; the last one covers both ends."""
+        """The last record also covers hashes below the first."""
         return self.nodes[bisect_right(self.hashes, self.hash(labels)) - 1] if self.nodes else None
 
     def hash(self, labels: Labels) -> bytes:
@@ -74,7 +74,7 @@ class Zone:
     """The records of one zone, immutable; `labels` are folded, `ignored` are owners outside of the zone."""
 
     def __init__(self, name: str, rrsets: Iterable[RRset]) -> None:
-        """Raises ZoneError for records without an SOA at the apex, or with one CNAME too many."""
+        """Raises ZoneError for no SOA at the apex, or two, and for a CNAME or DNAME that is not alone."""
         self.name = folded(name)
         self.labels: Labels = labels_of(self.name)
         self.nodes: dict[Labels, ZoneNode] = {self.labels: ZoneNode(self.name)}
@@ -114,9 +114,8 @@ class Zone:
         return node if node and NSEC in node.rrsets else None
 
     def nsec_cover(self, labels: Labels) -> ZoneNode | None:
-        """Returns the name whose NSEC record says that no name exists between it and the next one."""
-        place = bisect_right(self._nsec_names, tuple(reversed(labels))) - 1
-        return self._nsec_nodes[place] if self._nsec_nodes else None
+        index = bisect_right(self._nsec_names, tuple(reversed(labels))) - 1
+        return self._nsec_nodes[index] if self._nsec_nodes else None
 
     def parts(self) -> list[object]:
         """The large values of a zone, so that a caller can free them piece by piece."""

@@ -15,7 +15,7 @@ from random import SystemRandom
 from typing import Any, Final, TypeVar
 
 from kdns import logs
-from kdns.answers.chain import UNHANDLED, Block, Chain, Plugin, Reply, Request, awaited
+from kdns.answers.chain import UNHANDLED, Block, Chain, Plugin, Reply, Request, ServeResult, awaited
 from kdns.answers.response import Subject
 from kdns.cluster.io.clusters import Cluster, Clusters, Listener
 from kdns.cluster.source import ClusterSpec
@@ -181,7 +181,7 @@ class BlockWorld:
     def plugins(self) -> tuple[Plugin, ...]:
         return self.chain.plugins
 
-    def resolve(self, request: Request) -> Reply | Awaitable[Reply]:
+    def resolve(self, request: Request) -> ServeResult:
         if not self.servers:
             return UNHANDLED
         server = next((server for server in self.servers if server.label == request.server), self.servers[0])

@@ -1,7 +1,7 @@
-"""The functions of expressions: facts about the query, functions of the language, and those with a predicate.
+"""The functions of expressions: CoreDNS's about the query, those of the language, and those with a predicate.
 
-Differs: client_ip() and server_ip() are addresses without brackets, as incidr() expects; CoreDNS's documentation has
-brackets around IPv6 addresses, but its code does not.
+Differs: client_ip() and server_ip() have no brackets, as incidr() expects. CoreDNS's documentation shows brackets
+around IPv6 addresses, its code adds none.
 """
 
 from __future__ import annotations
@@ -86,12 +86,11 @@ QUERY_FUNCTIONS: Final[dict[str, Function]] = {
     "size": _of_query(NUMBER, lambda request: len(request.query.packet)),
     "type": _of_query(STRING, lambda request: type_name(request.query.qtype)),
 }
-"""CoreDNS's functions of a query."""
 
 GROUP: Final = {
     "group": Function(((ANY, STRING),), lambda env, which: env.groups.get(text_of(which), ""), of_query=True)
 }
-"""The text of a group of the pattern, by name or number; "" if there is none."""
+"""A group of the pattern, by name or number; "" if there is none."""
 
 
 def _int(value: Value) -> int:
@@ -144,13 +143,12 @@ BUILTINS: Final[dict[str, Function]] = {
     "trimSuffix": Function(_OF_TEXTS, str.removesuffix),
     "upper": Function(_OF_TEXT, str.upper),
 }
-"""Functions of the language itself."""
 
 
 class Predicate(NamedTuple):
-    """A function of a list and an expression about each of its elements.
+    """A function of a list and an expression about its elements.
 
-    `call` gets pairs of an element and the value of the expression, which is of kind `body`.
+    `call` gets pairs of an element and the expression's value, which is of kind `body`.
     """
 
     body: ValueKind
@@ -168,4 +166,3 @@ PREDICATES: Final[dict[str, Predicate]] = {
     "none": Predicate(BOOL, BOOL, lambda pairs: not any(hit for _, hit in pairs)),
     "one": Predicate(BOOL, BOOL, lambda pairs: sum(hit for _, hit in pairs) == 1),
 }
-"""Functions with a predicate."""

@@ -1,8 +1,8 @@
-"""Text of an expression → a function of a query; what is wrong with it is an error at its word.
+"""Text of an expression → a function of a query; a mistake is an error at its word.
 
-The language is a part of expr-lang (github.com/expr-lang/expr). Kinds are checked when the Corefile is read.
-Differs: statements, maps, slices and functions that no query needs are not there; the pattern of `matches` is
-determined by the text, so that nothing that a client sends becomes a pattern.
+The language is a subset of expr-lang (github.com/expr-lang/expr). Kinds are checked when the Corefile is read.
+Differs: it has no statements, maps, slices and functions that no query needs. The pattern of `matches` is constant,
+so that a client cannot send a pattern.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ MAX_EXPRESSION_CHARS: Final = 10_000
 MAX_DEPTH: Final = 40
 """The deepest nesting of expressions."""
 MAX_STEPS: Final = 4000
-"""The work of all predicates in one evaluation; a step takes about a microsecond, so all take less than 10 ms.
+"""Limits the work of all predicates in one evaluation; a step takes about 1 µs, so all take less than 10 ms.
 
-A function or operator takes a step, and more for what it gets and gives: one for each value of a list and for each
-STEP_CHARS of a string. Each element takes a step, and more for each STEP_WORDS in its predicate.
+A function or operator costs 1 step, and 1 for each list value and each STEP_CHARS of a string in its arguments and
+result. Each element costs 1 step, and 1 for each STEP_WORDS in its predicate.
 """
 STEP_CHARS: Final = 4
 STEP_WORDS: Final = 4
@@ -78,7 +78,7 @@ _CONSTANTS: Final[dict[str, Value]] = {"true": True, "false": False, "nil": None
 RESERVED: Final = frozenset((*_CONSTANTS, *(word for word in BINDING if word.isalpha()), "not", "let", "if", "else"))
 """Words that cannot be names of variables."""
 FUNCTION_NAMES: Final = frozenset((*BUILTINS, *PREDICATES))
-"""Names of functions of the language, which cannot be names of variables either."""
+"""Functions of the language: their names cannot be names of variables either."""
 
 
 class _Lexeme(NamedTuple):
@@ -89,14 +89,14 @@ class _Lexeme(NamedTuple):
 
 @dataclass(slots=True)
 class _Scope:
-    """One evaluation: its data, and the element that the innermost predicate is about."""
+    """One evaluation; `element` is that of the innermost predicate."""
 
     environment: Environment
     steps_left: int = MAX_STEPS
     element: Value = None
 
     def spend(self, steps: int) -> None:
-        """Accounts for work of a predicate; EvaluationError after too much."""
+        """EvaluationError after MAX_STEPS."""
         self.steps_left -= steps
         if self.steps_left < 0:
             raise EvaluationError(f"predicates of more than {MAX_STEPS} steps")
@@ -108,7 +108,7 @@ _Evaluate: TypeAlias = Callable[[_Scope], Value]
 class Expression(NamedTuple):
     """A compiled expression, or a part of one. `is_of_packet`: its value depends on the packet only.
 
-    `choices` are all values that it may have, None if they depend on the query.
+    `choices` are all its possible values, None if they depend on the query.
     """
 
     kind: ValueKind
@@ -117,7 +117,7 @@ class Expression(NamedTuple):
     choices: tuple[Value, ...] | None = None
 
     def value(self, environment: Environment) -> Value:
-        """Returns its value for a query; raises EvaluationError."""
+        """Raises EvaluationError."""
         try:
             return self.run(_Scope(environment))
         except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
@@ -127,7 +127,7 @@ class Expression(NamedTuple):
 def expression(
     words: Sequence[Token], functions: Mapping[str, Function], variables: Mapping[str, ValueKind] | None = None
 ) -> Expression:
-    """Returns the words of an option, joined by blanks as in CoreDNS, as an expression; raises CorefileError."""
+    """Words are joined by blanks, as in CoreDNS; raises CorefileError."""
     text = " ".join(word.text for word in words)
     if len(text) > MAX_EXPRESSION_CHARS:
         raise words[0].error(f"expected an expression of at most {MAX_EXPRESSION_CHARS} characters, got {len(text)}")
@@ -164,7 +164,7 @@ class _Parser:
     ) -> None:
         self._words, self._functions, self._variables = words, functions, variables
         self._elements: list[Expression] = []
-        """The element of each predicate around, the innermost last."""
+        """The element of each enclosing predicate, the innermost last."""
         self._depth = 0
         self._next = 0
         self._lexemes = self._lexed(text)
@@ -224,7 +224,7 @@ class _Parser:
             raise self._error(self._peek, f"expected `{text}` in the expression, got {got}")
 
     def _want(self, at: _Lexeme, node: Expression, kind: ValueKind, where: str) -> _Evaluate:
-        """Returns the value of a node, whose kind is checked at evaluation if the text does not determine it."""
+        """Checks the kind of a node now, or at evaluation if the text does not determine it."""
         if not fits(node.kind, kind):
             raise self._error(at, f"expected a {kind.value} {where}, got a {node.kind.value}")
         run = node.run
@@ -240,7 +240,7 @@ class _Parser:
         return checked
 
     def _applied(self, at: _Lexeme, name: str, function: Function, *nodes: Expression) -> Expression:
-        """Returns a function of nodes; unknown kinds are checked when it is evaluated, and its result is bounded."""
+        """A function of nodes; unknown kinds are checked at evaluation, and the result is bounded."""
         rows, call, of_query, is_counted = function.rows, function.call, function.of_query, bool(self._elements)
         runs, is_known = [node.run for node in nodes], all(node.kind is not ANY for node in nodes)
         taken: set[tuple[type, ...]] = set()
@@ -268,7 +268,7 @@ class _Parser:
         return Expression(kind, run, function.is_of_packet and _depends(*nodes))
 
     def _expression(self, binding: int) -> Expression:
-        """Returns the longest expression whose operators have at least this precedence."""
+        """The longest expression whose operators have at least this precedence."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise self._error(self._peek, f"expressions within expressions, more than {MAX_DEPTH} deep")
@@ -419,7 +419,7 @@ class _Parser:
         return self._applied(name, name.text, function, *arguments)
 
     def _predicate(self, name: _Lexeme, predicate: Predicate, piped: Sequence[Expression]) -> Expression:
-        """Returns a function of a list and an expression about its elements, which may stand in braces."""
+        """The expression about the elements may be in braces."""
         self._expect("(")
         values = piped[0] if piped else self._expression(0)
         elements = self._want(name, values, LIST, f"as the first argument of `{name.text}`")

@@ -1,6 +1,6 @@
-"""Values of expressions: their kinds, the operators, the limits of all of them, and how strings are written.
+"""Values of expressions: kinds, operators, limits, and escapes of strings.
 
-Integers have 64 bits, as in Go: a larger one is an error. So are a string of more than MAX_CHARS and a list of more
+Integers have 64 bits, as in Go: a larger one is an error. So is a string of more than MAX_CHARS, and a list of more
 than MAX_VALUES.
 """
 
@@ -43,7 +43,7 @@ class EvaluationError(KdnsError):
 
 
 class ValueKind(Enum):
-    """The kinds of values; ANY is known at evaluation only."""
+    """ANY: known at evaluation only."""
 
     NIL = "nil"
     BOOL = "bool"
@@ -52,7 +52,7 @@ class ValueKind(Enum):
     LIST = "list"
     ANY = "any"
 
-    __hash__ = object.__hash__  # that of Enum is a function in Python
+    __hash__ = object.__hash__  # Enum's own is written in Python, and slow
 
 
 NIL, BOOL, NUMBER, STRING, LIST, ANY = ValueKind
@@ -60,7 +60,7 @@ _KINDS: Final = {type(None): NIL, bool: BOOL, int: NUMBER, float: NUMBER, str: S
 
 
 def unquoted(quoted: str) -> str:
-    """Returns the text of a string in quotes with Go's escapes, in backquotes without; ValueError for a wrong one."""
+    """Quotes have Go's escapes, backquotes have none; ValueError for an invalid escape."""
     return quoted[1:-1] if quoted[0] == "`" else _ESCAPE.sub(_character, quoted[1:-1])
 
 
@@ -83,7 +83,7 @@ def fits(kind: ValueKind, expected_kind: ValueKind) -> bool:
 
 
 def text_of(value: Value) -> str:
-    """Returns a value as Go prints it; EvaluationError for a list that is too long."""
+    """As Go prints the value; EvaluationError for a list that is too long."""
     match value:
         case None:
             return "<nil>"
@@ -97,7 +97,7 @@ def text_of(value: Value) -> str:
 
 
 def bounded(value: Value) -> Value:
-    """Raises EvaluationError for a longer string or list, an integer of more than 64 bits, and an infinite number."""
+    """Raises EvaluationError for a value beyond the limits."""
     match value:
         case str() if len(value) > MAX_CHARS:
             raise EvaluationError(f"a string of more than {MAX_CHARS} characters")
@@ -111,7 +111,7 @@ def bounded(value: Value) -> Value:
 
 
 def same(left: Value, right: Value) -> bool:
-    """Returns whether values are equal; true is not a number."""
+    """Unlike Python's ==: true is not 1."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     return bool(left == right)
@@ -136,11 +136,11 @@ Rows: TypeAlias = tuple[tuple[ValueKind, ...], ...]
 
 
 class Function(NamedTuple):
-    """A function or operator: the kinds of values that it takes, and last that of its result, in each row.
+    """A function or operator. A row has the kinds of its arguments, and last the kind of its result.
 
-    Its result is bounded by the caller. `call` gets the environment first if it is `of_query`. `is_of_packet` says that
-    its value depends on nothing but the packet. `check` raises EvaluationError for a wrong last argument, if the text
-    determines it. `binding` is the precedence of an operator, as in expr-lang.
+    The caller bounds the result. `call` gets the environment first if it is `of_query`. `is_of_packet`: the value
+    depends on nothing but the packet. `check` raises EvaluationError for a wrong last argument that is constant.
+    `binding` is the precedence of an operator, as in expr-lang.
     """
 
     rows: Rows
@@ -153,7 +153,7 @@ class Function(NamedTuple):
 
 @cache
 def result_kind(rows: Rows, kinds: tuple[ValueKind, ...]) -> ValueKind | None:
-    """Returns the kind of a function's result on values of these kinds; None if it does not take them."""
+    """None if the function does not take arguments of these kinds."""
     results = {row[-1] for row in rows if len(row) == len(kinds) + 1 and all(map(fits, kinds, row))}
     return (results.pop() if len(results) == 1 else ANY) if results else None
 

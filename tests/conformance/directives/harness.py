@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from struct import pack
 from typing import Any, TypeAlias
@@ -12,7 +12,7 @@ import recorded_cases
 from dns_chain import FakeWorld
 from zone_text import record_texts
 
-from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Serve
+from kdns.answers.chain import Block, Chain, Plugin, Request, Serve, ServeResult
 from kdns.answers.decode import from_wire
 from kdns.answers.response import Message, Response
 from kdns.corefile.parse import parse
@@ -87,10 +87,10 @@ def response_of(message: Case) -> Response:
 class Behind(Plugin):
     """What is behind the directives under test: remembers each request, and replies as `reply` says."""
 
-    reply: Callable[[Request], Reply | Awaitable[Reply]]
+    reply: Callable[[Request], ServeResult]
     requests: list[Request] = field(default_factory=list)
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         del next
         self.requests.append(request)
         return self.reply(request)

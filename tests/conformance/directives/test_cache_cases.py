@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from harness import (
 )
 
 from kdns.answers.answer import compile_answer
-from kdns.answers.chain import Reply, Request
+from kdns.answers.chain import Request, ServeResult
 from kdns.answers.response import Message, Response
 from kdns.dns.query import Query, read_query
 from kdns.dns.rrset import RRset
@@ -81,7 +81,7 @@ class Upstream:
     surplus: int = 0
     wrong: str = ""
 
-    def reply(self, request: Request) -> Reply | Awaitable[Reply]:
+    def reply(self, request: Request) -> ServeResult:
         if not self.due:
             self.surplus += 1
             return None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from dns_chain import FakeWorld, plugin_of
 from harness import Behind, Case, Report, client_of, difference, packet_of, recorded, response_of, shown
 from integration import cases, steps_otherwise
 
-from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, ServeResult
 from kdns.answers.response import Response
 from kdns.corefile.parse import parse
 from kdns.dns.types import class_name, type_name
@@ -33,7 +33,7 @@ class Metadata(Plugin):
     def __init__(self, metadata: Mapping[str, str]) -> None:
         self.metadata = metadata
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         return next(evolve(request, metadata=self.metadata))
 
 

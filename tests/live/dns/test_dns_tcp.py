@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from dns_chain import server_of
 from dns_client import Tcp, answers, framed, packet, read
 from fake_api import until
 
-from kdns.answers.chain import Plugin, Reply, Request, Serve
+from kdns.answers.chain import Plugin, Request, Serve, ServeResult
 from kdns.answers.response import Response
 from kdns.dns.rrset import RRset
 from kdns.dns.types import A
@@ -36,7 +36,7 @@ class Addresses(Plugin):
         self.clients: list[str] = []
         self.may_answer = asyncio.Event()
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         del next
         self.asked += 1
         self.clients.append(request.client[0])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 import pytest
 from decoded_message import decode
 from dns_chain import respond
 
-from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Block, Chain, Plugin, Request, Sees, Serve, ServeResult
 from kdns.answers.response import Response
 from kdns.dns.message import query
 from kdns.dns.rrset import RRset
@@ -22,7 +20,7 @@ ADDRESSES = tuple((0x0A000000 + number).to_bytes(4, "big") for number in range(3
 class Many(Plugin):
     sees = Sees.PACKET
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         del next
         return Response(answer=(RRset(request.query.name, A, 5, ADDRESSES),))
 

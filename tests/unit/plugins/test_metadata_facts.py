@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 
 import pytest
 from dns_chain import FakeWorld, read, server_of
 
-from kdns.answers.chain import Plugin, Reply, Request, Serve
+from kdns.answers.chain import Plugin, Request, Serve, ServeResult
 from kdns.answers.response import Response
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Pod, PodMeta, PodStatus, Service
 from kdns.cluster.state import State
@@ -27,7 +27,7 @@ class Knowing(Plugin):
     def __init__(self) -> None:
         self.calls = 0
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         return next(request)
 
     def metadata(self, request: Request) -> Mapping[str, str]:
@@ -41,7 +41,7 @@ class Behind(Plugin):
     def __init__(self) -> None:
         self.facts: Mapping[str, str] = {}
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         del next
         self.facts = request.metadata
         return Response()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 import pytest
 from dns_chain import FakeWorld, plugin_of, read, wire
 from harness import server_of
 
-from kdns.answers.chain import Reply, Request
+from kdns.answers.chain import Reply, Request, ServeResult
 from kdns.answers.response import Response
 from kdns.dns.message import query
 from kdns.dns.query import TC
@@ -44,7 +42,7 @@ class Limited:
     ) -> str:
         """sent, cut or dropped."""
         request = Request(read(query(name, A)), (client, 53), transport=transport, received_s=now_s)
-        got: Reply | Awaitable[Reply] = self.plugin.serve(request, lambda _request: reply)
+        got: ServeResult = self.plugin.serve(request, lambda _request: reply)
         assert got is None or isinstance(got, Response)
         if got is None:
             return "dropped"

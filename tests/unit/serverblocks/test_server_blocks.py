@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import dns_chain
 import pytest
 from decoded_message import Decoded, decode
 from dns_chain import FakeWorld, cluster_server, only, plugin_of, read, server_of
 
-from kdns.answers.chain import MAX_CNAMES, Block, Chain, Plugin, Reply, Request, Sees, Serve, follow
+from kdns.answers.chain import MAX_CNAMES, Block, Chain, Plugin, Reply, Request, Sees, Serve, ServeResult, follow
 from kdns.answers.order import Order
 from kdns.answers.response import NEVER, Message, Response, Reuse
 from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Object, Service, ServiceMeta, ServiceSpec
@@ -57,7 +57,7 @@ class Behind(Plugin):
         self.asked: list[tuple[str, int]] = []
         self.waits = waits
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         self.asked.append((request.query.name, request.query.qtype))
         response = self.responses.get(request.query.name)
         if response is None:
@@ -315,7 +315,7 @@ async def test_a_plugin_that_sees_every_query_is_never_bypassed() -> None:
     class Careless(Plugin):
         """Says nothing of what it sees."""
 
-        def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+        def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
             return next(request)
 
     behind = Behind({"x.": Response(NOERROR, AA, (RRset("x.", A, 60, (ADDRESS,)),), reuse=Reuse())}, waits=False)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
 from kdns.answers.chain import (
     NOT_SERVED,
     Plugin,
-    Reply,
     Request,
     Sees,
     Serve,
+    ServeResult,
     follow,
     has_parent_behind,
     then,
@@ -66,7 +66,7 @@ class ZoneAnswers(Plugin):
             for zone, soa in self._soas.items():
                 soa.renew(self.zones.soa(zone))
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         """Returns the records of a name of these zones; `next` for other names and zone transfers.
 
         Other classes are REFUSED for names of the zones: these names are not for upstreams.

@@ -5,11 +5,11 @@ The whole chain answers what directives may change, and names that lead elsewher
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from struct import pack
 from typing import Final
 
-from kdns.answers.chain import Reply, Request, Serve
+from kdns.answers.chain import Request, Serve, ServeResult
 from kdns.answers.response import Encoded, Response, Reuse, ZoneSoa
 from kdns.dns.encode import MAX_OFFSET, QUESTION_POINTER
 from kdns.dns.names import MAX_LABEL_BYTES, MAX_NAME_BYTES, POINTER, encode_name, is_below, labels_of
@@ -66,7 +66,7 @@ class ClusterNames:
         self._srv_start = QUESTION_POINTER + pack("!HHI", SRV, IN, ttl_s)
         self._ptr_start = QUESTION_POINTER + pack("!HHI", PTR, IN, ttl_s)
 
-    def serve(self, request: Request) -> Reply | Awaitable[Reply]:
+    def serve(self, request: Request) -> ServeResult:
         """Answers from a snapshot need a mark, so the whole chain gives them."""
         if not self._state.stale:
             query = request.query

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable
 from functools import partial
 
 import pytest
@@ -11,7 +10,7 @@ from cache_world import World, asked_for, value
 from dns_chain import FakeWorld, plugin_of, read
 
 from kdns.answers.answer import compile_answer
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, awaited, then, unhandled
+from kdns.answers.chain import Plugin, Request, Sees, Serve, ServeResult, awaited, then, unhandled
 from kdns.answers.decode import from_wire
 from kdns.answers.response import NEVER, Message, Response, Reuse
 from kdns.dns.message import query
@@ -45,7 +44,7 @@ class Reader(Plugin):
 
     sees = Sees.PACKET
 
-    def serve(self, request: Request, next: Serve) -> Reply | Awaitable[Reply]:  # noqa: A002 - as in Plugin
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         return then(next(request), lambda reply: from_wire(reply) if reply and reply.wire else reply)
 
 
