@@ -249,7 +249,7 @@ class Chain:
         self.notify = _linked(notified, lambda _request: Response(NOTIMP))
 
     def for_zone(self, zone: Labels, server: str) -> Serve:
-        """Links the plugins that plain questions of a zone concern; names in one of its `zones_below` have other chains.
+        """Links the plugins that plain questions of a zone concern; its `zones_below` have chains of their own.
 
         If all of them pass the replies of a source unchanged, the source answers first.
         """
@@ -281,7 +281,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """One server block under one of its zones. `logs_stacks`: `errors { stacktrace }`. `udp_bytes`: UDP answer limit."""
+    """A server block under one of its zones. `logs_stacks`: `errors { stacktrace }`. `udp_bytes`: UDP answer limit."""
 
     zone: str
     chain: Chain

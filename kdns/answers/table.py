@@ -120,7 +120,7 @@ class Partition:
         self.answers = self.index.answers
 
     def wire(self, answer: Answer, packet: bytes, limit_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
-        """The response to `packet`, counted as a hit; padded on an encrypted transport if the query is (RFC 7830 §4)."""
+        """Counts a hit. On an encrypted transport padded if the query is (RFC 7830 §4)."""
         wire = answer.wire(packet)
         return padded(wire, limit_bytes) if self.pads and is_padded(packet, answer.question_end) else wire
 

@@ -1,6 +1,6 @@
 """All server blocks of one listening address: the choice of the block for a packet, and the table in front of them.
 
-The closest enclosing zone among the blocks wins. A name in no block is REFUSED; a name that no directive of its block
+The block with the closest enclosing zone wins. A name in no block is REFUSED; a name that no directive of its block
 answers is SERVFAIL, as in CoreDNS.
 """
 
@@ -42,26 +42,25 @@ from kdns.serverblocks.listener_options import DEFAULTS
 from kdns.values import Value, evolve
 
 MAX_DEPTH: Final = 10
-"""The longest chain of internal queries, each caused by the previous one."""
+"""The deepest nesting of internal queries, each caused by the one before."""
 NOT_KEPT: Final = -1
-"""The epoch of an answer that the table does not keep."""
+"""The epoch of an answer that must not go into the table."""
 MAX_PLAIN_TYPE: Final = 127
-"""Types above are about messages and zones, or rare (RFC 6895 §3.1)."""
+"""Higher types are about messages and zones, or rare (RFC 6895 §3.1)."""
 NOT_PLAIN: Final = frozenset((DS, HINFO))
-"""DS may be the question of another block, HINFO of `loop`."""
+"""DS may belong to another block, HINFO to `loop`."""
 MAX_TURNS_KEPT: Final = 10_000
-"""Names whose next order of addresses is remembered if the answer is not kept."""
+"""The most names with a counter of their own for rotation, for answers that are not in the table."""
 
 _ONE_ANSWER: Final = b"\0\1"
 
 Client: TypeAlias = tuple[str, int]
 
 
-class Exchange(Value, frozen=True):
-    """A response to be sent, with its request and block.
+class WireResponse(Value, frozen=True):
+    """The bytes of a response, b"" to send nothing, with its request and observers.
 
-    `more_messages` are further messages of a zone transfer, each made when it is read. `request` is None if no block
-    answered. `observers` are called after it was sent.
+    `request` is None if no block answered. `more_messages` are further messages of a zone transfer, encoded on demand.
     """
 
     wire: bytes
@@ -76,16 +75,16 @@ class Exchange(Value, frozen=True):
                 observer.sent(self.request, self.response, self.wire, now_s - self.request.received_s)
 
 
-SILENCE: Final = Exchange(b"")
-"""Nothing is sent: the packet is not a query."""
+SILENCE: Final = WireResponse(b"")
+"""The packet is not a query: send nothing."""
 
-PendingExchange: TypeAlias = Exchange | Coroutine[Any, Any, Exchange]
+Outcome: TypeAlias = WireResponse | Coroutine[Any, Any, WireResponse]
 
 
 class Server:
     """All blocks of one listening address; `label` is its name in metrics and logs, such as `dns://:53`.
 
-    `local` and `port` are the bound address, `options` those of its listeners.
+    `local` and `port` are the bound address.
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class Server:
         self.swap(blocks)
 
     def swap(self, blocks: Iterable[Block]) -> None:
-        """Replaces the blocks. Pending queries are completed by the blocks that received them."""
+        """Replaces the blocks; pending queries are finished by the old ones."""
         self.blocks = tuple(blocks)
         by_zone = ((labels_of(block.zone), block) for block in self.blocks)
         self._by_zone = tuple(sorted(by_zone, key=lambda pair: -len(pair[0])))
@@ -119,9 +118,9 @@ class Server:
         self.table.clear()
 
     def block_of(self, request: Request) -> tuple[Block | None, bool]:
-        """Returns the block with the closest enclosing zone; of several, the first whose view accepts the query.
+        """The block with the closest enclosing zone, of several the first whose view accepts the query.
 
-        The other value says whether this depends on the packet only.
+        The flag says whether the choice depends on the packet only.
         """
         if request.query.qtype == DS:
             return self._block_of_delegation(request)
@@ -129,22 +128,22 @@ class Server:
         return block, is_of_packet
 
     def _blocks_of(self, request: Request) -> Iterator[tuple[Labels, Block | None, bool]]:
-        """Yields the zones and blocks that enclose the name and accept the query, the closest first; None at the end.
+        """Zones and blocks that enclose the name and accept the query, the closest first; None at the end.
 
-        The third value says whether this depends on the packet only.
+        The flag says whether the choice up to there depends on the packet only.
         """
         labels, is_of_packet = request.query.labels, True
         for zone, block in self._by_zone:
             if is_below(labels, zone):
-                if only := block.chain.view:
-                    is_of_packet = is_of_packet and only.is_of_packet
-                    if not only.accepts(evolve(request, zone=block.zone, view=only.view_name)):
+                if view := block.chain.view:
+                    is_of_packet = is_of_packet and view.is_of_packet
+                    if not view.accepts(evolve(request, zone=block.zone, view=view.view_name)):
                         continue
                 yield zone, block, is_of_packet
         yield (), None, is_of_packet
 
     def _block_of_delegation(self, request: Request) -> tuple[Block | None, bool]:
-        """Returns the block for DS: at a zone's apex that of the parent's side, if it is served (RFC 4035 §3.1.4.1)."""
+        """The block for DS: at a zone's apex that of the parent side, if it is served (RFC 4035 §3.1.4.1)."""
         labels, child, is_of_packet = request.query.labels, None, True
         for zone, block, is_of_packet in self._blocks_of(request):
             if block is None or (child is not None and zone == labels):
@@ -163,10 +162,10 @@ class Server:
         client: Client = ("", 0),
         received_s: float = 0.0,
         key: bytes | None = None,
-    ) -> PendingExchange:
-        """Returns the response to a packet that is not in the table; a coroutine if a plugin waits.
+    ) -> Outcome:
+        """Answers a miss of the table; returns a coroutine if a plugin waits.
 
-        `key` is the packet's key in the table, if the caller has made it already.
+        `key` is the packet's key in the table, if the caller has it already.
         """
         if key is None:
             key = packet_key(packet)
@@ -180,18 +179,20 @@ class Server:
             request = Request(query, client[:2], local, transport, block.zone, received_s, NO_METADATA, label, "", port)
             epoch = self.table.epoch
         else:
-            request, found, is_of_packet = self._received(query, client, partition, received_s)
-            if found is None:
+            request, chosen, is_of_packet = self._received(query, client, partition, received_s)
+            if chosen is None:
                 return self._error(REFUSED, query, packet, partition)
-            block, serve = found, found.chain.notify if query.flags & OPCODE else found.chain.serve
+            block, serve = chosen, chosen.chain.notify if query.flags & OPCODE else chosen.chain.serve
             epoch = self.table.epoch if is_of_packet else NOT_KEPT
-        reply = serve(request)  # the epoch is older: subjects that are touched from here on make the reply stale
+        reply = serve(
+            request
+        )  # the epoch was read before: a subject that is forgotten from now on makes the reply stale
         if reply is None or isinstance(reply, Response):
-            return self._exchange(request, reply, block, partition, key, epoch)
-        return self._exchange_later(request, reply, block, partition, key, epoch)
+            return self._wire_response(request, reply, block, partition, key, epoch)
+        return self._wire_response_later(request, reply, block, partition, key, epoch)
 
     def _route(self, query: Query) -> Route | None:
-        """Returns the route of a plain question: nothing but a question of class IN, and an OPT without options."""
+        """The route of a plain question: class IN, at most an OPT without options, no rare type; None for any other."""
         if not query.is_plain or query.qclass != IN or query.qtype > MAX_PLAIN_TYPE or query.flags & OPCODE:
             return None
         if query.qtype in NOT_PLAIN:
@@ -204,10 +205,7 @@ class Server:
         return None
 
     def resolve(self, request: Request) -> ServeResult:
-        """Returns the reply of all blocks to an internal query, as if a client had sent it.
-
-        SERVFAIL after too many internal queries, each caused by the previous one.
-        """
+        """Answers an internal query as if a client had sent it; SERVFAIL beyond MAX_DEPTH."""
         block, is_of_packet = self.block_of(request)
         if block is None:
             return NOT_SERVED if is_of_packet else for_one_client(NOT_SERVED)
@@ -223,7 +221,7 @@ class Server:
     def _received(
         self, query: Query, client: Client, partition: Partition, received_s: float
     ) -> tuple[Request, Block | None, bool]:
-        """Returns the request of a query, its block, and whether the block was chosen by the packet only."""
+        """The request, its block, and whether the choice of the block depends on the packet only."""
         local, port, label, transport = self.local, self.port, self.label, partition.transport
         request = Request(query, client[:2], local, transport, ".", received_s, NO_METADATA, label, "", port)
         block, is_of_packet = self.block_of(request)
@@ -233,50 +231,50 @@ class Server:
 
     def failed(
         self, packet: bytes, partition: Partition, client: Client = ("", 0), received_s: float = 0.0
-    ) -> tuple[Exchange, Block | None]:
-        """Returns SERVFAIL for a query that raised an exception, and the block in which that happened."""
+    ) -> tuple[WireResponse, Block | None]:
+        """SERVFAIL for a query that raised an exception, and the block that it was in."""
         query = read_query(packet)
         if isinstance(query, Malformed):
             return self._error(SERVFAIL, query, packet, partition), None
         request, block, _ = self._received(query, client, partition, received_s)
         if block is None:
             return self._error(SERVFAIL, query, packet, partition), None
-        return self._exchange(request, Response(SERVFAIL), block, partition, b"", NOT_KEPT), block
+        return self._wire_response(request, Response(SERVFAIL), block, partition, b"", NOT_KEPT), block
 
-    def overloaded(self, packet: bytes, partition: Partition) -> Exchange:
-        """Returns SERVFAIL without calling any directive: too many queries are pending."""
+    def overloaded(self, packet: bytes, partition: Partition) -> WireResponse:
+        """SERVFAIL without calling any directive: too many queries are pending."""
         return self._error(SERVFAIL, read_query(packet), packet, partition)
 
-    async def _exchange_later(
+    async def _wire_response_later(
         self, request: Request, reply: Awaitable[Reply], block: Block, partition: Partition, key: bytes, epoch: int
-    ) -> Exchange:
-        return self._exchange(request, await reply, block, partition, key, epoch)
+    ) -> WireResponse:
+        return self._wire_response(request, await reply, block, partition, key, epoch)
 
-    def _exchange(
+    def _wire_response(
         self, request: Request, reply: Reply, block: Block, partition: Partition, key: bytes, epoch: int
-    ) -> Exchange:
-        """Returns the bytes of a reply, which is kept in the table if every plugin and the reply allow it."""
+    ) -> WireResponse:
+        """Encodes a reply, and puts it into the table if every plugin and the reply allow it."""
         chain = block.chain
         reply = _ordered(chain.orderer, reply)
         if reply is None:
-            return Exchange(b"", None, request)
+            return WireResponse(b"", None, request)
         query = request.query
         reuse = reply.reuse
-        # observers of a block with a table see failures only, but each of them
+        # with the table on, observers see failures only
         observers = chain.observers if reply.rcode == SERVFAIL or reply.error or not chain.is_cacheable else ()
         is_reusable = reuse is not NEVER and reuse is not PRIVATE and reply.signer is None and chain.is_cacheable
         if observers:
             is_reusable = False
         if reuse.repeat and not isinstance(reply.body, Message):
-            is_reusable = False  # records of a message that was taken apart have this client's spelling
-        # an answer that was begun before subjects were touched may be stale
+            is_reusable = False  # parsed records have this client's spelling of the name
         has_key = query.is_plain or query.has_key
+        # another epoch: the cluster changed meanwhile
         is_kept = is_reusable and has_key and not query.flags & Z and epoch == self.table.epoch
         answer = self._answer(request, reply, block, partition, once=not is_kept)
         is_bare = reply.signer is None and not partition.pads
         wire = answer.wire(query.packet) if is_bare else self._wire(answer, request, reply, partition)
         is_of_source = reply.soa is not None or isinstance(reply.body, Encoded)
-        if not (is_kept and is_of_source):  # that of a source is counted with later uses
+        if not (is_kept and is_of_source):  # a source's answer is counted with its later hits
             partition.count(answer)
         if is_kept:
             if reuse.repeat:
@@ -287,7 +285,7 @@ class Server:
             if reply.more_messages and partition.is_stream
             else None
         )
-        return Exchange(wire, reply, request, observers, more_messages)
+        return WireResponse(wire, reply, request, observers, more_messages)
 
     def _more_messages(self, request: Request, reply: Response, block: Block, partition: Partition) -> Iterator[bytes]:
         for response in reply.more_messages:
@@ -297,7 +295,7 @@ class Server:
             yield wire
 
     def _wire(self, answer: Answer, request: Request, reply: Response, partition: Partition) -> bytes:
-        """Returns the message that is sent: padded, then signed."""
+        """Pads, then signs."""
         signer = reply.signer
         limit_bytes = MAX_MESSAGE_BYTES - (signer.size_bytes if signer else 0)
         wire = partition.wire(answer, request.query.packet, limit_bytes)
@@ -325,7 +323,7 @@ class Server:
         )
 
     def _next_turn(self, query: Query, *, once: bool) -> int:
-        """Returns the index of the first order of addresses; if answers are not kept, each name has its own counter."""
+        """The index of the first order of addresses; without the table, each name has its own counter."""
         if not once:
             self._turn += 1
             return self._turn
@@ -335,13 +333,13 @@ class Server:
         self._turns[key] = turn = self._turns.get(key, 0) + 1
         return turn
 
-    def _error(self, rcode: int, query: Query | Malformed, packet: bytes, partition: Partition) -> Exchange:
-        """Returns an error with the question: resolvers drop an answer without it (RFC 5452 §9.1)."""
+    def _error(self, rcode: int, query: Query | Malformed, packet: bytes, partition: Partition) -> WireResponse:
+        """With the question: resolvers drop an answer without it (RFC 5452 §9.1)."""
         if len(packet) < HEADER_BYTES:
             return SILENCE
         answer = error_answer(packet, rcode, query.question_end, query.edns)
         partition.counts.add(answer.kind)
-        return Exchange(partition.wire(answer, packet))
+        return WireResponse(partition.wire(answer, packet))
 
 
 class Route(NamedTuple):
@@ -352,15 +350,14 @@ class Route(NamedTuple):
 
 
 def routes_of(by_zone: Sequence[tuple[Labels, Block]], server: str) -> dict[Labels, Route]:
-    """Returns the routes of plain questions: the closest zone of a name has its route.
+    """Zone → route of plain questions about the names below it, up to the next zone.
 
-    The namespace is cut at the zones of blocks, which come with the longest first, and of their plugins. No routes if
-    a view selects the queries of a block.
+    Zones are those of blocks (`by_zone`, the longest first) and of their plugins. No routes if any block has a view.
     """
     if any(block.chain.view for _, block in by_zone):
         return {}
     routes: dict[Labels, Route] = {}
-    for own, block in reversed(by_zone):  # so the first of several blocks of one zone wins
+    for own, block in reversed(by_zone):  # the first of several blocks of one zone wins
         routes = {zone: route for zone, route in routes.items() if not is_below(zone, own)}
         for zone in {own, *block.chain.zones_below(own)}:
             routes[zone] = Route(block, block.chain.for_zone(zone, server))
@@ -368,11 +365,11 @@ def routes_of(by_zone: Sequence[tuple[Labels, Block]], server: str) -> dict[Labe
 
 
 def _ordered(orderer: Orderer | None, reply: Reply) -> Reply:
-    """Returns the reply with its addresses in the order of the block; messages of a zone transfer keep theirs."""
+    """Sets the block's order of addresses, except for zone transfers."""
     if reply is None or orderer is None or reply.more_messages:
         return reply
     body = reply.body
-    if body is not None:  # of a body, only the answer section changes
+    if body is not None:  # only its answer section rotates
         has_turns = len(body.answer) > 1 if isinstance(body, Encoded) else body.wire[6:8] > _ONE_ANSWER
     else:
         has_turns = bool(reply.answer or reply.additional)
@@ -380,13 +377,13 @@ def _ordered(orderer: Orderer | None, reply: Reply) -> Reply:
 
 
 def _for_once(reply: Reply) -> Reply:
-    """Returns the reply of a block whose directives see every query: it is for this query only."""
+    """In a block whose directives see every query, a reply is for this query only."""
     return reply and evolve(reply, reuse=NEVER.and_then(reply.reuse))
 
 
 @contextmanager
 def unawaited() -> Iterator[None]:
-    """Drops coroutines that never started without Python's warning: those whose last reference goes in its body."""
+    """Suppresses Python's warning about coroutines that never started and are dropped within."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         yield

@@ -22,7 +22,7 @@ from kdns.dns.query import AA, AD, CD, RA, RD, extended_error
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, CNAME, NOERROR, NXDOMAIN, SERVFAIL, SOA, TXT, A
 from kdns.dns.wire import records, without_opt
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.plugins.directives import configure
 from kdns.values import evolve
 
@@ -114,7 +114,7 @@ class World:
         if answer := held(partition, packet, self.setup.clock_s):
             return answer.wire(packet)
         outcome = self.server.respond(packet, partition, ("2001:db8::1", 1), self.setup.clock_s)
-        while not isinstance(outcome, Exchange):
+        while not isinstance(outcome, WireResponse):
             self.setup.advance()
             try:
                 outcome.send(None)

@@ -19,7 +19,7 @@ from kdns.dns.message import query
 from kdns.dns.query import AA, AD
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, A
-from kdns.dnsserver.blocks import Client, Exchange, Server
+from kdns.dnsserver.blocks import Client, Server, WireResponse
 from kdns.plugins.changes.cache import plugin as cache
 from kdns.values import evolve
 
@@ -209,7 +209,7 @@ class World:
         if answer := held(partition, packet, self.now_s):
             return answer.wire(packet)
         outcome = server.respond(packet, partition, client, self.now_s, key)
-        while not isinstance(outcome, Exchange):
+        while not isinstance(outcome, WireResponse):
             try:
                 outcome.send(None)
             except StopIteration as stop:

@@ -40,7 +40,7 @@ from kdns.dns.message import query
 from kdns.dns.query import AD, CD, RA, RD, Z
 from kdns.dns.rrset import RRset
 from kdns.dns.types import COOKIE, A, type_number
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.plugins.changes.cache.plugin import Cache
 from kdns.plugins.directives import configure
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
@@ -183,7 +183,7 @@ class World:
         if answer := held(partition, packet):
             return answer.wire(packet)
         exchange = self.server.respond(packet, partition, key=packet_key(packet))
-        assert isinstance(exchange, Exchange)
+        assert isinstance(exchange, WireResponse)
         return exchange.wire
 
     def counts(self) -> object:

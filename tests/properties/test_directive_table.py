@@ -15,7 +15,7 @@ from kdns.dns.names import is_below
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, CNAME, NOERROR, NXDOMAIN, A
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Server, WireResponse
 
 NAMES = ("a.x.", "b.x.", "a.y.", "b.y.", "x.", "z.")
 
@@ -79,7 +79,7 @@ def ask(server: Server, packet: bytes, client: tuple[str, int], *, from_table: b
     if from_table and (answer := held(partition, packet)):
         return answer.wire(packet)
     outcome = server.respond(packet, partition, client)
-    assert isinstance(outcome, Exchange)
+    assert isinstance(outcome, WireResponse)
     return outcome.wire
 
 

@@ -22,7 +22,7 @@ from kdns.dns.message import query
 from kdns.dns.names import text_of
 from kdns.dns.query import TC, Edns, Query, read_query
 from kdns.dns.types import NXDOMAIN, A
-from kdns.dnsserver.blocks import Exchange, PendingExchange, Server, unawaited
+from kdns.dnsserver.blocks import Outcome, Server, WireResponse, unawaited
 from kdns.plugins.changes.cache.plugin import Cache
 from kdns.plugins.directives import configure
 from kdns.upstream.message import in_random_case, question_of
@@ -140,7 +140,7 @@ class World:
         self.setup.built = tuple(config.build(self.setup))
         self.server = Server("dns://:53", (Block(".", Chain(self.setup.built)),))
         self.setup.servers.append(self.server)
-        self.waiting: dict[int, Coroutine[Any, Any, Exchange]] = {}
+        self.waiting: dict[int, Coroutine[Any, Any, WireResponse]] = {}
         self.answers: dict[int, object] = {}
         if not is_compiled:
             self.server._routes = {}  # noqa: SLF001 - then every question is like one that is not plain
@@ -149,7 +149,7 @@ class World:
         """Have a client ask, whose port is the number of its question."""
         partition = self.server.table.partition(transport, 6)
         if answer := held(partition, packet, self.setup.clock_s):
-            self._end(number, Exchange(answer.wire(packet)))
+            self._end(number, WireResponse(answer.wire(packet)))
             return
         client: Any = ("2001:db8::1", number, 0, 0)
         self._end(number, self.server.respond(packet, partition, client, self.setup.clock_s))
@@ -167,8 +167,8 @@ class World:
                 break
         self._run()
 
-    def _end(self, number: int, outcome: PendingExchange) -> None:
-        if isinstance(outcome, Exchange):
+    def _end(self, number: int, outcome: Outcome) -> None:
+        if isinstance(outcome, WireResponse):
             self.answers[number] = meaning(outcome.wire)
         else:
             self.waiting[number] = outcome

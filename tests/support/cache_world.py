@@ -16,7 +16,7 @@ from kdns.dns.message import query
 from kdns.dns.query import AA, AD, RA, RD, Query, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL, SOA, A
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.plugins.changes.cache import plugin as cache
 from kdns.values import evolve
 
@@ -67,7 +67,7 @@ class World:
         self.cache = plugin_of(cache.Cache, stanza, self.setup)
         self.server = Server("dns://:53", (Block(".", Chain((*before, self.cache, *behind, self.upstream))),))
         self.setup.servers.append(self.server)
-        self.waiting: list[Coroutine[Any, Any, Exchange]] = []
+        self.waiting: list[Coroutine[Any, Any, WireResponse]] = []
 
     def begin(
         self, name: str = "a.", flags: int = RD, transport: str = "udp", qtype: int = A, client: str = "192.0.2.1"
@@ -79,7 +79,7 @@ class World:
         if answer := held(partition, bytes(packet), self.setup.clock_s):
             return decode(answer.wire(bytes(packet)))
         outcome = self.server.respond(bytes(packet), partition, (client, 1), self.setup.clock_s)
-        if isinstance(outcome, Exchange):
+        if isinstance(outcome, WireResponse):
             return decode(outcome.wire)
         outcome.send(None)  # as listeners do, at once
         self.waiting.append(outcome)

@@ -21,7 +21,7 @@ from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import Query, read_query
 from kdns.dns.types import type_number
-from kdns.dnsserver.blocks import Client, Exchange, Server
+from kdns.dnsserver.blocks import Client, Server, WireResponse
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.directives import configure
@@ -312,7 +312,7 @@ def respond(server: Server, packet: bytes, transport: str = "udp", family: int =
     if len(packet) > 12 and (answer := held(partition, packet)):
         return answer.wire(packet)
     found = server.respond(packet, partition)
-    assert isinstance(found, Exchange)
+    assert isinstance(found, WireResponse)
     return found.wire or None
 
 
@@ -335,7 +335,7 @@ async def wire(server: Server, packet: bytes, client: Client = ("", 0)) -> bytes
     if answer := held(partition, packet):
         return answer.wire(packet)
     found = server.respond(packet, partition, client)
-    return (found if isinstance(found, Exchange) else await found).wire
+    return (found if isinstance(found, WireResponse) else await found).wire
 
 
 async def ask(server: Server, name: str, qtype: str = "A", *, qclass: int = 1, client: str = "") -> Decoded | None:

@@ -19,9 +19,9 @@ PATH: Final = "/dns-query"
 MEDIA_TYPE: Final = "application/dns-message"
 METHODS: Final = ("GET", "POST")
 NO_RECORDS_S: Final = 5
-"""The cache lifetime of a response without records, in seconds, as in CoreDNS."""
+"""The cache lifetime of a response without records, as in CoreDNS."""
 MAX_AGE_S: Final = 3600
-"""The longest cache lifetime of a response, in seconds, as in CoreDNS."""
+"""The longest cache lifetime of a response, as in CoreDNS."""
 
 _BASE64URL: Final = re.compile(rb"[A-Za-z0-9_-]+")
 _QUESTIONS_AT: Final = 4
@@ -29,15 +29,12 @@ _ONE: Final = b"\0\1"
 
 
 class HttpError(Exception):
-    """The client uses another version of HTTP; the remaining bytes to send report that."""
+    """The client does not speak this version of HTTP; `to_send` has the bytes that say so."""
 
 
 @dataclass(slots=True)
 class HttpRequest:
-    """One request, also while it is received; `stream` identifies it in its connection.
-
-    `is_cut`: the body is longer than allowed, and is dropped.
-    """
+    """One request, possibly incomplete. `is_cut`: the body is too long, and dropped."""
 
     stream: int
     method: str
@@ -48,14 +45,14 @@ class HttpRequest:
 
 
 class Refusal(NamedTuple):
-    """A status of HTTP, with the reason."""
+    """An HTTP error, with the reason as its body."""
 
     status: HTTPStatus
     text: str
 
 
 def query_of(request: HttpRequest) -> bytes | Refusal:
-    """Returns the DNS message of a request, or the error.
+    """The DNS message of a request, or the error.
 
     Differs: a wrong method, a wrong content type and a body that is too long are 405, 415 and 413 (RFC 9110); CoreDNS
     answers 400.
@@ -75,7 +72,7 @@ def query_of(request: HttpRequest) -> bytes | Refusal:
 
 
 def _parameter(parameters: str) -> bytes | Refusal:
-    """Returns the message in the parameter `dns`: base64url without padding (RFC 8484 §6)."""
+    """The message in the parameter `dns`: base64url without padding (RFC 8484 §6)."""
     pairs = (pair.partition("=") for pair in parameters.split("&"))
     values = [value for name, _, value in pairs if unquote(name) == "dns"]
     if len(values) != 1:
@@ -87,18 +84,15 @@ def _parameter(parameters: str) -> bytes | Refusal:
 
 
 def max_age_s(wire: bytes) -> int:
-    """Returns how many seconds a response may be cached: not longer than any of its records (RFC 8484 §5.1).
-
-    A negative one is not cached longer than MINIMUM of its SOA (RFC 2308 §5).
-    """
+    """The cache lifetime of a response: at most that of any record (RFC 8484 §5.1) and MINIMUM (RFC 2308 §5)."""
     try:
         if wire.startswith(_ONE, _QUESTIONS_AT):
             shape = shape_of(wire, skip_name(wire, HEADER_BYTES) + 4)
             if shape:
                 return min(MAX_AGE_S, shape.ttl_s(wire))
-        found = [record for record in records(wire) if record.rtype != OPT]
+        scanned = [record for record in records(wire) if record.rtype != OPT]
     except ValueError:
         return 0
-    ttls = [record.ttl for record in found]
-    ttls += [unpack_from("!I", wire, record.end - 4)[0] for record in found if record.rtype == SOA]
+    ttls = [record.ttl for record in scanned]
+    ttls += [unpack_from("!I", wire, record.end - 4)[0] for record in scanned if record.rtype == SOA]
     return min(*ttls, MAX_AGE_S) if ttls else NO_RECORDS_S

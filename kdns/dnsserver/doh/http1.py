@@ -1,4 +1,4 @@
-"""HTTP/1.1 of a DoH connection: one request at a time, bytes in and out, without a socket."""
+"""HTTP/1.1 of a DoH connection by h11: one request at a time, bytes in and out, without a socket."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ HEAD_BYTES: Final = 16 * 1024
 
 
 class Http1:
-    """The server's side of a connection: received bytes to requests, and responses to bytes.
+    """The server side of a connection: received bytes → requests, responses → bytes.
 
-    The next request waits until another one is answered while it `is_busy`, and received bytes while it `has_more`.
-    Nothing is cancelled, and flow control blocks nothing.
+    `is_busy`: a request waits for its response. `has_more`: received bytes are not parsed yet.
     """
 
     blocked_bytes: Final = 0
@@ -29,9 +28,9 @@ class Http1:
         self.is_over = self.is_busy = self.has_more = False
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._request: HttpRequest | None = None
-        """The one that is received or answered."""
+        """The current one: being received, or waiting for its response."""
         self._drops_body = False
-        """The request is answered before its end: a client that still sends would not read the response."""
+        """The request was answered before its end; the rest is read, or the client would not read the response."""
         self._unsent = bytearray()
 
     @property
@@ -45,7 +44,7 @@ class Http1:
         return not self.is_busy and (is_begun or bool(self._h11.trailing_data[0]))
 
     def receive(self, data: bytes) -> list[HttpRequest]:
-        """Returns the requests that are complete now; HttpError for invalid bytes."""
+        """The requests that are complete now; HttpError for invalid bytes."""
         self.has_more = False
         try:
             if data:
@@ -68,7 +67,7 @@ class Http1:
                     return self._complete(self._request)
         except h11.RemoteProtocolError as error:
             self._refuse(HTTPStatus(error.error_status_hint))
-            # Its traceback has a frame of h11 that refers to it: the connection would wait for garbage collection.
+            # its traceback has a frame of h11 that refers to it, a reference cycle that would keep the connection
             raise HttpError(str(error)) from error.with_traceback(None)
 
     def respond(self, stream: int, status: HTTPStatus, headers: Iterable[tuple[str, str]], body: bytes) -> None:
@@ -128,9 +127,9 @@ class Http1:
 
 
 def origin_form(target: str) -> str:
-    """Returns the path and query of a target, which may be a whole URL (RFC 9112 §3.2.2)."""
-    scheme, separator, rest = target.partition("://")
+    """The path and query of a target, which may be a whole URL (RFC 9112 §3.2.2)."""
+    scheme, separator, url = target.partition("://")
     if not separator or scheme.lower() not in {"http", "https"}:
         return target
-    _, slash, path = rest.partition("/")
+    _, slash, path = url.partition("/")
     return slash + path

@@ -1,7 +1,7 @@
 """HTTP/2 of a DoH connection (RFC 9113) by h2: bytes in and out, without a socket.
 
-h2 gets whole frames only. So the frame that is incomplete, and the field block that is, are counted here, and one that
-is too large is refused at its first bytes: h2 would keep up to 16 MiB of it.
+h2 gets whole frames only. Incomplete frames and field blocks are counted here, and refused at their first bytes if they
+are too large: h2 would buffer up to 16 MiB.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dnsserver.doh.exchange import HttpError, HttpRequest
 
 MAX_STREAMS: Final = 100
-"""Requests of one connection that may be open."""
+"""The most open requests of one connection."""
 MAX_FRAME_BYTES: Final = 16 * 1024
 """The longest payload in both directions; every peer accepts it (RFC 9113 §6.5.2)."""
 MAX_FIELD_BYTES: Final = 16 * 1024
-"""All fields of a request, encoded or as RFC 9113 §6.5.2 counts them.
+"""The limit of all fields of a request, both encoded and as RFC 9113 §6.5.2 counts them.
 
-They are decoded in one go, which takes a few milliseconds for as many.
+They are decoded at once, which takes a few milliseconds at the limit.
 """
 MAX_SETTINGS: Final = 64
-"""Settings in one frame; there are fewer than ten."""
+"""The most settings in one frame; fewer than ten exist."""
 WINDOW_BYTES: Final = MAX_MESSAGE_BYTES + 1025
-"""Flow-control window of a request: enough to see that it is too long."""
+"""Flow-control window of a request: just enough to notice that it is too long."""
 FRAME_COST_BYTES: Final = 512
 """Memory of a frame in an incomplete field block, beside its payload."""
 STREAM_COST_BYTES: Final = 2560
@@ -54,7 +54,7 @@ _KNOWN_SETTINGS: Final = frozenset(map(int, h2.settings.SettingCodes))
 
 
 class _RefusedError(h2.exceptions.ProtocolError):
-    """A frame that h2 does not get."""
+    """A frame that is not passed to h2."""
 
     def __init__(self, code: ErrorCodes, reason: str) -> None:
         super().__init__(reason)
@@ -70,7 +70,7 @@ class _Connection(h2.connection.H2Connection):
 class _Encoder(hpack.Encoder):
     """Its dynamic table only shrinks, to the smallest size that the client has set.
 
-    hpack would keep each of many changes, and not announce one that is repeated (RFC 7541 §4.2).
+    hpack would queue every change, and not announce a repeated one (RFC 7541 §4.2).
     """
 
     @property
@@ -85,7 +85,7 @@ class _Encoder(hpack.Encoder):
 
 
 class _Decoder(hpack.Decoder):
-    """Keeps the fields of the last block: a client that sends POST requests repeats it."""
+    """Caches the last field block: a client that sends POST requests repeats it."""
 
     def __init__(self) -> None:
         super().__init__(MAX_FIELD_BYTES)
@@ -93,10 +93,7 @@ class _Decoder(hpack.Decoder):
         self._fields: list[hpack.HeaderTuple] = []
 
     def decode(self, data: bytes, raw: bool = False) -> list[hpack.HeaderTuple]:
-        """See hpack. A block has at most two updates of the table's size (RFC 7541 §4.2).
-
-        hpack takes 1 µs for each further one.
-        """
+        """Refuses more than two updates of the table's size (RFC 7541 §4.2), which cost 1 µs each."""
         if data and data == self._block:
             return self._fields
         if _TABLE_UPDATES.match(data):
@@ -109,10 +106,10 @@ class _Decoder(hpack.Decoder):
 
 
 class Http2:
-    """The server's side of a connection: received bytes to requests, and responses to bytes.
+    """The server side of a connection: received bytes → requests, responses → bytes.
 
-    Flow control blocks `blocked_bytes` of responses. The client's window opens again when its request is answered:
-    unanswered bodies of a connection have at most 65535 + WINDOW_BYTES.
+    The client's flow control blocks `blocked_bytes` of responses. The client's own window is opened again when its
+    request is answered, so unanswered bodies of a connection have at most 65535 + WINDOW_BYTES.
     """
 
     is_busy: Final = False
@@ -147,7 +144,7 @@ class Http2:
         self._block_frames = 0
         self._incoming: dict[int, HttpRequest] = {}
         self._unread: dict[int, int] = {}
-        """Bytes by which the window of a stream opens when its request is answered."""
+        """Bytes to open a stream's window by when its request is answered."""
         self._blocked: dict[int, bytes] = {}
         self._reset: list[int] = []
         self._is_closed = False
@@ -167,7 +164,7 @@ class Http2:
         return held_bytes + self.blocked_bytes + len(self._blocked) * STREAM_COST_BYTES
 
     def receive(self, data: bytes) -> list[HttpRequest]:
-        """Returns the requests that are complete now; HttpError for invalid bytes."""
+        """The requests that are complete now; HttpError for invalid bytes."""
         if self._is_closed:
             return []
         requests: list[HttpRequest] = []
@@ -195,7 +192,7 @@ class Http2:
         self._send(stream, body)
 
     def take_reset(self) -> list[int]:
-        """Returns the streams of requests that the client has cancelled since the last call."""
+        """Streams that the client has reset since the last call."""
         reset, self._reset = self._reset, []
         return reset
 
@@ -203,13 +200,13 @@ class Http2:
         return self._h2.data_to_send()
 
     def close(self) -> None:
-        """Announces that no further request is answered."""
+        """Sends GOAWAY: no further request is answered."""
         if not self._is_closed:
             self._h2.close_connection()
             self._end()
 
     def _whole_frames(self, received: bytes) -> bytes:
-        """Returns what h2 gets, and keeps the bytes of an incomplete frame."""
+        """The frames that h2 gets; buffers an incomplete one."""
         position, frames = 0, []
         if not self._has_preface:
             if not _PREFACE.startswith(received[: len(_PREFACE)]):
@@ -230,7 +227,7 @@ class Http2:
                 self._block_bytes = 0 if is_end else self._block_bytes + size_bytes
                 self._block_frames = 0 if is_end else self._block_frames + 1
             if kind == _GOAWAY:
-                self.is_over = True  # h2 would send nothing after it, but responses may be awaited (RFC 9113 §6.8)
+                self.is_over = True  # h2 would send nothing after it, but pending responses are (RFC 9113 §6.8)
             else:
                 frames.append(received[position:end])
             position = end
@@ -238,7 +235,6 @@ class Http2:
         return b"".join(frames)
 
     def _check(self, kind: int, size_bytes: int) -> None:
-        """Raises _RefusedError at the head of a frame that is too large."""
         if size_bytes > MAX_FRAME_BYTES:
             raise _RefusedError(ErrorCodes.FRAME_SIZE_ERROR, f"a frame of {size_bytes} bytes")
         if kind == _SETTINGS and size_bytes > MAX_SETTINGS * _SETTING_BYTES:
@@ -247,7 +243,7 @@ class Http2:
             raise _RefusedError(ErrorCodes.ENHANCE_YOUR_CALM, "too many fields")
 
     def _handle(self, event: h2.events.Event, requests: list[HttpRequest]) -> bool:
-        """Adds the request that an event completes. Returns whether a window was opened."""
+        """Adds the request that an event completes. Returns whether a window may have been opened."""
         match event:
             case h2.events.RequestReceived(stream_id=stream, headers=headers):
                 fields = {bytes(name): bytes(value).decode("latin-1") for name, value in headers or ()}
@@ -268,7 +264,7 @@ class Http2:
                 requests[:] = [request for request in requests if request.stream != stream]
             case h2.events.RemoteSettingsChanged(changed_settings=changed):
                 for code in changed.keys() - _KNOWN_SETTINGS:
-                    del self._h2.remote_settings[code]  # h2 would keep each of 65536
+                    del self._h2.remote_settings[code]  # h2 would store up to 65536
                 return True
             case h2.events.WindowUpdated():
                 return True
@@ -291,7 +287,7 @@ class Http2:
             self._h2.acknowledge_received_data(size_bytes, stream)
 
     def _send(self, stream: int, body: bytes) -> None:
-        """Sends as much of a response as the windows allow; further bytes wait."""
+        """Sends as much of a response as the windows allow; the remaining bytes wait."""
         self._unblock(stream)
         while True:
             room_bytes = min(self._h2.local_flow_control_window(stream), MAX_FRAME_BYTES)

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from math import inf
 from typing import Final
 
-from kdns.dnsserver.blocks import Exchange
+from kdns.dnsserver.blocks import WireResponse
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE, METHODS, HttpError, HttpRequest, Refusal, max_age_s, query_of
 from kdns.dnsserver.doh.http1 import Http1
 from kdns.dnsserver.doh.http2 import STREAM_COST_BYTES, Http2
@@ -19,11 +19,11 @@ from kdns.dnsserver.io.stream import MAX_CONNECTION_PENDING, StreamConnection, S
 from kdns.runtime.connections import Connections, PartOfConnections, is_lost
 
 SLICE_BYTES: Final = 1024
-"""The bytes of one connection that are parsed in a turn: some requests."""
+"""Bytes of one connection to parse in a turn: a few requests."""
 TURN: Final = 16
-"""Requests of one connection that are answered in a turn."""
+"""Requests of one connection to answer in a turn."""
 MAX_BLOCKED_BYTES: Final = 64 * 1024
-"""Responses of a connection that its client's flow control may block before further requests wait."""
+"""Further requests wait while the client's flow control blocks more response bytes than this."""
 
 _OK: Final = HTTPStatus.OK  # in CPython 3.11 the attribute takes 0.5 µs
 
@@ -31,7 +31,7 @@ _OK: Final = HTTPStatus.OK  # in CPython 3.11 the attribute takes 0.5 µs
 class HttpsConnection(StreamConnection, asyncio.Protocol):
     """One client. Received bytes are parsed in small pieces, one in each turn of the connection.
 
-    Requests wait while too many responses do: frames are still read, because one of them opens the client's window.
+    While too many responses are blocked, requests wait, but frames are read: one of them may open the window.
     """
 
     _is_behind_tls = True
@@ -45,9 +45,9 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        self._go_on()
+        self._proceed()
 
-    def _answer_some(self) -> None:
+    def _answer_turn(self) -> None:
         piece, self._received = self._received[:SLICE_BYTES], self._received[SLICE_BYTES:]
         try:
             requests = self._codec.receive(piece)
@@ -57,7 +57,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
             return
         if not self._has_last_query:
             self._waiting += requests
-        self._give_up(self._codec.take_reset())
+        self._cancel(self._codec.take_reset())
         unsent = [self._codec.to_send()]
         for _ in range(TURN):
             if not (self._waiting and self._may_answer):
@@ -86,7 +86,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         return is_last and not (self._pending or self._is_waiting or self._waiting or self._codec.blocked_bytes)
 
     @property
-    def _reads_on(self) -> bool:
+    def _reads_further(self) -> bool:
         return not self._is_ending or bool(self._codec.blocked_bytes)
 
     @property
@@ -120,7 +120,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
             return
         received_s = self._loop.time()
         outcome = self._answering.answer(packet, self._client, received_s)
-        if isinstance(outcome, Exchange):
+        if isinstance(outcome, WireResponse):
             self._respond(request.stream, outcome)
             return
         respond = partial(self._respond_later, request.stream)
@@ -128,30 +128,30 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         self._pool.occupy(self)
         query.step()
 
-    def _give_up(self, reset: list[int]) -> None:
+    def _cancel(self, reset: list[int]) -> None:
         for stream in reset:
             if query := self._pending.pop(stream, None):
                 query.cancel()
         if reset and self._waiting:
             self._waiting = deque(request for request in self._waiting if request.stream not in reset)
 
-    def _respond_later(self, stream: int, exchange: Exchange) -> None:
+    def _respond_later(self, stream: int, response: WireResponse) -> None:
         self._pending.pop(stream, None)
         if not self._transport.is_closing():
-            self._respond(stream, exchange)
+            self._respond(stream, response)
             self._flush()
-            self._go_on()
+            self._proceed()
 
-    def _respond(self, stream: int, exchange: Exchange) -> None:
-        wire = exchange.wire
-        if exchange.more_messages:
+    def _respond(self, stream: int, response: WireResponse) -> None:
+        wire = response.wire
+        if response.more_messages:
             self._refuse(stream, Refusal(HTTPStatus.NOT_IMPLEMENTED, "zones are transferred over TCP, TLS and QUIC"))
         elif wire:
             headers = (("content-type", MEDIA_TYPE), ("cache-control", f"max-age={max_age_s(wire)}"))
             self._codec.respond(stream, _OK, headers, wire)
             self._count(_OK)
-            exchange.sent(self._loop.time())
-        elif exchange.request is None:
+            response.sent(self._loop.time())
+        elif response.request is None:
             self._refuse(stream, Refusal(HTTPStatus.BAD_REQUEST, "not a query of DNS"))
         else:
             self._refuse(stream, Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "no response"))
@@ -171,7 +171,7 @@ class HttpsConnection(StreamConnection, asyncio.Protocol):
         self._write(self._codec.to_send())
 
     def _write(self, *pieces: bytes) -> None:
-        """Sends pieces at once, each as a record of TLS: dnsperf loses every second response that comes in one."""
+        """Sends each piece as a TLS record of its own: dnsperf loses every second response in a joint one."""
         unsent = [piece for piece in pieces if piece]
         if unsent and not is_lost(self._transport):
             self._transport.writelines(unsent)

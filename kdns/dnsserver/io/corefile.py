@@ -23,7 +23,7 @@ CHARACTERS_MAX: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Corefile:
-    """A parsed Corefile: its servers, those with mistakes, and every mistake.
+    """A parsed Corefile: its valid servers, the `others` with mistakes, and every mistake.
 
     `sha512` is the hash of its text and its imports, "" for a file that could not be read.
     """
@@ -40,14 +40,14 @@ class Corefile:
         return self.servers
 
     def findings(self) -> list[CorefileError]:
-        """Returns the mistakes and the warnings."""
+        """Mistakes and warnings."""
         return [*self.errors, *(warning for server in (*self.servers, *self.others) for warning in server.warnings())]
 
 
 def read_corefile(
     path: str, table: Mapping[str, Row], *, dns_port: int, with_variables: Callable[[str], str] = str
 ) -> Corefile:
-    """Returns the Corefile at this path, valid or not; `with_variables` replaces variables in the text of the file.
+    """Does not raise for an invalid Corefile; `with_variables` replaces variables in its text.
 
     `table` has the directives by name.
     """
@@ -66,7 +66,7 @@ def read_corefile(
 def corefile_of(
     text: str, path: str, table: Mapping[str, Row], *, dns_port: int, read_imports: Reader | None = None
 ) -> Corefile:
-    """Returns the Corefile of this text; `path` is its name in errors, and imports are relative to its folder."""
+    """`path` is its name in errors, and imports are relative to its folder."""
     digest = hashlib.sha512(text.encode())
 
     def read(pattern: str) -> Sequence[tuple[str, str]]:
@@ -85,5 +85,5 @@ def corefile_of(
 
 
 def _read_all(pattern: str) -> Sequence[tuple[str, str]]:
-    found = sorted(glob.glob(pattern))  # noqa: PTH207 - the pattern is the user's text
-    return [(name, bounded_text(name, CHARACTERS_MAX)) for name in found if Path(name).is_file()]
+    names = sorted(glob.glob(pattern))  # noqa: PTH207 - the pattern is the user's text
+    return [(name, bounded_text(name, CHARACTERS_MAX)) for name in names if Path(name).is_file()]

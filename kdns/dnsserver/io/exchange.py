@@ -1,4 +1,4 @@
-"""The common path of all transports for a packet that is not in the table."""
+"""From packet to response, for all transports: table, chain, and queries that wait."""
 
 from __future__ import annotations
 
@@ -12,22 +12,19 @@ from typing import Any, Final
 
 from kdns import logs
 from kdns.answers.table import Partition, packet_key
-from kdns.dnsserver.blocks import SILENCE, Client, Exchange, PendingExchange, Server, unawaited
+from kdns.dnsserver.blocks import SILENCE, Client, Outcome, Server, WireResponse, unawaited
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.runtime.client_memory import Account, ClientMemory
 
 log = logs.get(__name__)
 
 LOGGED_BYTES: Final = 512
-"""The bytes of a packet that are logged after an unexpected error."""
+"""The most bytes of a packet that are logged after an unexpected error."""
 
 
 @dataclass(slots=True, eq=False)
 class Answering:
-    """Answers the packets of one partition, from one listener or connection.
-
-    Each waiting query counts in `pending`.
-    """
+    """Answers the packets of one partition, from one listener or connection; `pending` accounts for waiting queries."""
 
     server: Server
     requests: Requests
@@ -36,23 +33,23 @@ class Answering:
     waiting: set[PendingQuery] = field(default_factory=set)
     _drained: asyncio.Future[None] | None = None
 
-    def answer(self, packet: bytes, client: Client, received_s: float, key: bytes | None = None) -> PendingExchange:
-        """Returns the response of the table or the server, and counts its time if nothing waits.
+    def answer(self, packet: bytes, client: Client, received_s: float, key: bytes | None = None) -> Outcome:
+        """The response from the table or the chain; a coroutine if the chain waits, then pass it to `wait`.
 
-        SERVFAIL if the server fails unexpectedly, and if a response waits for a client without a free place. `key` is
-        the packet's key in the table if the caller has made it.
+        SERVFAIL if the chain raises an exception, or if the client has too many waiting queries. `key` is the packet's
+        key in the table, if the caller has it already.
         """
         if key is None:
             key = packet_key(packet)
         answer = self.partition.answers.get(key)
         if answer is not None and (answer.until_s > received_s or answer.renew(received_s)):
-            outcome: PendingExchange = Exchange(self.partition.wire(answer, packet))
+            outcome: Outcome = WireResponse(self.partition.wire(answer, packet))
         else:
             try:
                 outcome = self.server.respond(packet, self.partition, client, received_s, key)
             except Exception as failure:  # noqa: BLE001 - one query must not end the others
                 outcome = self.failed(failure, packet, client, received_s)
-            if not isinstance(outcome, Exchange) and not self.pending.take(client[0], packet):
+            if not isinstance(outcome, WireResponse) and not self.pending.take(client[0], packet):
                 with unawaited():  # no coroutine of the chain has started
                     outcome = self.server.overloaded(packet, self.partition)
         self.requests.durations.add(time.monotonic() - received_s)  # the clock of asyncio's loops
@@ -60,16 +57,13 @@ class Answering:
 
     def wait(
         self,
-        outcome: Coroutine[Any, Any, Exchange],
+        outcome: Coroutine[Any, Any, WireResponse],
         packet: bytes,
         client: Client,
         received_s: float,
-        respond: Callable[[Exchange], object],
+        respond: Callable[[WireResponse], object],
     ) -> PendingQuery:
-        """Returns a query that waits, and that `step` begins; `respond` is called with its response.
-
-        `answer` has given it a place.
-        """
+        """The caller starts the query with `step`; `respond` is called with its response."""
         query = PendingQuery(self, outcome, packet, client, received_s, respond)
         self.waiting.add(query)
         return query
@@ -90,27 +84,27 @@ class Answering:
         for query in tuple(self.waiting):
             query.cancel()
 
-    def failed(self, failure: Exception, packet: bytes, client: Client, received_s: float) -> Exchange:
-        exchange, block = self.server.failed(packet, self.partition, client, received_s)
+    def failed(self, failure: Exception, packet: bytes, client: Client, received_s: float) -> WireResponse:
+        response, block = self.server.failed(packet, self.partition, client, received_s)
         self.requests.panics += 1
         log_failure(failure, packet, self.server.label, with_stack=block is not None and block.logs_stacks)
-        return exchange
+        return response
 
 
 @dataclass(slots=True, eq=False)
 class PendingQuery:
     """A query whose chain waits, for an upstream for example.
 
-    Its coroutine runs without a task, which would cost more than the system calls of a query: `step` begins it at once,
-    and what it awaits resumes it. Code that needs a task, such as asyncio.timeout, fails in it.
+    Its coroutine runs without a task, which would cost more than the system calls of a query: `step` starts it, and the
+    future that it awaits resumes it. Code that needs a task, such as asyncio.timeout, fails in it.
     """
 
     _answering: Answering
-    _coroutine: Coroutine[Any, Any, Exchange] | None
+    _coroutine: Coroutine[Any, Any, WireResponse] | None
     packet: bytes
     client: Client
     received_s: float
-    _respond: Callable[[Exchange], object]
+    _respond: Callable[[WireResponse], object]
 
     def step(self, _awaited: object = None) -> None:
         if self._coroutine is None:
@@ -135,16 +129,13 @@ class PendingQuery:
             coroutine.close()
         self._answering.ended(self)
 
-    def _finished(self, exchange: Exchange) -> None:
+    def _finished(self, response: WireResponse) -> None:
         self._answering.ended(self)
-        self._respond(exchange)
+        self._respond(response)
 
 
 def log_failure(failure: Exception, packet: bytes, server: str, *, with_stack: bool) -> None:
-    """Logs an unexpected exception, with its stack if `errors { stacktrace }` is set.
-
-    The line has the packet, so that the failure can be repeated.
-    """
+    """Logs an unexpected exception with the packet, to reproduce it; `with_stack`: `errors { stacktrace }`."""
     frames = traceback.extract_tb(failure.__traceback__)
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     facts = {"server": server, "error": f"{type(failure).__name__}: {failure}", "where": where}

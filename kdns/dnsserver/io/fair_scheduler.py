@@ -1,4 +1,4 @@
-"""Schedules work of clients in slices of time; sockets are read between two slices."""
+"""Runs clients' work in slices of time; sockets are read between two slices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FairScheduler(Generic[T]):
         return not self.waiting and asyncio.get_running_loop().time() < self._slice_end_s
 
     def run_soon(self) -> None:
-        """Begins a slice in the next iteration of the loop, if none is scheduled."""
+        """Starts a slice in the next iteration of the loop, if none is scheduled."""
         if not self.is_scheduled:
             self.is_scheduled = True
             asyncio.get_running_loop().call_soon(self._continue)
@@ -41,7 +41,7 @@ class FairScheduler(Generic[T]):
         self.run_now()
 
     def run_now(self) -> None:
-        """Begins a slice now, if none is scheduled."""
+        """Starts a slice now, if none is scheduled."""
         if self.is_scheduled:
             return
         loop = asyncio.get_running_loop()

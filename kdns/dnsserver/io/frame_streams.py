@@ -1,6 +1,6 @@
-"""dnstap's frames to collectors: a bounded queue for each, and a connection that reconnects, or a listening socket.
+"""Sends dnstap's frames to collectors: a bounded queue each, over a connection that reconnects or a listening socket.
 
-The framing is Frame Streams (fstrm's protocol, bidirectional). A data frame is its length in 4 bytes, and its content.
+The framing is Frame Streams (fstrm, bidirectional). A data frame is its length in 4 bytes, and its content.
 A control frame has the length 0, then its own length, and one type.
 """
 
@@ -34,18 +34,18 @@ CONTENT_TYPE: Final = b"protobuf:dnstap.Dnstap"
 CONNECT_S: Final = 5.0
 """The timeout for connecting and the handshake."""
 RETRY_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Delays before reconnecting; the last one repeats, until a connection has lasted as long."""
+"""Delays before reconnecting; the last one repeats. They start over after a connection that lasted that long."""
 FLUSH_S: Final = 1.0
 """The timeout of the final handshake."""
 MAX_QUEUED_BYTES: Final = 256 << 20
 MAX_COLLECTORS: Final = 16
 """The most collectors of a listening socket; further connections are closed."""
 GATHER_S: Final = 0.005
-"""The delay before frames are written: a packet for each would cost more than the frame."""
+"""Frames are collected for this long before they are written: a packet for each would cost more than the frame."""
 
 
 class FrameStream:
-    """The waiting frames for one collector, at most `max_bytes`. Frames beyond the limits are lost and counted."""
+    """The queue of one collector. Frames beyond `max_bytes` or the spec's limit are dropped and counted as lost."""
 
     def __init__(self, spec: FrameSpec, lost: Tally, max_bytes: int = MAX_QUEUED_BYTES) -> None:
         self._spec = spec
@@ -58,7 +58,7 @@ class FrameStream:
         self._warning = logs.RareWarning(__name__, "dnstap reader not reached", endpoint=str(spec))
 
     def put(self, content: bytes) -> None:
-        """Enqueues a frame, unless too many wait. Never blocks."""
+        """Never blocks."""
         if len(self._frames) >= self._spec.queued or self._size_bytes + len(content) > self._max_bytes:
             self._lost.count += 1
             return
@@ -68,7 +68,7 @@ class FrameStream:
             self._wake.set()
 
     async def run(self) -> None:
-        """Writes frames until the server block ends, and then the waiting ones."""
+        """Writes frames until the server block ends, then those that wait."""
         await _repeated(self._write_to_reader, self._warning)
 
     async def _write_to_reader(self) -> None:
@@ -77,7 +77,7 @@ class FrameStream:
         await self.serve(reader, writer)
 
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """Writes frames until the connection or this task ends; OSError, ValueError or EOFError where it fails."""
+        """Writes frames until this task is cancelled; OSError, ValueError or EOFError if the connection fails."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 writer.write(control_frame(READY))
@@ -142,7 +142,7 @@ class FrameStream:
 
 
 class FrameListener:
-    """The collectors that are connected. A frame without any is dropped, and is not lost."""
+    """The connected collectors. Without any, frames are dropped and not counted as lost."""
 
     def __init__(self, spec: FrameSpec, lost: Tally) -> None:
         self._spec = spec
@@ -151,12 +151,12 @@ class FrameListener:
         self._warning = logs.RareWarning(__name__, "dnstap does not listen", endpoint=str(spec))
 
     def put(self, content: bytes) -> None:
-        """Enqueues a frame for each collector. Never blocks."""
+        """Never blocks."""
         for stream in self._streams.values():
             stream.put(content)
 
     async def run(self) -> None:
-        """Serves collectors until the server block ends, and then what they wait for."""
+        """Serves collectors until the server block ends, then writes the frames that wait."""
         await _repeated(self._listen, self._warning)
 
     async def _listen(self) -> None:
@@ -191,14 +191,14 @@ class FrameListener:
             return
         self._streams[task] = stream = FrameStream(self._spec, self._lost, MAX_QUEUED_BYTES // MAX_COLLECTORS)
         try:
-            with suppress(OSError, ValueError, EOFError, TimeoutError):  # it has left, or is no collector
+            with suppress(OSError, ValueError, EOFError, TimeoutError):  # it disconnected, or is not a collector
                 await stream.serve(reader, writer)
         finally:
             del self._streams[task]
 
 
 async def _repeated(work: Callable[[], Awaitable[None]], warning: logs.RareWarning) -> None:
-    """Works again after each failure, later each time, until the server block ends."""
+    """Retries after each failure with backoff, until the server block ends."""
     loop, failures = asyncio.get_running_loop(), 0
     while True:
         began_s = loop.time()
@@ -213,7 +213,7 @@ async def _repeated(work: Callable[[], Awaitable[None]], warning: logs.RareWarni
 
 
 def _close(writer: StreamWriter) -> None:
-    """Closes a connection; at once if its collector has not read everything, because it may never do so."""
+    """Aborts if the collector has not read everything, because it may never do so."""
     if writer.transport.get_write_buffer_size():
         writer.transport.abort()
     else:
@@ -249,13 +249,13 @@ def data_frame(content: bytes) -> bytes:
 
 
 def control_frame(kind: int) -> bytes:
-    """Returns a control frame; frames that name the content name dnstap's."""
+    """READY, START and ACCEPT name dnstap's content type."""
     field = pack("!II", CONTENT_TYPE_FIELD, len(CONTENT_TYPE)) + CONTENT_TYPE if kind in {READY, START, ACCEPT} else b""
     return pack("!III", 0, 4 + len(field), kind) + field
 
 
 def control_kind(content: bytes, expected: int) -> int:
-    """Returns the type of a control frame; ValueError for another type than expected, or for other content."""
+    """The type of a control frame; ValueError for an unexpected type or content type."""
     if len(content) < 4:
         raise ValueError("a control frame without a type")
     (kind,) = unpack_from("!I", content)

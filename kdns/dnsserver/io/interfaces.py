@@ -24,13 +24,13 @@ KERNEL_SEND_BYTES: Final = 32 << 10
 KERNEL_RECEIVE_BYTES: Final = 16 << 10
 """The buffer sizes of a connection, which the kernel doubles and counts as memory of the container."""
 MAX_ATTEMPTS: Final = 20
-"""The attempts to find a port that is free for UDP and TCP."""
+"""The most attempts to find a port that is free for UDP and TCP."""
 
 
 class Sharing(Enum):
-    """Whether further processes of kdns bind the same addresses: SO_REUSEPORT (socket(7)).
+    """Whether other processes of kdns bind the same addresses, by SO_REUSEPORT (socket(7)).
 
-    The first worker binds without it, so that an address of another process is an error and not shared by accident.
+    The first worker binds without it, so that an address that another program uses is an error.
     """
 
     NONE = 0
@@ -39,51 +39,48 @@ class Sharing(Enum):
 
 
 async def usable_addresses() -> tuple[InterfaceAddress, ...]:
-    """Returns the addresses of the machine, IPv4 first; none if netlink does not list them.
+    """The addresses of the machine, IPv4 first; none if netlink fails.
 
     IPv6 link-local addresses are excluded, because they are valid with an interface only. IPv4 ones, such as NodeLocal
     DNSCache's 169.254.20.10, are included.
     """
     try:
-        found = await interface_addresses()
+        addresses = await interface_addresses()
     except OSError:
         return ()
-    return tuple(each for each in found if not is_link_local_ipv6(ip_address(each.address)))
+    return tuple(address for address in addresses if not is_link_local_ipv6(ip_address(address.address)))
 
 
 def bound_addresses(
     hosts: Iterable[str], exclude: Iterable[str], known: tuple[InterfaceAddress, ...]
 ) -> tuple[str, ...]:
-    """Returns the addresses of `bind`: addresses themselves, and all of an interface's; InputError for other words."""
+    """The addresses of `bind`, where a name is an interface with all its addresses; InputError for other words."""
 
     def resolved(host: str) -> list[str]:
         try:
             return [str(ip_address(host))]
         except ValueError:
-            found = [one.address for one in known if one.interface == host]
-            if not found:
-                names = ", ".join(sorted({one.interface for one in known})) or "none"
+            addresses = [address.address for address in known if address.interface == host]
+            if not addresses:
+                names = ", ".join(sorted({address.interface for address in known})) or "none"
                 raise InputError(f"bind: no interface {host!r} with an address; there are: {names}") from None
-            return found
+            return addresses
 
     without = {address for host in exclude for address in resolved(host)}
     return tuple(dict.fromkeys(address for host in hosts for address in resolved(host) if address not in without))
 
 
 def own_addresses(bound: Iterable[str], known: tuple[InterfaceAddress, ...]) -> tuple[bytes, ...]:
-    """Returns the packed addresses of a server: those bound, or all of the machine for a wildcard."""
+    """Packed; for a wildcard all of the machine's but loopback."""
     addresses = [ip_address(address) for address in bound]
     if any(address.is_unspecified for address in addresses):
-        addresses = [ip for one in known if not (ip := ip_address(one.address)).is_loopback]
+        addresses = [address for each in known if not (address := ip_address(each.address)).is_loopback]
     return tuple(dict.fromkeys(address.packed for address in addresses))
 
 
 @dataclass(frozen=True, slots=True)
 class DnsSockets:
-    """The sockets of one address and port, for UDP, TCP or both. The TCP socket listens.
-
-    Those of UDP are that of a wildcard, then those for its single addresses.
-    """
+    """The sockets of one address and port. For a wildcard, UDP has further sockets for single addresses behind it."""
 
     udp: tuple[socket.socket, ...] = ()
     tcp: socket.socket | None = None
@@ -101,10 +98,10 @@ class DnsSockets:
 def dns_sockets(
     hosts: Iterable[str], port: int, transports: Collection[str], *, is_shared: bool, sharing: Sharing
 ) -> list[DnsSockets]:
-    """Returns bound sockets for each host, all on one port (0: a port that is free everywhere); raises ListenError.
+    """Bound sockets for each host, all on one port (0: a port that is free for all); raises ListenError.
 
-    A machine without IPv6 gets none for "::". With `is_shared` other sockets of this process may have the address
-    meanwhile: see `shared_ports`.
+    On a machine without IPv6, "::" is left out. `is_shared`: other sockets of this process may still have the address,
+    see `shared_ports`.
     """
     for attempt in range(MAX_ATTEMPTS):
         sockets: list[DnsSockets] = []
@@ -125,17 +122,18 @@ def dns_sockets(
 
 
 def with_closer(sockets: DnsSockets, known: Iterable[InterfaceAddress], sharing: Sharing) -> DnsSockets:
-    """Returns the sockets of a wildcard with one for each address, so that answers are sent from the queried address.
+    """Adds a UDP socket for each address to a wildcard, so that answers are sent from the queried address.
 
-    The kernel passes a packet to the most specific socket, and otherwise chooses the source by route. The port is
-    shared only while they are bound, so another process cannot bind it later. Addresses that appear later, and those
-    that cannot be bound, are the wildcard's.
+    The kernel delivers to the most specific socket; the wildcard's answers get their source address by route. The port
+    is shared only while these are bound, so that another process cannot bind it later. New addresses, and those that
+    cannot be bound, are left to the wildcard.
     """
     udp = [*sockets.udp]
     for wildcard in sockets.udp:
         port, of_ipv6 = wildcard.getsockname()[1], wildcard.family == socket.AF_INET6
         wildcard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        for address in dict.fromkeys(one.address for one in known if is_ipv6(one.address) == of_ipv6):
+        hosts = [address.address for address in known if is_ipv6(address.address) == of_ipv6]
+        for address in dict.fromkeys(hosts):
             with suppress(OSError):
                 udp.append(_bound(wildcard.family, socket.SOCK_DGRAM, address, port, is_shared=True, sharing=sharing))
     for sock in udp:
@@ -169,7 +167,7 @@ def _bound(
     is_shared: bool,
     sharing: Sharing,
 ) -> socket.socket:
-    """Returns a bound socket; a TCP socket listens, and an IPv6 one accepts no IPv4."""
+    """A TCP socket listens; an IPv6 socket accepts no IPv4."""
     sock = socket.socket(family, kind)
     try:
         if kind == socket.SOCK_STREAM or is_shared:
@@ -196,5 +194,5 @@ def limit_kernel_buffers(sock: socket.socket) -> None:
 
 
 def reachable(host: str, port: int) -> HostPort:
-    """Returns an address at which local clients reach a listener: a wildcard cannot be connected to."""
+    """An address at which local clients reach a listener: they cannot connect to a wildcard."""
     return HostPort({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)

@@ -30,7 +30,7 @@ ALPN: Final[Mapping[str, tuple[str, ...]]] = {"tls": ("dot",), "https": ("h2", "
 
 @dataclass(slots=True)
 class Listening:
-    """One listening address: bound sockets, and once they are read its server, its listeners and their counters."""
+    """One listening address: its bound sockets; once they are read, its server, listeners and counters."""
 
     options: ListenerOptions
     certificate: Any
@@ -46,47 +46,48 @@ class Listening:
 
 
 class Listeners:
-    """All bound sockets. They stay bound while the blocks change.
+    """All bound sockets, which stay bound while the blocks change.
 
-    `requests` are the counters of their listeners by the server's label, and `servers` their servers; both keep those
-    of closed addresses, because metrics must not lose counts. `sharing` lets other processes bind the same addresses.
+    `servers`, and `requests` by the server's label, include closed addresses, because metrics must not lose counts.
+    `sharing` lets other processes bind the same addresses.
     """
 
     def __init__(self, sharing: Sharing) -> None:
         self._sharing = sharing
         self.servers: list[Server] = []
         self.requests: dict[str, list[Requests]] = {}
-        self.places: dict[ListenAddress, Listening] = {}
+        self.listening: dict[ListenAddress, Listening] = {}
         self.clients = Clients()
         self.generations = Generations()
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        return [address for listening in self.places.values() for address in listening.addresses]
+        return [address for listening in self.listening.values() for address in listening.addresses]
 
     def bind(
-        self, places: Mapping[ListenAddress, ListenerOptions], interfaces: tuple[InterfaceAddress, ...]
+        self, options: Mapping[ListenAddress, ListenerOptions], interfaces: tuple[InterfaceAddress, ...]
     ) -> dict[ListenAddress, Listening]:
-        """Returns these addresses with certificates, and the new ones with sockets; they may have ports of others.
+        """Loads the certificates of these addresses, and binds the new ones; they may share ports with leaving ones.
 
         Raises ListenError for an address that cannot be bound, CorefileError for an unusable certificate; then nothing
         is bound.
         """
-        bound = {place: Listening(options, _certificate(place.scheme, options)) for place, options in places.items()}
-        if self._sharing is not Sharing.NONE and any(place.port == 0 for place in places):
+        bound = {address: Listening(own, _certificate(address.scheme, own)) for address, own in options.items()}
+        if self._sharing is not Sharing.NONE and any(address.port == 0 for address in options):
             raise ListenError("port 0", "several processes would get a port each: name one")
-        leaving = [listening for place, listening in self.places.items() if place not in places]
-        new = [place for place in places if place not in self.places]
+        leaving = [listening for address, listening in self.listening.items() if address not in options]
+        new = [address for address in options if address not in self.listening]
         with shared_ports(sock for listening in leaving for pair in listening.sockets for sock in pair.all):
             try:
-                for place in new:
-                    is_shared = any(place.port == other.port for other in self.places)
+                for address in new:
+                    is_shared = any(address.port == other.port for other in self.listening)
+                    transports = TRANSPORTS[address.scheme]
                     sockets = dns_sockets(
-                        place.hosts, place.port, TRANSPORTS[place.scheme], is_shared=is_shared, sharing=self._sharing
+                        address.hosts, address.port, transports, is_shared=is_shared, sharing=self._sharing
                     )
-                    if place.hosts == WILDCARD:
+                    if address.hosts == WILDCARD:
                         sockets = [with_closer(pair, interfaces, self._sharing) for pair in sockets]
-                    bound[place].sockets = sockets
+                    bound[address].sockets = sockets
             except ListenError:
                 for unused in bound.values():
                     close_all(unused.sockets)
@@ -95,12 +96,12 @@ class Listeners:
             self._sharing = Sharing.FURTHER  # after a reload another worker may be the first
         return bound
 
-    def listen(self, place: ListenAddress, bound: Listening, blocks: tuple[Block, ...]) -> Server:
-        """Uses these blocks, options and certificate at this address from now on; returns its server."""
-        listening = self.places.get(place)
+    def listen(self, address: ListenAddress, bound: Listening, blocks: tuple[Block, ...]) -> Server:
+        """Switches an address to these blocks, options and certificate."""
+        listening = self.listening.get(address)
         if listening is None:
-            listening = self.places[place] = bound
-            self._read(place, bound)
+            listening = self.listening[address] = bound
+            self._read(address, bound)
         listening.server.swap(blocks)
         listening.server.options = bound.options
         for listener in listening.listeners:
@@ -109,30 +110,30 @@ class Listeners:
             requests.zone = blocks[0].zone if len(blocks) == 1 else ""
         return listening.server
 
-    async def leave(self, places: Iterable[ListenAddress]) -> None:
-        leaving = [self.places.pop(place) for place in places]
+    async def leave(self, addresses: Iterable[ListenAddress]) -> None:
+        leaving = [self.listening.pop(address) for address in addresses]
         await asyncio.gather(*(listening.close() for listening in leaving))
         for listening in leaving:
             listening.server.swap(())
 
     async def close(self) -> None:
-        for listening in self.places.values():
+        for listening in self.listening.values():
             await listening.close()
 
-    def _read(self, place: ListenAddress, listening: Listening) -> None:
-        """Begins to read the sockets of a new address. Modules for single schemes are imported here."""
+    def _read(self, address: ListenAddress, listening: Listening) -> None:
+        """Starts to read the sockets of a new address. Modules for single schemes are imported here."""
         listening.addresses = [sockets.address for sockets in listening.sockets]
         port = listening.addresses[0][1]
-        label = label_of(ListenAddress(place.hosts, port, place.scheme))
+        label = label_of(ListenAddress(address.hosts, port, address.scheme))
         server = next((server for server in self.servers if server.label == label), None)
         if server is None:
-            server = Server(label, (), place.hosts[0], self.generations, port)
+            server = Server(label, (), address.hosts[0], self.generations, port)
             self.servers.append(server)
         listening.server, listening.requests = server, self.requests.setdefault(label, [])
         for sockets in listening.sockets:
             requests = Requests()
             listening.requests.append(requests)
-            if place.scheme == "quic":
+            if address.scheme == "quic":
                 from kdns.dnsserver.io.encrypted.quic import QuicListener  # noqa: PLC0415 - only where it is used
 
                 listening.listeners += [
@@ -141,9 +142,8 @@ class Listeners:
             else:
                 listening.listeners += [UdpListener(sock, server, requests, self.clients) for sock in sockets.udp]
             if sockets.tcp:
-                of_scheme = _stream_listener(place.scheme)
-                listener = of_scheme(sockets.tcp, server, requests, self.clients, listening.certificate)
-                listening.listeners.append(listener)
+                kind = _stream_listener(address.scheme)
+                listening.listeners.append(kind(sockets.tcp, server, requests, self.clients, listening.certificate))
 
 
 def _stream_listener(scheme: str) -> type[StreamListener]:
@@ -155,7 +155,7 @@ def _stream_listener(scheme: str) -> type[StreamListener]:
 
 
 def _certificate(scheme: str, options: ListenerOptions) -> Any:
-    """https:// behind a proxy has none."""
+    """None for https:// behind a proxy that has the certificate."""
     if options.tls is None or scheme == "dns":
         return None
     if scheme == "quic":

@@ -34,7 +34,7 @@ from kdns.serverblocks.config import ServerConfig
 
 Read: TypeAlias = Callable[[], Iterable[tuple[tuple[str, ...], float | Histogram]]]
 NOT_LISTED: Final = frozenset(("bind", "debug"))
-"""No plugins in CoreDNS, so coredns_plugin_enabled does not name them."""
+"""Not plugins in CoreDNS, so coredns_plugin_enabled does not list them."""
 
 
 class Enabled(NamedTuple):
@@ -47,14 +47,14 @@ class Enabled(NamedTuple):
 
 
 def registry(*collectors: Collector, runtime_metrics: bool) -> CollectorRegistry:
-    made = CollectorRegistry()
+    metrics = CollectorRegistry()
     for collector in collectors:
-        made.register(collector)
-    ProcessCollector(registry=made)
+        metrics.register(collector)
+    ProcessCollector(registry=metrics)
     if runtime_metrics:
-        PlatformCollector(registry=made)
-        GCCollector(registry=made)
-    return made
+        PlatformCollector(registry=metrics)
+        GCCollector(registry=metrics)
+    return metrics
 
 
 def gauges(
@@ -64,18 +64,18 @@ def gauges(
     def watched(value: Callable[[WatchStats], float | None]) -> Callable[[], Iterator[Sample]]:
         """One sample for each kind of a cluster, none for a value of None."""
         return lambda: (
-            Sample((name, kind.__name__), float(found))
+            Sample((name, kind.__name__), float(measured))
             for name, cluster in _named(clusters())
             for kind, stats in cluster.stats.kinds.items()
-            if (found := value(stats)) is not None
+            if (measured := value(stats)) is not None
         )
 
-    def kept(value: Callable[[Cluster, SnapshotKeeper], float | None]) -> Callable[[], Iterator[Sample]]:
+    def of_snapshots(value: Callable[[Cluster, SnapshotKeeper], float | None]) -> Callable[[], Iterator[Sample]]:
         """One sample for each cluster with a snapshot, none for a value of None."""
         return lambda: (
-            Sample((name,), float(found))
+            Sample((name,), float(measured))
             for name, cluster in _named(clusters())
-            if cluster.keeper and (found := value(cluster, cluster.keeper)) is not None
+            if cluster.keeper and (measured := value(cluster, cluster.keeper)) is not None
         )
 
     rows = MetricFamilies()
@@ -101,11 +101,11 @@ def gauges(
     text = "Time since the last message of the API server."
     add("kdns_watch_staleness_seconds", text, by_kind, watched(_staleness_s))
     text = "1 while answers are made from a snapshot."
-    add("kdns_snapshot_served", text, by_server, kept(lambda cluster, _: bool(cluster.state.stale)))
+    add("kdns_snapshot_served", text, by_server, of_snapshots(lambda cluster, _: bool(cluster.state.stale)))
     text = "Time since the snapshot was saved."
-    add("kdns_snapshot_age_seconds", text, by_server, kept(_snapshot_age_s))
+    add("kdns_snapshot_age_seconds", text, by_server, of_snapshots(_snapshot_age_s))
     text = "Writes of the snapshot that failed."
-    add("kdns_snapshot_failures", text, by_server, kept(lambda _, keeper: keeper.failures), COUNTER)
+    add("kdns_snapshot_failures", text, by_server, of_snapshots(lambda _, keeper: keeper.failures), COUNTER)
     add("kdns_objects", "Objects of the cluster in memory.", by_kind, lambda: _objects(clusters()))
     text = "Answers in the answer table."
     add("kdns_answers", text, by_server, lambda: [Sample((server.label,), len(server.table)) for server in servers])
@@ -131,11 +131,11 @@ def probe_metrics(probe: HealthProbe) -> Iterator[Metric]:
 
 
 def _programming(clusters: tuple[Cluster, ...]) -> Iterable[Distribution]:
-    return _merged(((kind,), each) for cluster in clusters for kind, each in cluster.programming.items())
+    return _merged(((kind,), durations) for cluster in clusters for kind, durations in cluster.programming.items())
 
 
-def _rest(clusters: tuple[Cluster, ...], what: str) -> Iterable[Distribution]:
-    return _merged(row for cluster in clusters for row in getattr(cluster.stats.rest, what).items())
+def _rest(clusters: tuple[Cluster, ...], field: str) -> Iterable[Distribution]:
+    return _merged(row for cluster in clusters for row in getattr(cluster.stats.rest, field).items())
 
 
 def _merged(rows: Iterable[Distribution]) -> Iterable[Distribution]:
@@ -153,7 +153,7 @@ def _directives(enabled: Iterable[Enabled]) -> Iterator[Sample]:
 
 
 def _named(clusters: tuple[Cluster, ...]) -> Iterator[tuple[str, Cluster]]:
-    """Returns each cluster with its API's name; the second watcher of one API is `NAME (2)`: samples must differ."""
+    """Clusters with their API's name; the second watcher of one API is `NAME (2)`, because samples must differ."""
     seen: Counter[str] = Counter()
     for cluster in clusters:
         source = cluster.spec.source

@@ -1,4 +1,4 @@
-"""Reloads the Corefile: on request, and when it has changed."""
+"""Reloads the Corefile, on request and when it has changed."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ LOOK_S: Final = 0.1
 MISTAKES_MAX: Final = 20
 """The most mistakes in one log line; `kdns check` reports all of them."""
 REASON_MAX: Final = 500
-"""Characters of a further mistake."""
+"""The most characters of a mistake after the first."""
 
 
 @dataclass(slots=True)
 class Reloader:
     """Applies changes of the Corefile to a server. An invalid Corefile changes nothing.
 
-    The Corefile is read when `reload_requested` is set, and at the intervals of the directive `reload`. At an interval
-    it is applied only if the hash of its text and imports differs from `last_hash`, the hash of the last attempt.
+    The Corefile is read when `reload_requested` is set, and with `polls` at the intervals of the directive `reload`;
+    then it is applied only if the hash of its text and imports differs from `last_hash`, that of the last attempt.
+    A worker does not poll: its supervisor does.
     """
 
     server: DnsServer | Supervisor
@@ -41,7 +42,6 @@ class Reloader:
     reload_requested: asyncio.Event
     last_hash: str = ""
     polls: bool = True
-    """Whether it reads the Corefile at intervals too; a worker waits for its supervisor."""
     freezing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -77,12 +77,14 @@ class Reloader:
         except KdnsError as error:
             self._failed(str(error))
             further = (
-                {"further_mistakes": [str(each)[:REASON_MAX] for each in errors[1:MISTAKES_MAX]]} if errors[1:] else {}
+                {"further_mistakes": [str(mistake)[:REASON_MAX] for mistake in errors[1:MISTAKES_MAX]]}
+                if errors[1:]
+                else {}
             )
             log.warning(
                 "corefile not reloaded", reason=str(error), **further, mistakes=len(errors) or 1, answers="as before"
             )
-        except Exception:  # a task's boundary: the server goes on
+        except Exception:  # a task's boundary: the server continues
             self._failed("a defect, see the log")
             log.exception("corefile not reloaded", answers="as before")
         else:

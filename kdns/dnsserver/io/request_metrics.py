@@ -22,9 +22,8 @@ PROTOCOLS: Final = {"quic": "udp"}
 class Requests:
     """The counters of one listener; `zone` is that of its server block, "" if it has several.
 
-    `shed` are unanswered queries of clients with too many waiting ones. Responses over HTTPS are counted by status,
-    over QUIC by the error code of the stream (RFC 9250 §4.3, 0: none). A burst counts each of its queries with the
-    burst's mean duration in seconds.
+    `shed` are dropped queries of clients with too many waiting ones. Responses over HTTPS are counted by status, over
+    QUIC by the error code of the stream (RFC 9250 §4.3, 0: none). All queries of a burst count with its mean duration.
     """
 
     zone: str = ""
@@ -42,10 +41,10 @@ class Requests:
 
 
 def sent_metrics(servers: Iterable[Server]) -> tuple[Metric, ...]:
-    """Returns the metrics of everything that was sent up to now (cluster-wide names: CoreDNS plugin/metrics)."""
-    asked_by: Counter[tuple[str, ...]] = Counter()
-    answered_by: Counter[tuple[str, ...]] = Counter()
-    dnssec_by: Counter[tuple[str, ...]] = Counter()
+    """Under the names of CoreDNS's plugin/metrics."""
+    requests: Counter[tuple[str, ...]] = Counter()
+    responses: Counter[tuple[str, ...]] = Counter()
+    do_requests: Counter[tuple[str, ...]] = Counter()
     request_sizes: dict[tuple[str, ...], Histogram] = {}
     response_sizes: dict[tuple[str, ...], Histogram] = {}
     for server in servers:
@@ -54,34 +53,31 @@ def sent_metrics(servers: Iterable[Server]) -> tuple[Metric, ...]:
             family = "2" if partition.family == 6 else "1"
             for kind, times in partition.totals():
                 base = (server.label, kind.zone, kind.view)
-                asked_by[*base, proto, family, type_label(kind.qtype)] += times
-                answered_by[*base, rcode_name(kind.rcode), kind.plugin] += times
+                requests[*base, proto, family, type_label(kind.qtype)] += times
+                responses[*base, rcode_name(kind.rcode), kind.plugin] += times
                 if kind.do:
-                    dnssec_by[base] += times
+                    do_requests[base] += times
                 for sizes, size_bytes in ((request_sizes, kind.request_bytes), (response_sizes, kind.response_bytes)):
                     sizes.setdefault((*base, proto), Histogram(SIZE_BUCKETS_BYTES)).add(size_bytes, times)
     labels, name = ("server", "zone", "view"), "coredns_dns"
     by_proto, by_type = (*labels, "proto"), (*labels, "proto", "family", "type")
     return (
-        Metric(f"{name}_requests", "Queries, counted with their response.", by_type, asked_by.items, COUNTER),
+        Metric(f"{name}_requests", "Queries, counted with their response.", by_type, requests.items, COUNTER),
         Metric(
             f"{name}_responses",
             "Responses, by rcode and by the directive that answered.",
             (*labels, "rcode", "plugin"),
-            answered_by.items,
+            responses.items,
             COUNTER,
         ),
-        Metric(f"{name}_do_requests", "Queries with the flag DO (DNSSEC OK).", labels, dnssec_by.items, COUNTER),
+        Metric(f"{name}_do_requests", "Queries with the flag DO (DNSSEC OK).", labels, do_requests.items, COUNTER),
         Metric(f"{name}_request_size_bytes", "Size of queries.", by_proto, request_sizes.items, HISTOGRAM),
         Metric(f"{name}_response_size_bytes", "Size of responses.", by_proto, response_sizes.items, HISTOGRAM),
     )
 
 
 def listener_metrics(requests: Mapping[str, Sequence[Requests]]) -> Iterator[Metric]:
-    """Yields the metrics of listeners, given by the label of their server.
-
-    Those of HTTPS and QUIC are left out while there were no responses over them.
-    """
+    """`requests` are by the label of the server. HTTPS and QUIC are left out until there is a response over them."""
     for scheme in ("https", "quic"):
         totals = _by_status(requests, f"{scheme}_responses")
         name, text = f"coredns_dns_{scheme}_responses", f"Responses over {scheme.upper()}, by status."

@@ -1,4 +1,4 @@
-"""The DNS server: a configuration to chains, watched clusters, listeners and HTTP pages.
+"""The DNS server: configuration → chains, watched clusters, listeners and HTTP pages.
 
 Every listening address has its own server with its own answers; the wildcard is one address.
 """
@@ -40,7 +40,7 @@ Part: TypeAlias = tuple[BlockWorld, str]
 
 
 class Reload(NamedTuple):
-    """A reload of the Corefile at a Unix time; `error` is "" if it succeeded."""
+    """A reload of the Corefile; `at_s` is Unix time, `error` is "" if it succeeded."""
 
     at_s: float
     error: str = ""
@@ -88,7 +88,7 @@ class DnsServer:
         self.servers, self.requests = self._listeners.servers, self._listeners.requests
         self.sampling, self.generations = self._listeners.clients.sampling, self._listeners.generations
         self.sites = Sites()
-        """Where the HTTP pages are served; another one may replace it before the start."""
+        """The HTTP pages; may be replaced before the start."""
         self._probe = HealthProbe()
         self._probing: asyncio.Task[None] | None = None
         self._shared = SharedResources(self._clusters)
@@ -111,15 +111,16 @@ class DnsServer:
 
     @property
     def listened(self) -> list[tuple[str, str, int]]:
-        places = self._listeners.places.items()
-        return [(place.scheme, *address) for place, listening in places for address in listening.addresses]
+        listeners = self._listeners.listening.items()
+        return [(at.scheme, *address) for at, listening in listeners for address in listening.addresses]
 
     def address_with(self, directive: str) -> tuple[str, int]:
-        """Returns the first unencrypted address of a server block with this directive, or else any address."""
+        """The first unencrypted address of a server block with this directive, or else any address."""
         labels = {enabled.server for enabled in self.enabled if directive in enabled.config.directives}
-        places = self._listeners.places.items()
-        serving = (at for place, at in places if place.scheme == "dns" and at.server.label in labels)
-        return next((at.addresses[0] for at in serving), self.addresses[0])
+        for at, listening in self._listeners.listening.items():
+            if at.scheme == "dns" and listening.server.label in labels:
+                return listening.addresses[0]
+        return self.addresses[0]
 
     @property
     def site_addresses(self) -> dict[str, tuple[str, int]]:
@@ -137,7 +138,7 @@ class DnsServer:
         return self._shared.counters.setdefault(name, Counters(name, text, labels))
 
     def unready(self) -> tuple[str, ...]:
-        """What is not ready: directives, the listeners, or the server as a whole once it retires."""
+        """Directives that are not ready, the listeners, or RETIRING."""
         if self._is_retiring:
             return (RETIRING,)
         checks = (check for world in self._worlds for check in world.readiness_checks)
@@ -145,7 +146,7 @@ class DnsServer:
         return waiting or (() if self.is_listening else ("listeners",))
 
     async def start(self) -> None:
-        """Lists the clusters, then listens; answers for a cluster that is not listed in time are SERVFAIL.
+        """Lists the clusters, then listens; a cluster that is not listed in time answers SERVFAIL.
 
         Raises ListenError for an address that cannot be bound, InputError for unusable credentials, certificates or
         interfaces.
@@ -156,13 +157,12 @@ class DnsServer:
     async def swap(self, configs: tuple[ServerConfig, ...], sha512: str = "") -> None:
         """Replaces the server blocks; new clusters are listed first. `sha512` is the hash of the Corefile.
 
-        Addresses in both configurations keep their sockets, others are bound and closed. Raises InputError if the
-        blocks cannot be built, and ListenError for an address that cannot be bound; then nothing changes. Waiting
-        queries are answered by the blocks that received them. At the start, HTTP pages such as /health are served while
-        the clusters are listed.
+        Addresses in both configurations keep their sockets. Raises InputError if the blocks cannot be built, and
+        ListenError for an address that cannot be bound; then nothing changes. Pending queries are finished by the old
+        blocks. At the start, HTTP pages such as /health are served while the clusters are listed.
         """
         old = self._worlds
-        worlds, places = await self.build(configs)
+        worlds, addresses = await self.build(configs)
         new_sites: dict[HostPort, HttpServer] = {}
         try:
             self._clusters.follow()
@@ -175,7 +175,8 @@ class DnsServer:
             await self._clusters.wait()
             new_sites = await self.sites.bind(pages)
             options = {
-                place: listener_options(world.options.listener for world, _ in parts) for place, parts in places.items()
+                address: listener_options(world.options.listener for world, _ in parts)
+                for address, parts in addresses.items()
             }
             bound = self._listeners.bind(options, self._shared.interfaces)
         except BaseException:
@@ -187,23 +188,23 @@ class DnsServer:
             world.release()
         self._worlds = worlds
         left_sites = self.sites.use(pages, new_sites)
-        self._listen(places, bound)
+        self._listen(addresses, bound)
         for world in worlds:
             world.start()
         self.is_listening = True
         self._start_probe()
         self._start_gathering()
         self._clusters.drop_unused()
-        await self._listeners.leave(place for place in tuple(self._listeners.places) if place not in places)
+        await self._listeners.leave(address for address in tuple(self._listeners.listening) if address not in addresses)
         await asyncio.gather(*(site.close() for site in left_sites))
         for world in old:
             await world.stop()
 
     def retire(self) -> None:
-        """Makes /ready 503, and nothing else: queries are answered until `stop`.
+        """Makes /ready 503; queries are answered until `stop`.
 
-        Differs: CoreDNS's /ready stays 200 during `lameduck`, so a node keeps the UDP flows of an ending Pod until it
-        is gone, and loses their queries then.
+        Differs: CoreDNS's /ready stays 200 during `lameduck`. Nodes then keep sending UDP flows to an ending Pod, and
+        lose their queries when it is gone.
         """
         self._is_retiring = True
 
@@ -219,7 +220,7 @@ class DnsServer:
         self._shared.upstreams.close()
 
     async def build(self, configs: Iterable[ServerConfig]) -> tuple[list[BlockWorld], dict[ListenAddress, list[Part]]]:
-        """Builds the chains of all blocks; returns them and the blocks of each address, each with one of its zones."""
+        """Builds the chains of all blocks; returns them, and for each address its blocks with one of their zones."""
         self._shared.interfaces = await usable_addresses()
         worlds: list[BlockWorld] = []
         for config in configs:
@@ -234,21 +235,23 @@ class DnsServer:
         for clash in clashes(listening, self._dns_port):
             self._abandon(worlds)
             raise clash
-        places = listen_addresses(listening, self._dns_port)
-        return worlds, {place: [(worlds[number], zone) for number, zone in parts] for place, parts in places.items()}
+        addresses = listen_addresses(listening, self._dns_port)
+        return worlds, {
+            address: [(worlds[number], zone) for number, zone in parts] for address, parts in addresses.items()
+        }
 
     def _abandon(self, worlds: list[BlockWorld]) -> None:
         for world in worlds:
             world.abandon()
         self._clusters.drop_unused()
 
-    def _listen(self, places: Mapping[ListenAddress, list[Part]], bound: Mapping[ListenAddress, Listening]) -> None:
+    def _listen(self, addresses: Mapping[ListenAddress, list[Part]], bound: Mapping[ListenAddress, Listening]) -> None:
         self.enabled.clear()
-        for place, parts in places.items():
+        for address, parts in addresses.items():
             blocks = tuple(world.block(zone) for world, zone in parts)
-            server = self._listeners.listen(place, bound[place], blocks)
+            server = self._listeners.listen(address, bound[address], blocks)
             for world, zone in parts:
-                if server not in world.servers:  # whose changes drop answers of its table
+                if server not in world.servers:
                     world.servers.append(server)
                 self.enabled.append(Enabled(server.label, zone, world.chain.view_name, world.config))
 
@@ -298,7 +301,7 @@ class DnsServer:
         return [page for page in pages if isinstance(page, HealthPage)]
 
     def _start_probe(self) -> None:
-        """Requests the process's own /health from now on at its current address, if there is one."""
+        """Starts, stops or moves the requests to the process's own /health."""
         if self._probing:
             self._probing.cancel()
         probed = next((page.address for page in self._health_pages), None)
@@ -318,13 +321,13 @@ def pages_of(
 
 
 def reload_every_s(blocks: Iterable[BlockOptions]) -> tuple[float, float]:
-    """Returns the interval of checks of the Corefile, plus or minus the jitter, in seconds; 0 for never."""
-    said = [options.reload_s for options in blocks if options.reload_s is not None]
-    return said[-1] if said else (0.0, 0.0)
+    """Interval and jitter of checks of the Corefile; 0 for never."""
+    settings = [options.reload_s for options in blocks if options.reload_s is not None]
+    return settings[-1] if settings else (0.0, 0.0)
 
 
 def number_of_processes(configs: Iterable[ServerConfig], default: int) -> int:
-    """Returns the largest configured number, at most one for each processor."""
+    """The largest configured number, at most one for each CPU; elsewhere than on Linux 1."""
     configured = max((config.options.processes or default for config in configs), default=default)
     most = processors() if sys.platform == "linux" else 1
     if most < configured < inf:

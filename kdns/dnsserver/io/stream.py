@@ -1,4 +1,4 @@
-"""The common parts of clients and connections: limits and turns."""
+"""Connections of all stream transports, and the limits and turns of all clients."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from kdns.runtime.connections import (
 MAX_CONNECTION_PENDING: Final = 100
 """The most pending answers of one connection; at the limit nothing more is read."""
 MAX_QUIC_CONNECTIONS: Final = 256
-"""The most connections of a process over QUIC: each takes 80 KiB, one of TLS 30 KiB."""
+"""The most QUIC connections of a process: each takes 80 KiB, one over TLS 30 KiB."""
 MAX_WAITING: Final = 4096
-"""The most waiting queries over UDP; those beyond a client's share are dropped.
+"""The most waiting queries over UDP; a client's beyond its share are dropped.
 
-Half of it has room for the A and AAAA queries of 1,000 clients behind one address.
+Half of it is enough for the A and AAAA queries of 1,000 clients behind one address.
 """
 CLOSE_S: Final = 2.0
-"""The time that a stopping server waits for pending answers."""
+"""How long a stopping server waits for pending answers."""
 
 _IDLE: Final = "idle"
 _READING: Final = "reading"
@@ -48,7 +48,7 @@ _ANSWERING: Final = "answering"
 
 
 class StreamClient(Protocol):
-    """A connection in the schedule of turns."""
+    """A connection that takes turns with others."""
 
     @property
     def address(self) -> str: ...
@@ -59,10 +59,10 @@ class StreamClient(Protocol):
 
 
 class Clients:
-    """What the clients of a process share: connections, memory and turns, and the sample of their queries over UDP.
+    """What all clients of a process share: connections, memory, turns, and the sample of queries over UDP.
 
-    Answers are made in slices of time, in which clients take turns: UDP waits for one slice of connections at most, and
-    clients with few queries do not wait for clients with many.
+    Clients take turns in slices of time: UDP waits for at most one slice of connections, and clients with few queries
+    do not wait for clients with many.
     """
 
     def __init__(self, memory: ClientMemory | None = None) -> None:
@@ -70,13 +70,13 @@ class Clients:
         self.quic_connections = PartOfConnections(self.connections, MAX_QUIC_CONNECTIONS, "DNS over QUIC")
         self.memory = memory or ClientMemory()
         self.misses = FairScheduler[Callable[[], None]](MAX_WAITING, call)
-        """Queries over UDP that the table does not answer."""
+        """Queries over UDP that are not in the table."""
         self.sampling = Sampling()
         self._turns = FairScheduler[StreamClient](2 * self.connections.maximum, lambda connection: connection.answer())
-        """The number of turns has no limit: connections are limited already."""
+        """Never full: connections are limited already."""
 
     def serve(self, connection: StreamClient) -> None:
-        """Lets a connection answer: at once if nothing waits and the slice is not over, otherwise in its turn."""
+        """Lets a connection answer: now if nothing waits and the slice is not over, otherwise in its turn."""
         if self._turns.has_time:
             connection.answer()
         else:
@@ -89,7 +89,7 @@ class Clients:
 
 
 class _LostTransport(asyncio.Transport):
-    """In place of a lost connection's: TLS's refers to its protocol, so both would wait for garbage collection."""
+    """Replaces the transport of a lost connection: a TLS transport refers to its protocol, a reference cycle."""
 
     def is_closing(self) -> bool:
         return True
@@ -104,11 +104,11 @@ _LOST: Final = _LostTransport()
 class StreamConnection(asyncio.BaseProtocol, ABC):
     """One client of a stream: its turns, its timeouts, and its end after the last answer.
 
-    A protocol adds the parsing of messages and the sending of answers.
+    Subclasses parse messages and send answers.
     """
 
     _is_behind_tls: ClassVar = False
-    """Whether clients use TLS also where this server does not: up to a proxy."""
+    """Whether clients use TLS even without a certificate here: up to a proxy."""
 
     def __init__(self, listener: StreamListener) -> None:
         self._server, self._requests, self._clients = listener.server, listener.requests, listener.clients
@@ -155,7 +155,7 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         self._transport = _LOST
 
     def eof_received(self) -> bool:
-        """Answers the received queries, then closes: the client may still read. With TLS both sides are closed."""
+        """Answers the received queries, then closes: the client may still read. With TLS it cannot."""
         self.end()
         return not self._is_tls
 
@@ -164,7 +164,7 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
 
     def resume_writing(self) -> None:
         self._is_unread = False
-        self._go_on()
+        self._proceed()
 
     def evict(self) -> None:
         self._requests.evicted += 1
@@ -172,11 +172,11 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         self._leave()
 
     def resume(self) -> None:
-        self._go_on()
+        self._proceed()
 
     def end(self) -> None:
         self._is_ending = True
-        self._go_on()
+        self._proceed()
 
     @property
     def address(self) -> str:
@@ -188,30 +188,30 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
     def answer(self) -> None:
         if self._transport.is_closing():  # lost since this turn was queued
             return
-        self._answer_some()  # still `_is_waiting`: a query that ends at once must not begin another turn in this one
+        self._answer_turn()  # `_is_waiting` is still set: a query that ends at once must not start a nested turn
         if not self._transport.is_closing():
             self._is_waiting = self._is_answerable
             if self._is_waiting:
                 self._clients.wait(self)
-            self._read_on()
+            self._read_further()
 
     @abstractmethod
-    def _answer_some(self) -> None:
-        """Answers some of the received queries."""
+    def _answer_turn(self) -> None:
+        """Answers one turn's share of the received queries."""
 
     @property
     @abstractmethod
     def _is_full(self) -> bool:
-        """Whether no more queries are accepted until answers are read or pending ones arrive."""
+        """Whether no query is accepted until the client reads answers, or pending ones arrive."""
 
     @property
     @abstractmethod
     def _is_answerable(self) -> bool:
-        """Whether a query is complete and its answer may be sent."""
+        """Whether there is a complete query whose answer may be sent."""
 
     @property
-    def _reads_on(self) -> bool:
-        """Whether the client may have sent more that matters."""
+    def _reads_further(self) -> bool:
+        """Whether further bytes of the client matter."""
         return not self._is_ending
 
     @property
@@ -237,33 +237,33 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
         self._transport.close()
 
     def _count_query(self) -> None:
-        """Restarts the timeouts: a query is complete. The last allowed one ends the connection."""
+        """A complete query restarts the timeouts. The last allowed one ends the connection."""
         self._state = ""
         self._queries += 1
         if self._queries >= self._server.options.max_queries:
-            self._end_behind_this()
+            self._end_after_query()
 
-    def _end_behind_this(self) -> None:
+    def _end_after_query(self) -> None:
         self._has_last_query = self._is_ending = True
 
-    def _go_on(self) -> None:
-        """Schedules the answers to received queries, and reads more if there are none."""
+    def _proceed(self) -> None:
+        """Schedules the answers to received queries; reads further if there are none."""
         if self._transport.is_closing():
             return
         if not self._is_waiting and self._is_answerable:
             self._is_waiting = True
             self._clients.serve(self)
         else:
-            self._read_on()
+            self._read_further()
 
-    def _read_on(self) -> None:
-        """Reads further if that is allowed, and closes after the last answer."""
-        self._note_held()
+    def _read_further(self) -> None:
+        """Resumes or pauses reading; closes after the last answer."""
+        self._account_memory()
         if self._transport.is_closing():
             return
         if self._is_answered:
             self._close()
-        elif self._is_full or self._is_waiting or not self._reads_on:
+        elif self._is_full or self._is_waiting or not self._reads_further:
             self._transport.pause_reading()
         elif self._account.has_room:
             self._transport.resume_reading()
@@ -271,7 +271,7 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
             self._transport.pause_reading()
             self._account.pause()
 
-    def _note_held(self) -> None:
+    def _account_memory(self) -> None:
         self._account.hold(self._received_bytes + unread_bytes(self._transport) + unsent_bytes(self._transport))
         if self._answering.waiting or self._is_waiting:
             state = _ANSWERING
@@ -285,7 +285,7 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
                 self._pool.touch(self)
 
     def _watch(self) -> None:
-        """Aborts the connection when it has been idle, incomplete or unread for too long."""
+        """Aborts a connection that is idle, incomplete or unread for too long."""
         now_s, options = self._loop.time(), self._server.options
         times = {_UNREAD: options.write_s, _READING: options.read_s, _IDLE: options.idle_s}
         end_s = self._since_s + times.get(self._state, inf)
@@ -301,7 +301,7 @@ class StreamConnection(asyncio.BaseProtocol, ABC):
 
 
 class StreamListener:
-    """One listening socket and its connections, which count from a handshake of TLS on."""
+    """One listening socket and its connections, which count in the pool from the TLS handshake on."""
 
     protocol: ClassVar[type[StreamConnection]]
 

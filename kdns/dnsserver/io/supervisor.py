@@ -1,7 +1,7 @@
 """N workers, each a whole server: its own watch, chains, answers, and sockets at the same addresses (SO_REUSEPORT).
 
-The kernel distributes clients over the workers. This process answers no query: it starts the workers, replaces those
-that end or hang, passes reloads and the end on to them, and serves their HTTP pages as those of one server.
+The kernel distributes clients over the workers. The supervisor answers no query: it starts the workers, replaces those
+that exit or hang, forwards reloads and SIGTERM, and serves their HTTP pages as those of one server.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ from kdns.serverblocks.config import ServerConfig
 log = logs.get(__name__)
 
 CHECK_S: Final = 1.0
-"""The interval at which a worker is asked for its state."""
+"""The interval of requests for a worker's state."""
 START_CHECK_S: Final = 0.05
 HANG_S: Final = 6.0
 """A worker that does not answer for this long is killed."""
 START_S: Final = 60.0
-"""As HANG_S, from the start of a process to its first answer."""
+"""HANG_S for the first answer of a process."""
 STEADY_S: Final = 10.0
-"""A worker that ran at least this long is replaced at once, another one after a pause that doubles."""
+"""A worker that ran at least this long is replaced at once, others with backoff."""
 PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 30.0
 SCRAPE_S: Final = 2.0
-"""A worker that does not answer a scrape in time counts with what it exposed last."""
+"""A worker that does not answer a scrape in time counts with its last exposition."""
 PAGE_S: Final = 30.0
 
 
 class WorkerError(KdnsError):
-    """The first worker ended before it listened; it has printed the reason."""
+    """The first worker exited before it listened; it has printed the reason."""
 
     def __init__(self, status: int) -> None:
         self.exit_code = status if status > 0 else 1
@@ -77,7 +77,7 @@ class WorkerError(KdnsError):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a supervisor needs to know of a worker: `listened` are its addresses as (scheme, host, port)."""
+    """A worker's state; `listened` are its addresses as (scheme, host, port)."""
 
     is_listening: bool
     is_synced: bool
@@ -97,7 +97,7 @@ class Worker:
     """A process, and a relay to its pages that outlives it; `checked` is called after each answer for STATE.
 
     `state` is its last answer, None until it handles signals. `exposed` is the last exposition of each metrics page,
-    `reload_sent` the hash of the Corefile for which it last got a signal.
+    `reload_sent` the hash of the Corefile of the last signal.
     """
 
     def __init__(self, argv: Sequence[str], number: int, probe: HealthProbe, checked: Callable[[Worker], None]) -> None:
@@ -117,7 +117,7 @@ class Worker:
             *("--worker", str(os.getpid()), str(fd), sharing.name.lower()),
             stdin=asyncio.subprocess.DEVNULL,
             pass_fds=(fd,),
-            process_group=0,  # Ctrl-C is for the supervisor, which passes it on once
+            process_group=0,  # Ctrl-C is for the supervisor, which forwards it once
         )
         watching = observed(self._watch(process), f"watch of worker {self.number}")
         try:
@@ -129,7 +129,7 @@ class Worker:
                 process.kill()
 
     def signal(self, number: int) -> None:
-        """Sends a signal to the process; before it handles signals it is killed instead."""
+        """A process that does not handle signals yet is killed instead."""
         if self._process:
             self._process.send_signal(number if self.state else signal.SIGKILL)
 
@@ -152,13 +152,13 @@ class Worker:
 
 
 class Supervisor:
-    """The workers of a configuration, in a DnsServer's place: `start`, then `stop`.
+    """The workers of a configuration, instead of a DnsServer: `start`, then `stop`.
 
     `argv` is the command of a worker. `status_pages` are the paths of the directive `status`.
     """
 
     clusters = ()
-    lameduck_s = 0.0  # the workers go on answering by themselves
+    lameduck_s = 0.0  # the workers continue to answer by themselves
 
     def __init__(
         self,
@@ -174,17 +174,17 @@ class Supervisor:
         self.reloads: deque[Reload] = deque(maxlen=MAX_RELOADS)
         self._configs, self._status_pages = configs, status_pages
         self._probe = HealthProbe()
-        self._workers = [Worker(argv, place, self._probe, self._pass_reload_on) for place in range(1, number + 1)]
+        self._workers = [Worker(argv, index, self._probe, self._forward_reload) for index in range(1, number + 1)]
         self._running: list[asyncio.Task[int]] = []
         self._sites = Sites()
         self._ended: dict[HostPort, MetricSums] = {}
-        """What ended workers had counted, by page."""
+        """Counts of exited workers, by page."""
         self._counters: dict[str, Counters] = {}
         self._has_started = False
         self._stopping = asyncio.Event()
 
     def counters(self, name: str, text: str, labels: tuple[str, ...]) -> Counters:
-        """Returns a family of counters of this process; called before the start."""
+        """A family of counters of this process; called before the start."""
         return self._counters.setdefault(name, Counters(name, text, labels))
 
     @property
@@ -204,7 +204,7 @@ class Supervisor:
         return reload_every_s(config.options for config in self._configs)
 
     async def start(self) -> None:
-        """Starts the first worker, and when it listens the others.
+        """Starts the first worker, and once it listens the others.
 
         Raises ListenError for a page whose address cannot be bound, WorkerError if the first worker does not listen.
         """
@@ -230,7 +230,7 @@ class Supervisor:
         self._has_started = True
 
     async def swap(self, configs: tuple[ServerConfig, ...], sha512: str = "") -> None:
-        """Binds the pages of another configuration, and has the workers read the Corefile again.
+        """Binds the pages of another configuration, and signals the workers to reload the Corefile.
 
         Raises ListenError for a page whose address cannot be bound; then nothing changes.
         """
@@ -238,18 +238,18 @@ class Supervisor:
         left = self._sites.use(pages, await self._sites.bind(pages))
         self._configs, self.sha512 = configs, sha512
         for worker in self._workers:
-            self._pass_reload_on(worker)
+            self._forward_reload(worker)
         await asyncio.gather(*(site.close() for site in left))
         number = number_of_processes(configs, len(self._workers))
         if number != len(self._workers):
             log.warning("another number of processes needs a restart", running=len(self._workers), configured=number)
 
     def retire(self) -> None:
-        """Makes /ready 503 until the workers have ended; see DnsServer."""
+        """Makes /ready 503 until the workers have exited; see DnsServer."""
         self._stopping.set()
 
     async def stop(self) -> None:
-        """Ends the workers, which answer what they received, then closes the pages."""
+        """Terminates the workers, which answer what they received, then closes the pages."""
         self.retire()
         for worker in self._workers:
             worker.signal(signal.SIGTERM)
@@ -264,7 +264,7 @@ class Supervisor:
         return running
 
     async def _replaced(self, worker: Worker, sharing: Sharing) -> int:
-        """Replaces a worker's process whenever it ends; returns the exit status of the last one."""
+        """Replaces a worker's process whenever it exits; returns the exit status of the last one."""
         pause_s = 0.0
         while True:
             started_s = time.monotonic()
@@ -283,8 +283,8 @@ class Supervisor:
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
                 return status
 
-    def _pass_reload_on(self, worker: Worker) -> None:
-        """Signals a worker that has another Corefile than it should, once for each."""
+    def _forward_reload(self, worker: Worker) -> None:
+        """Signals a worker with an outdated Corefile, once for each change."""
         if worker.state and self.sha512 not in (worker.state.sha512, worker.reload_sent):
             worker.reload_sent = self.sha512
             worker.signal(RELOAD_SIGNALS[0])
@@ -305,19 +305,19 @@ class Supervisor:
         if self._stopping.is_set():
             return web.Response(status=503, text=RETIRING)
         listening = (worker for worker in self._workers if worker.state and worker.state.is_listening)
-        asked = (worker.relay.get(READY_PATH, page, timeout_s=SCRAPE_S) for worker in listening)
-        responses = [response for response in await asyncio.gather(*asked) if response]
+        requests = (worker.relay.get(READY_PATH, page, timeout_s=SCRAPE_S) for worker in listening)
+        responses = [response for response in await asyncio.gather(*requests) if response]
         unready = {response.text or "" for response in responses if response.status != OK}
         if responses and not unready and self._has_started:
             return responses[0]
         return web.Response(status=503, text="\n".join(sorted(unready)) or "workers")
 
     async def _metrics(self, page: HostPort, request: web.BaseRequest) -> web.Response:
-        asked = (worker.relay.get(METRICS_PATH, page, timeout_s=SCRAPE_S) for worker in self._workers)
-        responses = await asyncio.gather(*asked)
+        requests = (worker.relay.get(METRICS_PATH, page, timeout_s=SCRAPE_S) for worker in self._workers)
+        responses = await asyncio.gather(*requests)
         sums = copy.deepcopy(self._ended.get(page) or MetricSums())
         for worker, response in zip(self._workers, responses, strict=True):
-            if response and response.status == OK:  # not before it has the page
+            if response and response.status == OK:  # 404 until it has the page
                 worker.exposed[page] = response.text or ""
             sums.add(worker.exposed.get(page, ""))
         sums.add(generate_latest(registry(MetricFamilies(self._own_metrics), runtime_metrics=False)).decode())

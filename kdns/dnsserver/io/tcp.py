@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
-from kdns.dnsserver.blocks import Exchange
+from kdns.dnsserver.blocks import WireResponse
 from kdns.dnsserver.io.exchange import log_failure
 from kdns.dnsserver.io.stream import MAX_CONNECTION_PENDING, StreamConnection, StreamListener
 from kdns.runtime.connections import is_lost
@@ -14,17 +14,17 @@ from kdns.runtime.connections import is_lost
 READ_BYTES: Final = 4096
 """The most bytes that are read of one connection at a time."""
 TURN: Final = 16
-"""Queries of one connection that are answered in a turn."""
+"""Queries of one connection to answer in a turn."""
 
 _received = memoryview(bytearray(READ_BYTES))
-"""The buffer of the last read; each connection copies its bytes at once."""
+"""The read buffer of all connections, which copy their bytes at once."""
 
 
 class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
-    """One client: length-prefixed messages in, answers out, in the order in which they are ready.
+    """One client: length-prefixed messages in, answers out, as soon as they are ready.
 
-    At most one answer waits for the client to read it; until then no more queries are answered. A zone transfer sends
-    one message in each turn of this connection, and later queries wait for its end.
+    While an answer is unread, no more queries are answered. A zone transfer sends one message in each turn of the
+    connection, and later queries wait for its end.
     """
 
     def __init__(self, listener: StreamListener) -> None:
@@ -38,9 +38,9 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._buffer += _received[:nbytes]
-        self._go_on()
+        self._proceed()
 
-    def _answer_some(self) -> None:
+    def _answer_turn(self) -> None:
         if self._transfers:
             self._transfer()
             return
@@ -84,26 +84,26 @@ class TcpConnection(StreamConnection, asyncio.BufferedProtocol):
         received_s = self._loop.time()
         self._count_query()
         outcome = self._answering.answer(packet, self._client, received_s)
-        if isinstance(outcome, Exchange):
+        if isinstance(outcome, WireResponse):
             self._send(outcome)
             if not outcome.wire and outcome.request is None:
-                self._end_behind_this()  # not DNS: the next bytes cannot be parsed either
+                self._end_after_query()  # not DNS: the next bytes cannot be parsed either
         else:
             self._answering.wait(outcome, packet, self._client, received_s, self._answer_later).step()
 
-    def _answer_later(self, exchange: Exchange) -> None:
-        self._send(exchange)
-        self._go_on()
+    def _answer_later(self, response: WireResponse) -> None:
+        self._send(response)
+        self._proceed()
 
-    def _send(self, exchange: Exchange) -> None:
-        if exchange.wire:
-            self._write(exchange.wire)
-            exchange.sent(self._loop.time())
-        if exchange.more_messages:
-            self._transfers.append(exchange.more_messages)
+    def _send(self, response: WireResponse) -> None:
+        if response.wire:
+            self._write(response.wire)
+            response.sent(self._loop.time())
+        if response.more_messages:
+            self._transfers.append(response.more_messages)
 
     def _transfer(self) -> None:
-        """Sends the next message of the first transfer; if the zone cannot be sent completely, the connection ends."""
+        """Sends the next message of the first transfer; if that fails, the connection is aborted."""
         try:
             message = next(self._transfers[0], None)
         except Exception as failure:  # noqa: BLE001 - one client must not end the others
@@ -126,7 +126,7 @@ def framed(message: bytes) -> bytes:
 
 
 def _message_end(received: bytes, start: int) -> int:
-    """Returns the end of the message at `start`, also if it is incomplete (RFC 1035 §4.2.2)."""
+    """The end of the message at `start`, which may be incomplete (RFC 1035 §4.2.2)."""
     return start + 2 + int.from_bytes(received[start : start + 2], "big")
 
 

@@ -1,7 +1,7 @@
-"""DNS over UDP: the socket is drained in bursts, and most packets are answered from the table without a task.
+"""DNS over UDP: the socket is drained in bursts, and most packets are hits of the table.
 
-In a BurstEventLoop the selector answers these, and the listener gets the misses. Misses wait in a fair queue; the
-kernel's buffer is first come, first served.
+In a BurstEventLoop the selector answers hits, and the listener gets the misses. Misses wait in a fair queue, because
+the kernel's buffer is first come, first served.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from kdns.answers.table import packet_key
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.dnsserver.io.burst.event_loop import BURST, BurstEventLoop, Miss
 from kdns.dnsserver.io.exchange import Answering
 from kdns.dnsserver.io.request_metrics import Requests
@@ -86,7 +86,7 @@ class UdpListener:
             self.take(missed)
 
     def _take_missed(self) -> None:
-        """Takes the packets that the selector did not answer; all of them, if it answers none any more."""
+        """Takes the selector's misses; after a failure of the selector, reads the socket itself."""
         missed = self._missed[:]
         self._missed.clear()
         if missed:
@@ -95,7 +95,7 @@ class UdpListener:
             self._drain()
 
     def take(self, missed: Sequence[Miss]) -> None:
-        """Answers misses for the time of a slice if few come while none wait; the others wait for their turns."""
+        """Answers up to MAX_DIRECT misses for one slice if the queue is empty; further ones wait for their turns."""
         misses, end_s = self._misses, self._loop.time() + SLICE_S
         has_time = len(missed) <= MAX_DIRECT and not (misses.is_scheduled or misses.waiting)
         for packet, key, client, received_s in missed:
@@ -108,23 +108,23 @@ class UdpListener:
             misses.run_now()
 
     def _answer(self, packet: bytes, key: bytes, client: Any, received_s: float) -> None:
-        """Answers a miss; the table may have the answer now, if the same was queried twice."""
+        """The table may have the answer by now, if the same name was queried twice."""
         outcome = self._answering.answer(packet, client, received_s, key)
-        if isinstance(outcome, Exchange):
+        if isinstance(outcome, WireResponse):
             self._respond(packet, client, outcome)
         else:
             respond = partial(self._respond, packet, client)
             self._answering.wait(outcome, packet, client, received_s, respond).step()
 
-    def _respond(self, packet: bytes, client: Any, exchange: Exchange) -> None:
-        wire = exchange.wire
+    def _respond(self, packet: bytes, client: Any, response: WireResponse) -> None:
+        wire = response.wire
         if wire:
             try:
                 self.socket.sendto(wire, client)
             except OSError:
                 self.requests.unsent += 1
-            if exchange.observers:
-                exchange.sent(self._loop.time())
+            if response.observers:
+                response.sent(self._loop.time())
         if self._sampling.most:
             self._sampling.look(packet, client[0], wire)
 

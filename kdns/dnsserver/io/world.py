@@ -1,4 +1,4 @@
-"""One running server block, from its build to its end: its chain, and the world of its directives."""
+"""One running server block, from its build to its end: its chain, and the World of its directives."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ LOG: Final = logs.get("kdns.plugins")
 T = TypeVar("T")
 
 UPSTREAMS_KEPT_S: Final = 10.0
-"""The time for which a block that has ended may finish its pending queries to upstreams."""
+"""How long an old block may finish its pending queries to upstreams."""
 LOGGED_MISTAKES: Final = 10
-"""The most mistakes in one file that are logged; more are counted."""
+"""The most mistakes of one file that are logged; further ones are counted."""
 MAX_FILE_CHARACTERS: Final = 256 << 20
 """The largest file that is read in a thread: a few million records."""
 MAX_FILES: Final = 10_000
-"""Files of one directory."""
+"""The most files of one directory."""
 LONG_WORK_S: Final = 0.25
-"""Work in a thread that took longer made so many objects that a full collection would be noticed."""
+"""Work in a thread that takes longer makes so many objects that a full garbage collection would be noticed."""
 
 
 @dataclass(slots=True)
 class SharedResources:
-    """What all server blocks of a process share; counters and histograms continue after a reload."""
+    """Shared by all server blocks of a process; counters and histograms continue across reloads."""
 
     clusters: Clusters
     interfaces: tuple[InterfaceAddress, ...] = ()
@@ -73,12 +73,12 @@ class SharedResources:
 class BlockWorld:
     """The World of a server block's directives: see kdns.serverblocks.directive.
 
-    `hosts` are the addresses that the block listens on, `servers` those that answer with it, once there are any.
-    `metrics` are served while the block is in use.
+    `hosts` are the addresses that the block listens on, `servers` those that use the block once it listens.
+    `metrics` are exposed while the block is in use.
     """
 
     random: Final = SystemRandom()
-    now_s = staticmethod(time.monotonic)  # the clock of asyncio's loops, without looking for the one that runs
+    now_s = staticmethod(time.monotonic)  # the clock of asyncio's loops, without a lookup of the running loop
     unix_s = staticmethod(time.time)
     sleep = staticmethod(asyncio.sleep)
     datagram = staticmethod(peers.datagram)
@@ -148,7 +148,7 @@ class BlockWorld:
         self._free()
 
     def _free(self) -> None:
-        """Drops what refers to directives, which refer to the block: this cycle is exempt from garbage collection."""
+        """Breaks the reference cycle of block and directives, which is exempt from garbage collection."""
         self.chain = Chain()
         for calls in (self.preparations, self._works, self._at_stop, self.metrics, self.readiness_checks):
             calls.clear()
@@ -157,7 +157,7 @@ class BlockWorld:
         return Block(zone, self.chain, self.options.logs_stacks, self.options.udp_bytes)
 
     def located(self, error: InputError) -> InputError:
-        """Returns the error at the word that names the unusable file, or at the directive or server block."""
+        """The error at the word that names the unusable file, or at the directive or server block."""
         if isinstance(error, KubeconfigError):
             return self.config.file_error(error.path, str(error), "kubernetes")  # only this directive has clusters
         if isinstance(error, CorefileError) and not error.line:
@@ -223,7 +223,7 @@ class BlockWorld:
         return asyncio.get_running_loop().create_future()
 
     async def with_timeout(self, timeout_s: float, reply: Awaitable[Reply]) -> Reply:
-        """A query runs without a task, and asyncio.timeout needs one."""
+        """Makes a task, because queries run without one: see PendingQuery."""
         task = asyncio.ensure_future(awaited(reply))
         try:
             await asyncio.wait((task,), timeout=timeout_s)
@@ -258,7 +258,7 @@ class BlockWorld:
             self.spawn(partial(watch, asyncio.sleep, every_s, file.renew, file.report))
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """A result that took long is large, so it is exempted from garbage collection."""
+        """A result that took long is large, so it is made exempt from garbage collection."""
         started_s = self.now_s()
         with gc_paused(lambda: self.now_s() - started_s > LONG_WORK_S):
             return await in_daemon_thread(work)
@@ -301,7 +301,7 @@ class BlockWorld:
             getattr(LOG, level)(event, **facts)
 
     def report(self, event: str, errors: Sequence[CorefileError], **facts: object) -> None:
-        """A file may have a mistake in each line: only the first ones are logged."""
+        """Only the first ones: a file may have a mistake in each line."""
         for error in errors[:LOGGED_MISTAKES]:
             LOG.warning(event, reason=str(error), **facts)
         if len(errors) > LOGGED_MISTAKES:

@@ -22,7 +22,7 @@ from kdns.dns.query import AA, AD, CD, QR, RA, RD, TC, encode_options
 from kdns.dns.rrset import RRset
 from kdns.dns.types import A, rcode_name, rcode_number, type_number
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.plugins.directives import configure
 
 FLAGS = {"qr": QR, "aa": AA, "tc": TC, "rd": RD, "ra": RA, "ad": AD, "cd": CD}
@@ -112,7 +112,7 @@ async def reply_to(server: Server, query: Case, *, transport: str = "udp", now_s
     packet = packet_of(query)
     partition = server.table.partition(query.get("proto", transport), 4)
     outcome = server.respond(packet, partition, client_of(query), now_s)
-    return (outcome if isinstance(outcome, Exchange) else await outcome).wire
+    return (outcome if isinstance(outcome, WireResponse) else await outcome).wire
 
 
 async def answered(
@@ -121,7 +121,7 @@ async def answered(
     """The records that a client gets over UDP."""
     packet = query(name, qtype, payload_bytes=4096)
     outcome = server.respond(packet, server.table.partition("udp", 4), (client, 40000), now_s)
-    exchange = outcome if isinstance(outcome, Exchange) else await outcome
+    exchange = outcome if isinstance(outcome, WireResponse) else await outcome
     return from_wire(Response(body=Message(exchange.wire)))
 
 

@@ -31,7 +31,7 @@ from kdns.answers.response import Message, Response
 from kdns.dns.query import Query, read_query
 from kdns.dns.rrset import RRset
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.blocks import Exchange
+from kdns.dnsserver.blocks import WireResponse
 from kdns.plugins.changes.cache import plugin as cache
 from kdns.plugins.changes.cache.config import STALE_TTL_S, Limits
 from kdns.plugins.changes.cache.kinds import AnswerKind, contents
@@ -142,7 +142,7 @@ class World:
             return answer.wire(packet)
         outcome = self.server.respond(packet, partition, client_of(query), self.setup.clock_s)
         for _ in range(IMMEDIATE_STEPS):
-            if isinstance(outcome, Exchange):
+            if isinstance(outcome, WireResponse):
                 break
             try:
                 outcome.send(None)
@@ -150,7 +150,7 @@ class World:
                 outcome = stop.value
             self.setup.advance()
             self.setup.wait(0.0009)
-        assert isinstance(outcome, Exchange)
+        assert isinstance(outcome, WireResponse)
         self.setup.advance()
         return outcome.wire
 

@@ -10,7 +10,7 @@ from integration import cases, steps_otherwise
 
 from kdns.answers.chain import Request
 from kdns.answers.response import Response
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.plugins.sources.forward.bailiwick import checked
 
 ALONE = ("TestHostsInlineLookup", "TestCacheACLAuthorization", "TestACLAuthorizesAutopathExpandedName")
@@ -21,7 +21,7 @@ ZONE = "example.org"
 def asking(server: Server, request: Request) -> Response:
     """What another server says, as an upstream's bytes."""
     outcome = server.respond(request.query.packet, server.table.partition("udp", 4))
-    assert isinstance(outcome, Exchange)
+    assert isinstance(outcome, WireResponse)
     return checked(outcome.wire, request.query, "forward")
 
 

@@ -12,7 +12,7 @@ from kdns.answers.chain import Request
 from kdns.answers.response import Response
 from kdns.dns.query import AA, AD, RA, TC, read_query
 from kdns.dns.types import SERVFAIL, rcode_number
-from kdns.dnsserver.blocks import Exchange
+from kdns.dnsserver.blocks import WireResponse
 from kdns.plugins.observers import errors
 from kdns.plugins.observers.log import Field, compiled, line_of
 
@@ -23,7 +23,7 @@ async def exchange(config: str, query: Case, reply: Response, setup: FakeWorld) 
     """A query, answered like this, and sent."""
     server = server_of(config, setup, Behind(lambda _request: reply))
     outcome = server.respond(packet_of(query), server.table.partition("udp", 4), client_of(query), 0.0)
-    (outcome if isinstance(outcome, Exchange) else await outcome).sent(0.001)
+    (outcome if isinstance(outcome, WireResponse) else await outcome).sent(0.001)
 
 
 async def logged(case: Case) -> str:
@@ -89,7 +89,7 @@ async def failed(case: Case) -> str:
         outcome = server.respond(
             packet_of({"name": "example.org."}), server.table.partition("udp", 4), ("10.240.0.1", 1), 0.0
         )
-        assert isinstance(outcome, Exchange)
+        assert isinstance(outcome, WireResponse)
         outcome.sent(0.0)
     first = [line for line in setup.lines if line["event"] == "query failed"]
     setup.wait(2)

@@ -15,7 +15,7 @@ from kdns.dns.rdata import wire_of
 from kdns.dns.types import SERVFAIL, rcode_name
 from kdns.dns.zone.zone import Zone
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.blocks import Exchange
+from kdns.dnsserver.blocks import WireResponse
 from kdns.plugins.sources.transfer import Transfers
 from kdns.plugins.sources.zones.authority import Authority, ServedZone
 
@@ -54,7 +54,7 @@ def outcome(case: Case) -> str:
     setup.built = server.blocks[0].chain.plugins
     partition = server.table.partition("tcp", 4)
     exchange = server.respond(packet_with_authority(case["query"]), partition, client_of(case["query"]))
-    assert isinstance(exchange, Exchange)
+    assert isinstance(exchange, WireResponse)
     messages = [from_wire(Response(body=Message(wire))) for wire in (exchange.wire, *(exchange.more_messages or ()))]
     lines = [line for message in messages for line in texts(message.answer)]
     expected = case["expect"]

@@ -10,7 +10,7 @@ from harness import Case, Report, client_of, packet_of, recorded
 from integration import cases, steps_otherwise
 
 from kdns.answers.chain import Block, Chain
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.plugins.guards import view
 
 DEVIATIONS: Mapping[str, str] = MappingProxyType({})
@@ -20,7 +20,7 @@ def chosen_otherwise(case: Case) -> str:
     chain = Chain([plugin_of(view.ViewPlugin, case["config"], FakeWorld())])
     server = Server("dns://:53", [Block(".", chain)])
     outcome = server.respond(packet_of(case["query"]), server.table.partition("udp", 4), client_of(case["query"]))
-    assert isinstance(outcome, Exchange)
+    assert isinstance(outcome, WireResponse)
     is_chosen = outcome.request is not None
     return "" if is_chosen is case["expect"]["chosen"] else f"chosen: {is_chosen}"
 

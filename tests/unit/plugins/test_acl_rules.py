@@ -14,7 +14,7 @@ from kdns.answers.response import PRIVATE, Message, Response, Reuse
 from kdns.dns.message import query
 from kdns.dns.rrset import RRset
 from kdns.dns.types import TXT, A
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.net import client_address, packed
 from kdns.plugins.guards import acl
 from kdns.values import evolve
@@ -86,7 +86,7 @@ def test_the_first_rule_decides_and_is_counted() -> None:
         ("192.0.2.9", "a.a.example.org.", A, 5), ("198.51.100.1", "example.org.", A, 0),
     ):  # fmt: skip
         outcome = found.respond(query(name, qtype), partition, (host, 53))
-        assert isinstance(outcome, Exchange)
+        assert isinstance(outcome, WireResponse)
         assert (outcome.wire[3] & 15 if outcome.wire else None) == rcode
     assert len(found.table) == 0
     assert counts(setup) == {

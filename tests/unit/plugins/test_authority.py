@@ -24,7 +24,7 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import SERVFAIL, SOA, A, type_number
 from kdns.dns.zone.zone import Zone, ZoneNode
 from kdns.dns.zonefile import parse_zone
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.directives import configure
@@ -171,7 +171,7 @@ async def test_notify_and_transfers_are_for_those_who_want_them() -> None:
     assert answered[3] & 15 == 4
     partition = server.table.partition("tcp", 4)
     outcome = server.respond(query("a.example.", type_number("AXFR")), partition)
-    assert isinstance(outcome, Exchange)
+    assert isinstance(outcome, WireResponse)
     assert outcome.wire[3] & 15 == 5
 
 
@@ -195,7 +195,7 @@ async def test_a_notify_of_the_primary_has_the_zone_looked_at_once() -> None:
     partition = server.table.partition("udp", 4)
     for host, answers in (("192.0.2.1", 0), ("192.0.2.53", 1), ("192.0.2.53", 1)):
         outcome = server.respond(bytes(packet), partition, (host, 1))
-        assert isinstance(outcome, Exchange)
+        assert isinstance(outcome, WireResponse)
         assert bool(outcome.wire) == bool(answers)
     (look,) = setup.works
     await look()

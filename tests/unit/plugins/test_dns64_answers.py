@@ -12,7 +12,7 @@ from kdns.dns.message import query
 from kdns.dns.query import AA, AD, RA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, CNAME, REFUSED, RRSIG, SERVFAIL, A
-from kdns.dnsserver.blocks import Exchange
+from kdns.dnsserver.blocks import WireResponse
 from kdns.plugins.changes.dns64 import Dns64, Dns64Config
 
 SIX, FOUR = ("2001:db8::9", 5), ("192.0.2.9", 5)
@@ -56,7 +56,7 @@ def test_answers(
     setup = FakeWorld()
     server = server_of(Dns64(Dns64Config(**options), setup), Behind(four, six))  # type: ignore[arg-type]
     found = server.respond(query("b.", AAAA), server.table.partition("udp", 6), SIX)
-    assert isinstance(found, Exchange)
+    assert isinstance(found, WireResponse)
     decoded = decode(found.wire)
     assert ([rrset.rtype for rrset in decoded.answer], decoded.rcode) == (types, rcode)
     if types == [CNAME, AAAA]:
@@ -76,5 +76,5 @@ def test_a_client_that_validates_and_one_of_ipv4_get_what_there_is() -> None:
     packet[-4] |= 0x80
     for one, client in ((bytes(packet), SIX), (query("b.", AAAA), FOUR)):
         found = server.respond(one, server.table.partition("udp", 6), client)
-        assert isinstance(found, Exchange)
+        assert isinstance(found, WireResponse)
         assert decode(found.wire).answer == ()

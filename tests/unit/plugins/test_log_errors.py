@@ -16,7 +16,7 @@ from kdns.cluster.state import State
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import SERVFAIL, type_number
-from kdns.dnsserver.blocks import Exchange
+from kdns.dnsserver.blocks import WireResponse
 from kdns.dnsserver.io.exchange import log_failure
 from kdns.plugins.changes.cache.flights import CROWDED
 from kdns.plugins.directives import configure
@@ -48,7 +48,7 @@ class Observed:
         assert block
         error = query.name.partition(".")[0] if wire[3] & 15 == SERVFAIL else ""
         response = Response(wire[3] & 15, error=error, metadata=request.metadata)
-        Exchange(wire, response, request, block.chain.observers).sent(10.0 + took_s)
+        WireResponse(wire, response, request, block.chain.observers).sent(10.0 + took_s)
 
     def close(self) -> None:
         for call in self.setup.at_stop:
@@ -175,7 +175,7 @@ def test_a_block_logs_its_own_queries_only(setup: FakeWorld) -> None:
 def test_what_is_no_query_is_not_logged(packet: bytes, setup: FakeWorld) -> None:
     server = observer(". {\nlog\nerrors\n}", setup).server
     outcome = server.respond(packet, server.table.partition("udp", 4))
-    assert isinstance(outcome, Exchange)
+    assert isinstance(outcome, WireResponse)
     outcome.sent(1.0)
     assert setup.lines == []
 
@@ -293,5 +293,5 @@ def test_servfail_of_an_upstream_or_of_hosts_is_no_error_of_this_server(setup: F
         setup.lines.clear()
         server = observer(". {\nerrors\n}", setup).server
         request = Request(read(packet))
-        Exchange(answer(packet, "SERVFAIL"), response, request, server.blocks[0].chain.observers).sent(0.0)
+        WireResponse(answer(packet, "SERVFAIL"), response, request, server.blocks[0].chain.observers).sent(0.0)
         assert [str(one["error"]).rpartition(": ")[2] for one in errors_of(setup)] == [*logged]

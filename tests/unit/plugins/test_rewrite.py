@@ -17,7 +17,7 @@ from kdns.dns.query import AD, Edns, Query, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, AXFR, CNAME, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.blocks import Exchange
+from kdns.dnsserver.blocks import WireResponse
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.values import evolve
@@ -176,7 +176,7 @@ async def test_further_messages_of_a_transfer_are_changed_back_too() -> None:
         "rewrite continue name suffix .x. .y. answer auto\nrewrite ttl suffix .y. 9", FakeWorld(), behind
     )
     outcome = server.respond(query("a.x.", AXFR), server.table.partition("tcp", 4))
-    assert isinstance(outcome, Exchange)
+    assert isinstance(outcome, WireResponse)
     messages = [from_wire(Response(body=Message(wire))) for wire in (outcome.wire, *(outcome.more_messages or ()))]
     assert [line for each in messages for line in texts(each.answer)] == [
         f"{name}.x. 9 IN A 10.0.0.1" for name in ("a", "b", "c")

@@ -16,7 +16,7 @@ from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES, TC
 from kdns.dns.types import CNAME, NXDOMAIN, TXT, A
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.blocks import Exchange
+from kdns.dnsserver.blocks import WireResponse
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.plugins.sources.template.gofunctions import Map, Struct
@@ -336,7 +336,7 @@ async def test_the_table_keeps_what_depends_on_the_packet_alone(options: str, is
     partition = server.table.partition("udp", 4)
     first = server.respond(packet, partition, ("192.0.2.1", 40000))
     kept = held(partition, packet)
-    assert isinstance(first, Exchange)
+    assert isinstance(first, WireResponse)
     assert (kept is not None) is is_kept
     if kept:
         assert kept.wire(packet)[HEADER_BYTES:] == first.wire[HEADER_BYTES:]
@@ -350,7 +350,7 @@ async def test_cache_gives_no_client_the_answer_of_another(options: str) -> None
     addresses = []
     for host in ("192.0.2.1", "192.0.2.2", "192.0.2.1"):
         found = server.respond(query("a.", A), server.table.partition("udp", 4), (host, 40000))
-        exchange = found if isinstance(found, Exchange) else await found
+        exchange = found if isinstance(found, WireResponse) else await found
         addresses.append([rrset.rdata for rrset in decode(exchange.wire).answer])
     second = [] if "fallthrough" in options else [(b"\xc0\0\2\2",)]
     assert addresses == [[(b"\xc0\0\2\1",)], second, [(b"\xc0\0\2\1",)]]

@@ -12,7 +12,7 @@ from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import AAAA, MX, A
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.serverblocks.config import clashes
@@ -86,7 +86,7 @@ def test_the_first_block_that_takes_a_query_answers_it(
     packet = query(name, qtype, payload_bytes=1232)
     partition = server.table.partition("udp", 4)
     got = server.respond(packet, partition, ("192.0.2.1", 40000))
-    assert isinstance(got, Exchange)
+    assert isinstance(got, WireResponse)
     reply = shown(got.wire)
     assert [line.split('"')[1] for line in reply["answer"]] == ([answer] if answer != "REFUSED" else [])
     assert (reply["rcode"] == "REFUSED") is (answer == "REFUSED")

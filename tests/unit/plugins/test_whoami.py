@@ -12,7 +12,7 @@ from dns_chain import FakeWorld, server_of
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import type_name, type_number
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.net import join_host_port, unpacked
 from kdns.plugins.directives import configure
 
@@ -29,7 +29,7 @@ def additional(server: Server, name: str, qtype: str, client: tuple[str, int], t
     """The additional section as text; the rest must be as it always is."""
     packet = query(name, type_number(qtype))
     outcome = server.respond(packet, server.table.partition(transport, 4), client)
-    assert isinstance(outcome, Exchange)
+    assert isinstance(outcome, WireResponse)
     got = decode(outcome.wire)
     assert (got.rcode, set(got.flags)) == ("NOERROR", {"qr", "aa", "rd"})
     assert (got.answer, got.authority) == ((), ())
@@ -69,7 +69,7 @@ def test_each_client_gets_its_own(server: Server) -> None:
 @pytest.mark.parametrize("qtype", ["AXFR", "IXFR"])
 def test_transfers_are_refused(server: Server, qtype: str) -> None:
     outcome = server.respond(query("example.org.", type_number(qtype)), server.table.partition("tcp", 4))
-    assert isinstance(outcome, Exchange)
+    assert isinstance(outcome, WireResponse)
     assert decode(outcome.wire).rcode == "REFUSED"
 
 

@@ -20,7 +20,7 @@ from kdns.dns.message import query
 from kdns.dns.query import AA, AD, RA, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AXFR, CNAME, NOERROR, NXDOMAIN, SOA, A
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.plugins.changes.cache.plugin import Cache
 from kdns.plugins.directives import configure
 from kdns.plugins.observers.log import Log, LogConfig, compiled
@@ -303,7 +303,7 @@ async def test_an_answer_that_was_begun_before_a_change_is_not_remembered() -> N
     server = server_of(behind)
     packet = query("x.", A)
     outcome = server.respond(packet, server.table.partition("udp", 4))
-    assert not isinstance(outcome, Exchange)
+    assert not isinstance(outcome, WireResponse)
     task = asyncio.ensure_future(outcome)
     await asyncio.sleep(0)
     server.table.forget(("s",))
@@ -373,7 +373,7 @@ async def test_an_upstreams_bytes_are_sent_and_can_be_looked_into() -> None:
     packet = query("X.example.", A, payload_bytes=4096)
     upstream = server_of(Behind({"x.example.": Response(NOERROR, RA, (RRset("x.example.", A, 60, (ADDRESS,)),))}))
     outcome = upstream.respond(packet, upstream.table.partition("udp", 4))
-    assert not isinstance(outcome, Exchange)
+    assert not isinstance(outcome, WireResponse)
     wire = (await outcome).wire
     server = server_of(
         Behind({"x.example.": Response(body=Message(b"\xff\xff" + wire[2:]), reuse=Reuse(), plugin="forward")})
@@ -400,7 +400,7 @@ async def test_a_transfer_is_several_messages_on_a_stream() -> None:
     server = server_of(Behind({"x.": evolve(parts[0], more_messages=parts[1:])}, waits=False))
     partition = server.table.partition("tcp", 4)
     outcome = server.respond(query("x.", AXFR), partition)
-    assert isinstance(outcome, Exchange)
+    assert isinstance(outcome, WireResponse)
     sent = (outcome.wire, *(outcome.more_messages or ()))
     assert [decode(one).answer[0].rdata[0] for one in sent] == [bytes(3) + bytes((n,)) for n in range(3)]
     assert sum(times for _, times in partition.totals()) == 3
@@ -417,7 +417,7 @@ def test_the_records_of_a_transfer_keep_their_order() -> None:
     ):
         server = server_of(dns_chain.Ordered(Order(rotate=True)), Behind({"x.": transfer}, waits=False))
         outcome = server.respond(query("x.", AXFR), server.table.partition("tcp", 4))
-        assert isinstance(outcome, Exchange)
+        assert isinstance(outcome, WireResponse)
         assert [rrset.rtype for rrset in decode(outcome.wire).answer] == types
 
 
@@ -466,7 +466,7 @@ def test_the_first_question_needs_one_reading_of_the_packet(monkeypatch: pytest.
     server = server_of(log, cluster("10.0.0.1", "cluster.local."))
     packet = query("web.shop.svc.cluster.local.", A)
     outcome = server.respond(packet, server.table.partition("udp", 4))
-    assert isinstance(outcome, Exchange)
+    assert isinstance(outcome, WireResponse)
     outcome.sent(1.0)
     assert read == [packet]
     assert [line["line"] for line in setup.lines] == ["web.shop.svc.cluster.local."]

@@ -1,9 +1,9 @@
 """An event loop whose selector answers UDP queries from the answer table before asyncio begins an iteration.
 
-Below saturation an iteration of asyncio costs more than everything else that a query needs. The selector, written in C,
-receives packets in batches, looks them up in the table's own dict and sends the answers; it returns for packets that
-the table does not answer, for other events, and at the end of the timeout. Where it was not compiled, the listeners
-answer in Python, with the same bytes and counts.
+Below saturation an iteration of asyncio costs more than everything else about a query. The selector, written in C,
+receives packets in batches, looks them up in the table's own dict and sends the answers; it returns for misses, for
+other events, and at the timeout. If it was not compiled, the listeners answer in Python, with the same bytes and
+counts.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ except ImportError:  # no compiler, or no headers of Python, where kdns was inst
 log = logs.get(__name__)
 
 BURST: Final = 512
-"""The most packets in a burst: in a flood about 2 ms, in addition to a slice of answers.
+"""The most packets in a burst: about 2 ms in a flood.
 
-With fewer, more packets of a flood stay in the kernel's buffer, which drops those of all clients.
+With fewer, more packets of a flood stay in the kernel's buffer, which then drops packets of all clients.
 """
 INTERPRETED: Final = "KDNS_INTERPRETED"
-"""The environment variable that chooses the loop in Python, for tests and comparisons."""
+"""The environment variable that selects the loop in Python, for tests and comparisons."""
 
 Miss: TypeAlias = tuple[bytes, bytes, Any, float]
-"""A packet that the table does not answer, its key, its client's address, and when it was received."""
+"""Packet, key, the client's address, and when it was received."""
 Listener: TypeAlias = tuple[Partition, Requests, list[Miss], Sampling]
-"""Where a socket's answers are, what counts them, where its misses go, and who wants a sample of its queries."""
+"""A socket's answers, its counters, the list for its misses, and the sample of its queries."""
 
 
 class BurstSelector(selectors.EpollSelector):
@@ -51,7 +51,7 @@ class BurstSelector(selectors.EpollSelector):
     def follow(self, fd: int, partition: Partition, requests: Requests, sampling: Sampling) -> list[Miss]:
         """Answers a socket, which is also registered for reading; returns the list that gets its misses.
 
-        The socket is reported as readable when the list is not empty.
+        The socket is reported as readable if the list is not empty.
         """
         misses: list[Miss] = []
         self._listeners[fd] = partition, requests, misses, sampling
@@ -64,7 +64,7 @@ class BurstSelector(selectors.EpollSelector):
         self._listeners.pop(fd, None)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Waits as EpollSelector does, and answers meanwhile. After a failure it leaves all sockets to others."""
+        """Answers while it waits. After a failure it stops answering all sockets."""
         if not self._listeners:
             return super().select(timeout)
         try:
@@ -77,7 +77,7 @@ class BurstSelector(selectors.EpollSelector):
 
 
 class BurstEventLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop with such a selector."""
+    """asyncio's loop with a BurstSelector."""
 
     def __init__(self) -> None:
         self.bursts = BurstSelector()
@@ -93,6 +93,6 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _mask(flags: int) -> int:
-    """Returns the events of asyncio for those of epoll(7); errors are both, as in the standard library."""
+    """epoll(7) flags → asyncio's; errors are both events, as in the standard library."""
     reads = selectors.EVENT_READ if flags & ~select.EPOLLOUT else 0
     return reads | (selectors.EVENT_WRITE if flags & ~select.EPOLLIN else 0)

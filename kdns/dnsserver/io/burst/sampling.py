@@ -1,7 +1,6 @@
-"""A fair sample of the queries over UDP: who asks for what.
+"""A uniform sample of the queries over UDP (reservoir sampling, Vitter 1985, algorithm R).
 
-Each query is as likely to be in it as any other, whatever came before or after (reservoir sampling, Vitter 1985,
-algorithm R). A sample that begins with what comes next would prefer what comes after a pause.
+Every query is equally likely to be in it. Taking the next few queries would prefer those after a pause.
 """
 
 from __future__ import annotations
@@ -10,18 +9,18 @@ import random
 from typing import Final, TypeAlias
 
 MOST: Final = 4096
-"""The queries of a sample: with fewer, all are in it."""
+"""The largest sample."""
 
 Sampled: TypeAlias = tuple[bytes, str, bytes]
-"""A query's packet, its client's address, and the beginning of its response with the code, b"" if none was sent."""
+"""A query's packet, its client's address, and the first bytes of its response with the rcode, b"" for none."""
 
 _HEAD_BYTES: Final = 4
 
 
 class Sampling:
-    """The queries since the last `take`: `seen` of them, at most `most` in the sample. Nothing is sampled if it is 0.
+    """Of the queries since the last `take`, `seen` in all, at most `most` are in the sample; 0 turns it off.
 
-    Compiled code draws from the answers that it gives, with the same counts.
+    The C code does the same for the hits that it answers.
     """
 
     __slots__ = ("_sample", "most", "seen")
@@ -31,7 +30,7 @@ class Sampling:
         self._sample: list[Sampled] = []
 
     def look(self, packet: bytes, client: str, wire: bytes) -> None:
-        """Counts a query with its response, and draws it or not; called for each query unless `most` is 0."""
+        """Call for each query unless `most` is 0."""
         self.seen += 1
         if self.seen <= self.most or random.random() * self.seen < self.most:
             self.keep(packet, client, wire)
@@ -44,7 +43,7 @@ class Sampling:
             self._sample[random.randrange(len(self._sample))] = sampled
 
     def take(self) -> tuple[int, list[Sampled]]:
-        """Returns how many queries there were, and the sample; the next one begins."""
+        """The number of queries, and the sample; starts the next one."""
         seen, sample = self.seen, self._sample
         self.seen, self._sample = 0, []
         return seen, sample

@@ -27,7 +27,7 @@ from aioquic.quic.retry import QuicRetryTokenHandler
 
 from kdns.dns.query import Query, read_query
 from kdns.dns.types import TCP_KEEPALIVE
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.dnsserver.io.encrypted.tls import no_certificate, refused
 from kdns.dnsserver.io.exchange import Answering, PendingQuery, log_failure
 from kdns.dnsserver.io.fair_scheduler import FairScheduler
@@ -41,25 +41,25 @@ from kdns.serverblocks.listener_options import DEFAULTS, ClientAuth, TlsConfig
 BURST: Final = 64
 """The most datagrams that are read in one iteration of the loop."""
 MAX_WAITING: Final = 2048
-"""The most waiting datagrams of all clients; those beyond a client's share are dropped."""
+"""The most waiting datagrams of all clients; a client's beyond its share are dropped."""
 RECEIVE_BYTES: Final = 2048
 SMALLEST_INITIAL_BYTES: Final = 1200
 """The minimum size of a client's first datagram (RFC 9000 §14.1)."""
 MAX_UNVERIFIED: Final = 32
-"""Concurrent handshakes without an address check; beyond that, clients send a token first (RFC 9000 §8.1)."""
+"""The most concurrent handshakes without an address check; further clients get a Retry first (RFC 9000 §8.1)."""
 MAX_HELD_BYTES: Final = 256 * 1024
-"""The limit of incomplete messages of one connection, in bytes."""
+"""The limit of incomplete messages of one connection."""
 WINDOW_BYTES: Final = 128 * 1024
 MAX_UNSENT_BYTES: Final = 64 * 1024
-"""The limit of unacknowledged answers of one connection, in bytes; further requests wait."""
+"""The limit of unacknowledged answers of one connection; further requests wait."""
 MAX_GAPS: Final = 64
-"""The most received pieces of one connection after gaps.
+"""The most out-of-order pieces of one connection.
 
 aioquic compares each piece with all others, so thousands would delay other clients.
 """
 CONNECTION_ID_BYTES: Final = 8
 CLIENT_STREAMS: Final = 4
-"""Every fourth stream is the client's and bidirectional (RFC 9000 §2.1)."""
+"""Ids of the client's bidirectional streams are multiples of this (RFC 9000 §2.1)."""
 
 
 class DoqError(IntEnum):
@@ -73,9 +73,9 @@ class DoqError(IntEnum):
 
 
 def quic_configuration(config: TlsConfig, idle_s: float) -> QuicConfiguration:
-    """Returns the configuration with this certificate; CorefileError for invalid files and for `client_auth`.
+    """CorefileError for invalid files and for `client_auth`.
 
-    Differs: aioquic requests no certificates from clients.
+    Differs: aioquic cannot request certificates from clients.
     """
     if config.client_auth not in {ClientAuth.NOCERT, ClientAuth.REQUEST}:
         reason = "clients have no certificates over QUIC; expected `nocert`, or a separate block for quic://"
@@ -90,7 +90,7 @@ def quic_configuration(config: TlsConfig, idle_s: float) -> QuicConfiguration:
     )
     try:
         configuration.load_cert_chain(config.cert, config.key)
-    except (OSError, ValueError, TypeError) as error:  # the last for a key that has a password
+    except (OSError, ValueError, TypeError) as error:  # TypeError: the key has a password
         raise no_certificate(config, error) from error
     return configuration
 
@@ -122,7 +122,7 @@ class QuicListener:
         self._loop.add_reader(sock, self._drain)
 
     def send(self, data: bytes, client: Any) -> None:
-        """Sends a datagram; one that the kernel rejects is lost, and QUIC repeats it."""
+        """A datagram that the kernel rejects is lost; QUIC retransmits."""
         try:
             self._socket.sendto(data, client)
         except OSError:
@@ -161,12 +161,12 @@ class QuicListener:
             return
         connection = self.by_id.get(header.destination_cid)
         if connection is None:
-            connection = self._begun(header, data, client)
+            connection = self._accepted(header, data, client)
         if connection is not None:
             connection.receive(data, client)
 
-    def _begun(self, header: QuicHeader, data: bytes, client: Any) -> QuicClient | None:
-        """Returns a new connection; None for a datagram that begins none, or if the client has to prove its address."""
+    def _accepted(self, header: QuicHeader, data: bytes, client: Any) -> QuicClient | None:
+        """A new connection; None if the datagram starts none, or if the client has to prove its address first."""
         if header.packet_type == QuicPacketType.VERSION_NEGOTIATION or len(data) < SMALLEST_INITIAL_BYTES:
             return None
         versions = self._configuration.supported_versions
@@ -225,7 +225,7 @@ class QuicListener:
 
 
 class QuicClient:
-    """One connection: each query has its own stream, on which its answer is sent (RFC 9250 §4.2)."""
+    """One connection: each query has its own stream, which also carries the answer (RFC 9250 §4.2)."""
 
     def __init__(self, listener: QuicListener, client: Any) -> None:
         self._listener = listener
@@ -236,9 +236,9 @@ class QuicClient:
         self._account: Account
         self._answering: Answering
         self._streams: dict[int, tuple[bytes, float]] = {}
-        """Incomplete requests by stream, and when each began; the oldest is first."""
+        """Incomplete requests by stream, with the time of their first byte; the oldest is first."""
         self._waiting: dict[int, bytes] = {}
-        """Complete requests by stream, which wait until their answers may be sent."""
+        """Complete requests by stream, waiting until answers may be sent."""
         self._transfers: dict[int, Iterator[bytes]] = {}
         self._unsent_bytes = 0
         self._is_in_turn = False
@@ -274,7 +274,7 @@ class QuicClient:
             elif self._waiting:
                 stream = next(iter(self._waiting))
                 self._take(stream, self._waiting.pop(stream))
-            self._go_on()
+            self._proceed()
         except Exception as failure:  # noqa: BLE001 - one client must not end the others
             log_failure(failure, b"", self._listener.server.label, with_stack=False)
             self.end(DoqError.INTERNAL_ERROR)
@@ -284,7 +284,7 @@ class QuicClient:
             return
         try:
             self._quic.receive_datagram(data, client, now=self._loop.time())
-            self._go_on()
+            self._proceed()
         except Exception as failure:  # noqa: BLE001 - one client must not end the others
             log_failure(failure, data, self._listener.server.label, with_stack=False)
             self._leave()
@@ -294,7 +294,7 @@ class QuicClient:
         self.end(DoqError.EXCESSIVE_LOAD)
 
     def resume(self) -> None:
-        """Does nothing: a connection without room is read, and its requests are refused."""
+        """Does nothing: a connection without memory is still read, and its requests are refused."""
 
     def end(self, code: DoqError) -> None:
         if self._is_over:
@@ -303,17 +303,17 @@ class QuicClient:
         self._transmit()
         self._leave()
 
-    def _go_on(self) -> None:
+    def _proceed(self) -> None:
         while not self._is_over and (event := self._quic.next_event()) is not None:
             self._handle(event)
         if not self._is_over:
-            self._note_held()
+            self._account_memory()
         if not self._is_over:
             self._transmit()
             self._wait_for_turn()
 
     def _wait_for_turn(self) -> None:
-        """Schedules transfers and waiting requests if they may send, or ends after the last answer."""
+        """Schedules transfers and waiting requests if answers may be sent, or ends after the last answer."""
         has_work = self._transfers or self._waiting
         if has_work and not self._is_in_turn and self._has_room:
             self._is_in_turn = True
@@ -340,7 +340,7 @@ class QuicClient:
         if isinstance(event, events.StreamDataReceived):
             self._add(event.stream_id, event.data, is_end=event.end_stream)
         elif isinstance(event, events.StreamReset | events.StopSendingReceived):
-            self._give_up(event.stream_id)
+            self._cancel(event.stream_id)
         elif isinstance(event, events.ConnectionIdIssued):
             self._issue(event.connection_id)
         elif isinstance(event, events.ConnectionIdRetired):
@@ -352,7 +352,7 @@ class QuicClient:
             self._leave()
 
     def _add(self, stream: int, data: bytes, *, is_end: bool) -> None:
-        """Processes a part of a message: two bytes of length and the message, and nothing after it (RFC 9250 §4.2)."""
+        """A stream has two bytes of length, the message, and nothing after it (RFC 9250 §4.2)."""
         if stream % CLIENT_STREAMS or stream in self._pending or stream in self._waiting:
             self.end(DoqError.PROTOCOL_ERROR)
             return
@@ -387,7 +387,7 @@ class QuicClient:
             self._reset(stream, DoqError.EXCESSIVE_LOAD)
             return
         outcome = self._answering.answer(packet, self._client, received_s)
-        if isinstance(outcome, Exchange):
+        if isinstance(outcome, WireResponse):
             self._respond(stream, outcome)
             listener.clients.quic_connections.touch(self)
         else:
@@ -398,10 +398,10 @@ class QuicClient:
             self._pending[stream] = query
             query.step()
 
-    def _respond_later(self, stream: int, exchange: Exchange) -> None:
+    def _respond_later(self, stream: int, response: WireResponse) -> None:
         if not self._is_over:
-            self._respond(stream, exchange)
-            self._go_on()
+            self._respond(stream, response)
+            self._proceed()
         self._ended(stream)
 
     def _ended(self, stream: int) -> None:
@@ -414,19 +414,19 @@ class QuicClient:
     async def drain(self) -> None:
         await self._answering.drain(CLOSE_S)
 
-    def _respond(self, stream: int, exchange: Exchange) -> None:
-        if exchange.wire:
-            self._send(stream, framed(exchange.wire), is_end=exchange.more_messages is None)
+    def _respond(self, stream: int, response: WireResponse) -> None:
+        if response.wire:
+            self._send(stream, framed(response.wire), is_end=response.more_messages is None)
             self._count(DoqError.NO_ERROR)
-            exchange.sent(self._loop.time())
-            if exchange.more_messages:
-                self._transfers[stream] = exchange.more_messages
-        elif exchange.request is None:
+            response.sent(self._loop.time())
+            if response.more_messages:
+                self._transfers[stream] = response.more_messages
+        elif response.request is None:
             self.end(DoqError.PROTOCOL_ERROR)
         else:
             self._reset(stream, DoqError.INTERNAL_ERROR)
 
-    def _give_up(self, stream: int) -> None:
+    def _cancel(self, stream: int) -> None:
         self._streams.pop(stream, None)
         if self._transfers.pop(stream, None) or self._waiting.pop(stream, None):
             self._reset(stream, DoqError.REQUEST_CANCELLED)
@@ -443,17 +443,17 @@ class QuicClient:
         by_code = self._listener.requests.quic_responses
         by_code[code.value] = by_code.get(code.value, 0) + 1
 
-    def _note_held(self) -> None:
+    def _account_memory(self) -> None:
         quic = self._quic
-        streams = (*quic._crypto_streams.values(), *quic._streams.values())  # noqa: SLF001 - nothing public tells of what is not in order yet
+        streams = (*quic._crypto_streams.values(), *quic._streams.values())  # noqa: SLF001 - there is no public count of out-of-order data
         received_bytes = gaps = 0
         for stream in streams:
             received_bytes += len(stream.receiver._buffer)  # noqa: SLF001 - see above
             gaps += len(stream.receiver._ranges)  # noqa: SLF001 - see above
         received_bytes += sum(len(received) for received, _ in self._streams.values())
         received_bytes += sum(map(len, self._waiting.values()))
-        self._unsent_bytes = sum(len(stream.sender._buffer) for stream in quic._streams.values())  # noqa: SLF001 - nor of what is not acknowledged
-        # Answered ones are among them until the client acknowledges, so a small `max_streams` is no bound of them.
+        self._unsent_bytes = sum(len(stream.sender._buffer) for stream in quic._streams.values())  # noqa: SLF001 - nor of unacknowledged data
+        # they include answered streams until the client acknowledges, so a small `max_streams` is no bound
         most = 2 * max(self._listener.server.options.quic_streams, DEFAULTS.quic_streams)
         _, begun_s = next(iter(self._streams.values()), (b"", inf))
         is_slow = self._loop.time() > begun_s + self._listener.server.options.read_s
@@ -478,7 +478,7 @@ class QuicClient:
         self._timer = None
         if not self._is_over:
             self._quic.handle_timer(now=max(due_s, self._loop.time()))
-            self._go_on()
+            self._proceed()
 
     def _leave(self) -> None:
         self._is_over = True
@@ -498,14 +498,14 @@ class QuicClient:
 
 
 def _free(quic: QuicConnection) -> None:
-    """Frees a connection that is over: it and its unacknowledged packets would wait for garbage collection."""
+    """Breaks the reference cycles of a closed connection, which would keep its unacknowledged packets."""
     if quic.get_timer() is not None:
         quic.handle_timer(now=inf)  # the end of the closing period
-    vars(quic).clear()  # with its handlers, which refer to it
+    vars(quic).clear()  # its handlers refer to it
 
 
 def _is_allowed(packet: bytes) -> bool:
-    """Returns whether a message is allowed over QUIC: its id is 0, and it has no TCP keepalive option (§5.5.2)."""
+    """Over QUIC the id is 0, and there is no TCP keepalive option (RFC 9250 §5.5.2)."""
     if packet[:2] != b"\x00\x00":
         return False
     if TCP_KEEPALIVE.to_bytes(2, "big") not in packet:

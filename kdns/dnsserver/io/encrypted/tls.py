@@ -20,7 +20,7 @@ MODES = {
 
 
 def server_context(config: TlsConfig, alpn: Sequence[str]) -> ssl.SSLContext:
-    """Returns a context of TLS 1.2 and later with this certificate; raises CorefileError for an invalid file.
+    """For TLS 1.2 and later; raises CorefileError for an invalid file.
 
     Without `ca`, certificates of clients are verified by the system's authorities.
     """

@@ -19,7 +19,7 @@ from kdns.cluster.source import ClusterSpec, Scope, Source
 from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL, A, rcode_name, type_label
-from kdns.dnsserver.blocks import Exchange, Server
+from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.dnsserver.io.exchange import Answering
 from kdns.dnsserver.io.metrics import gauges
 from kdns.dnsserver.io.request_metrics import (
@@ -132,7 +132,7 @@ def test_errors_are_counted_like_answers(case: str) -> None:
     server, requests = server_of(Failing(), zone="example."), Requests()
     partition, client = server.table.partition("udp", 4), ("192.0.2.1", 5353)
     outcome = Answering(server, requests, partition, ClientMemory()).answer(packet, client, 0.0)
-    assert isinstance(outcome, Exchange)
+    assert isinstance(outcome, WireResponse)
     ((kind, times),) = partition.totals()
     assert (rcode_name(kind.rcode), type_label(kind.qtype), kind.zone, times) == (rcode, qtype, zone, 1)
     assert (kind.request_bytes, kind.response_bytes) == (len(packet), len(outcome.wire))

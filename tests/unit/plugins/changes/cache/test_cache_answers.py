@@ -17,7 +17,7 @@ from kdns.dns.message import query
 from kdns.dns.query import AA, AD, CD, RA, RD, Edns, Query, read_query
 from kdns.dns.rrset import Mx, RRset
 from kdns.dns.types import AXFR, MX, NOERROR, A
-from kdns.dnsserver.blocks import Exchange
+from kdns.dnsserver.blocks import WireResponse
 from kdns.plugins.changes.loadbalance import Loadbalance
 
 
@@ -104,7 +104,7 @@ def test_options_of_one_client_say_nothing_about_the_answer_for_all() -> None:
     asked = found.changed(edns=edns)
     partition = world.server.table.partition("udp", 4)
     outcome = world.server.respond(asked.packet, partition, ("192.0.2.1", 1), world.setup.clock_s)
-    assert not isinstance(outcome, Exchange)
+    assert not isinstance(outcome, WireResponse)
     world.waiting.append(outcome)
     world.end()
     (request,) = world.upstream.asked

@@ -16,7 +16,7 @@ from kdns.dns.message import query
 from kdns.dns.query import RA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NOERROR, TXT, A
-from kdns.dnsserver.blocks import Exchange
+from kdns.dnsserver.blocks import WireResponse
 from kdns.plugins.changes.cache import store
 from kdns.plugins.changes.cache.kinds import AnswerKind
 from kdns.values import evolve
@@ -73,7 +73,7 @@ def test_what_the_table_keeps_of_it_weighs_what_it_says(count: int) -> None:
     try:
         before_bytes = tracemalloc.get_traced_memory()[0]
         for packet in packets:
-            assert isinstance(world.server.respond(packet, partition), Exchange)
+            assert isinstance(world.server.respond(packet, partition), WireResponse)
         taken_bytes = tracemalloc.get_traced_memory()[0] - before_bytes
     finally:
         tracemalloc.stop()
