@@ -21,7 +21,7 @@ from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.kinds.node import pod_cidrs
 from kdns.controlplane.kinds.service.spec import EXTERNAL_NAME, NODE_PORT_TYPES, needs_health_check, spec_of
 from kdns.controlplane.manifests.manifest import Key, Manifest, Mistake, in_order
-from kdns.controlplane.manifests.three_way_merge import merged
+from kdns.controlplane.manifests.three_way_merge import applied
 from kdns.controlplane.schema import check
 from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.object_meta import copied, timestamp
@@ -119,19 +119,10 @@ class _ScratchCluster:
             to_apply["metadata"] = {k: v for k, v in to_apply["metadata"].items() if f"metadata.{k}" not in _TEXTS}
         self.well_typed.append(manifest)
         pruned = check.prune(kind, to_apply)
-        for rest, field, reason in refusals(kind, pruned, lambda obj: self._store(manifest, obj)):
+        request = Request(*manifest.key, served_version=kind)
+        for rest, field, reason in refusals(kind, pruned, lambda obj: applied(self._api, request, obj)):
             if not (kind == SERVICE and _TAKEN in reason and self._is_ours(rest, field)):
                 yield field, reason
-
-    def _store(self, manifest: Manifest, obj: Json) -> None:
-        request = Request(*manifest.key, served_version=manifest.kind)
-        if self._api.store.get(request.kind, request.key):
-            live = self._api.update(request, merged(manifest.kind, self._api.get(request), obj)).obj
-        else:
-            live = self._api.create(request, obj).obj
-        if "status" in manifest.kind.subresources and obj.get("status"):
-            with_status = {**live, "status": {**(live.get("status") or {}), **obj["status"]}}
-            self._api.update(replace(request, subresource="status"), with_status)
 
     def _is_ours(self, service: Json, field: str) -> bool:
         """Returns whether a Service of these manifests has the number that this one requests."""

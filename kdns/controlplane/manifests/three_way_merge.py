@@ -9,12 +9,14 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from dataclasses import replace
 from typing import Any, Final
 
 from kdns.controlplane.apimachinery.annotations import LAST_APPLIED
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema import schema
 from kdns.controlplane.schema.types import Field
+from kdns.controlplane.server.registry import Registry, Request
 
 _PLAIN_MAX: Final = 64 * 1024
 """Longer texts are compressed: all annotations of an object have 256 KiB, and definitions have up to 1 MiB."""
@@ -45,6 +47,27 @@ def manifest_of(text: str) -> Json:
 def last_applied(obj: Json) -> Json:
     """Returns the manifest that was applied last, from the annotation; {} without it."""
     return manifest_of((obj["metadata"].get("annotations") or {}).get(LAST_APPLIED) or "")
+
+
+def applied(api: Registry, request: Request, obj: Json) -> tuple[Json | None, Json]:
+    """Creates the object of a manifest, or merges it into the stored one; then its status, if it has one.
+
+    Returns the object as it was, None for a new one, and as it is now. A dry run leaves the status out.
+    """
+    kind = request.served_version or request.kind
+    before = api.get(request) if api.store.get(request.kind, request.key) else None
+    if before is None:
+        live = api.create(request, obj).obj
+    else:
+        wanted = merged(kind, before, obj)
+        live = api.update(request, wanted).obj if wanted != before else before
+    if "status" in kind.subresources and not request.dry_run:
+        stored = {**(before or {"metadata": {}}), "status": live.get("status")}
+        status = merged(kind, stored, obj).get("status", {})
+        if status != live.get("status", {}):
+            live = {**live, "status": status}
+            api.update(replace(request, subresource="status"), live)
+    return before, live
 
 
 def merged(kind: Kind, live: Json, modified: Json) -> Json:

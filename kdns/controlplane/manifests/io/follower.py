@@ -20,7 +20,7 @@ from kdns.controlplane.manifests.changes import ChangeLog, ObjectChange, Verb, c
 from kdns.controlplane.manifests.io.files import ManifestFile, Scanner, check_exist, located
 from kdns.controlplane.manifests.manifest import Key, Manifest, Mistake, in_order, source_of, source_text
 from kdns.controlplane.manifests.mistakes import refusals
-from kdns.controlplane.manifests.three_way_merge import merged
+from kdns.controlplane.manifests.three_way_merge import applied, merged
 from kdns.controlplane.schema import check
 from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.object_meta import is_terminating
@@ -193,37 +193,33 @@ class ManifestFollower:
         return manifest.is_equal(before) and self._api.store.get(manifest.key[0], manifest.key[1:]) is not None
 
     def _store(self, manifest: Manifest) -> None:
-        """Creates or updates the object, then its status if the manifest has one."""
-        kind, request = manifest.kind, _request(manifest)
-        verb: Verb = "configured"
-        obj: Json = {}
-        to_apply = _to_apply(manifest)
+        """Applies the object; one is replaced if immutable fields changed, unless its creation would be refused."""
+        kind, request, to_apply = manifest.kind, _request(manifest), _to_apply(manifest)
         if wrong := list(check.mistakes(kind, to_apply)):
             causes = [{"field": field, "message": reason} for field, reason in wrong]
             raise StatusError(400, "BadRequest", str(wrong), {"causes": causes})
         to_apply = check.prune(kind, to_apply)
-        before: Json = {"metadata": {}}
+        self._check_stays(manifest)
         try:
-            before = self._api.get(request)
+            before, live = applied(self._api, request, to_apply)
+            verb: Verb = "configured" if before else "created"
         except StatusError as error:
-            if error.code != 404:
+            if not error.is_about_immutable_fields:
                 raise
-            live, verb = self._api.create(request, to_apply).obj, "created"
-        else:
-            if is_terminating(before):
-                raise BeingDeletedError(manifest)
-            obj = merged(kind, before, to_apply)
-            live = before
-            if obj != before:
-                live, verb = self._changed(manifest, obj, to_apply)
-        if "status" in kind.subresources:
-            status = merged(kind, before | {"status": live.get("status")}, to_apply).get("status", {})
-            if status != live.get("status", {}):
-                live = live | {"status": status}
-                self._api.update(replace(request, subresource="status"), live)
-        fields = () if verb == "created" else changed_fields(before, obj if verb == "replaced" else live)
+            before, verb = self._api.get(request), "replaced"
+            self._api.check_successor(request, to_apply)
+            self._api.delete(request, options={**_BACKGROUND, "gracePeriodSeconds": 0})
+            self._check_stays(manifest)  # it may have finalizers
+            live = merged(kind, before, to_apply)
+            applied(self._api, request, to_apply)
+        fields = changed_fields(before, live) if before else ()
         if fields or verb != "configured":
             self._changes.add(ObjectChange(manifest.path, *manifest.key, verb, fields), live)
+
+    def _check_stays(self, manifest: Manifest) -> None:
+        stored = self._api.store.get(manifest.key[0], manifest.key[1:])
+        if stored and is_terminating(stored.obj):
+            raise BeingDeletedError(manifest)
 
     def _mistakes(self, manifest: Manifest, error: StatusError) -> list[Mistake]:
         """Returns every mistake in a refused manifest, as `kdns check` finds them.
@@ -235,37 +231,10 @@ class ManifestFollower:
         causes = causes or {("", error.message): None}
         kind, to_apply = manifest.kind, _to_apply(manifest)
         if not isinstance(error, BeingDeletedError) and not check.mistyped_fields(kind, to_apply):
-            tried = refusals(kind, check.prune(kind, to_apply), lambda obj: self._try(manifest, obj))
+            request = replace(_request(manifest), dry_run=True)
+            tried = refusals(kind, check.prune(kind, to_apply), lambda obj: applied(self._api, request, obj))
             causes |= dict.fromkeys((field, reason) for _, field, reason in tried)
         return [Mistake(manifest, field, reason) for field, reason in causes]
-
-    def _try(self, manifest: Manifest, obj: Json) -> None:
-        request = replace(_request(manifest), dry_run=True)
-        try:
-            before = self._api.get(request)
-        except StatusError as error:
-            if error.code != 404:
-                raise
-            self._api.create(request, obj)
-        else:
-            self._api.update(request, merged(manifest.kind, before, obj))
-
-    def _changed(self, manifest: Manifest, obj: Json, to_apply: Json) -> tuple[Json, Verb]:
-        """Updates the object; deletes and creates it if the update is refused for immutable fields only.
-
-        A creation that would be refused deletes nothing.
-        """
-        request = _request(manifest)
-        try:
-            return self._api.update(request, obj).obj, "configured"
-        except StatusError as error:
-            if not error.is_about_immutable_fields:
-                raise
-        self._api.check_successor(request, to_apply)
-        self._api.delete(request, options={**_BACKGROUND, "gracePeriodSeconds": 0})
-        if self._api.store.get(request.kind, request.key):  # it has finalizers
-            raise BeingDeletedError(manifest)
-        return self._api.create(request, to_apply).obj, "replaced"
 
     def _delete(self, key: Key) -> bool:
         kind, namespace, name = key

@@ -33,8 +33,9 @@ class Listed:
 class Stored:
     objects: dict[tuple[Kind, str, str], Json]
 
-    def get(self, kind: Kind, key: tuple[str, str]) -> Json | None:
-        return self.objects.get((kind, *key))
+    def get(self, kind: Kind, key: tuple[str, str]) -> StoredObject | None:
+        obj = self.objects.get((kind, *key))
+        return _version(Request(kind, *key), obj) if obj else None
 
 
 @dataclass
