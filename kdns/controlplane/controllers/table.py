@@ -8,7 +8,6 @@ from typing import Final, TypeAlias
 
 from kdns.controlplane.apimachinery.kinds import REPLICA_SET, REPLICATION_CONTROLLER
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.controllers.definition_names import DefinitionNames
 from kdns.controlplane.controllers.events import EventExpiry
 from kdns.controlplane.controllers.load_balancers import LoadBalancers
 from kdns.controlplane.controllers.namespace_objects import root_ca, service_accounts
@@ -60,7 +59,6 @@ CONTROLLERS: Final[tuple[Row, ...]] = (
     lambda _: ServiceCidrs(),
     lambda _: service_accounts(),
     lambda setup: root_ca(setup.config.root_ca) if setup.config.root_ca else None,
-    lambda _: DefinitionNames(),
     lambda _: EventExpiry(),
 )
 # fmt: on

@@ -22,7 +22,7 @@ from kdns.controlplane.bootstrap import (
 )
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
-from kdns.controlplane.controllers.io.kubernetes_service import KubernetesServiceKeeper
+from kdns.controlplane.controllers.kubernetes_service import KubernetesService
 from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.manifests.changes import ChangeLog
@@ -95,11 +95,14 @@ class LocalCluster:
         self._establish(api=Listening(*self.address))
         self._warn_of(establish(self.api, missing_dns_service(self.api, self.config)))
         self._controllers = ControllerManager(
-            self.api, lambda: controllers_of(self.config, random.randrange, self.api.services)
+            self.api,
+            lambda: (
+                *controllers_of(self.config, random.randrange, self.api.services),
+                KubernetesService(self._serve),
+            ),
         )
         stack.callback(self._controllers.close)
         self._controllers.start()
-        stack.callback(KubernetesServiceKeeper(self.api, self._serve).close)
 
     def dns_at(self, host: str, port: int) -> None:
         """Creates Service kube-dns, whose endpoint is the DNS server at this address."""

@@ -111,14 +111,14 @@ def _path_column(text: str) -> tuple[Column, Callable[[Json, float], Any]]:
     if rest.startswith("#"):
         counted = [path.split(".") for path in rest[1:].split("+")]
         return Column(title, ".".join(counted[0]), priority, "integer"), lambda obj, _: sum(
-            len(_at(obj, path) or ()) for path in counted
+            len(at(obj, path) or ()) for path in counted
         )
     about = paths[0].partition("|")[0] if len(paths) == 1 else f"The fields {rest}."
     if about.startswith("@"):
         about = "status.conditions"
     if len(paths) == 1 and rest.endswith("|0"):
         names = about.split(".")
-        return Column(title, about, priority, "integer"), lambda obj, _: _at(obj, names) or 0
+        return Column(title, about, priority, "integer"), lambda obj, _: at(obj, names) or 0
     return Column(title, about, priority), lambda obj, _: "/".join(_field_text(obj, path) for path in paths)
 
 
@@ -129,7 +129,7 @@ def _field_text(obj: Json, path: str) -> str:
     return _text(obj, field.split(".")) or absent
 
 
-def _at(value: Any, path: Sequence[str]) -> Any:
+def at(value: Any, path: Sequence[str]) -> Any:
     for each in path:
         value = value.get(each) if isinstance(value, dict) else None
     return value

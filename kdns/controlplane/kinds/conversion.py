@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kdns.controlplane.apimachinery.errors import Cause, invalid
 from kdns.controlplane.apimachinery.kinds import Json, Kind
-from kdns.controlplane.kinds.columns import Printer, printer_of
+from kdns.controlplane.kinds.columns import Printer, at, printer_of
 from kdns.controlplane.kinds.validation import selector_text
 from kdns.controlplane.storage.field_selectors import FieldLabels
 
@@ -59,10 +59,10 @@ class ScalePaths:
         return Conversion(SCALE, self.scale_of, self.with_scale, self.configuration)
 
     def scale_of(self, obj: Json) -> Json:
-        metadata, wanted = obj["metadata"], _at(obj, self.wanted) or 0
-        selector = _at(obj, self.selector)
+        metadata, wanted = obj["metadata"], at(obj, self.wanted) or 0
+        selector = at(obj, self.selector) if self.selector else None
         shown = {
-            "replicas": _at(obj, self.found) or 0,
+            "replicas": at(obj, self.found) or 0,
             "selector": (selector or "") if self.is_text else selector_text(selector or {}),
         }
         return {
@@ -86,12 +86,6 @@ class ScalePaths:
         spec = scale.get("spec") or {}
         wanted = _with({}, self.wanted, spec["replicas"]) if "replicas" in spec else {}
         return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": _claims(scale), **wanted}
-
-
-def _at(obj: Any, path: Sequence[str]) -> Any:
-    for each in path:
-        obj = obj.get(each) if isinstance(obj, dict) else None
-    return obj if path else None
 
 
 def _with(obj: Json, path: Sequence[str], value: Any) -> Json:

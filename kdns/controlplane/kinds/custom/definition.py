@@ -1,6 +1,6 @@
 """CustomResourceDefinitions: their defaults, rules (kube-apiserver: apiextensions/validation) and status.
 
-Differs: conversion webhooks are refused.
+Differs: conversion webhooks are refused. Names that were taken and are free again are accepted at the next write.
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.inert import CLAIM
 from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, POD, STATEFUL_SET, Json
 from kdns.controlplane.controllers.reconciler import Action, Change, Name
 from kdns.controlplane.simulation.workloads.controller import Plan, PodController, Slot, View
-from kdns.controlplane.simulation.workloads.index import Dependents
 from kdns.controlplane.simulation.workloads.pods import (
     count,
     desired_replicas,
@@ -36,11 +36,11 @@ class StatefulSets(PodController):
     def __init__(self) -> None:
         super().__init__("statefulset-controller", STATEFUL_SET, CONTROLLER_REVISION)
         self.watches = (*self.watches, CLAIM)
-        self._claims = Dependents()
+        self._claims: set[Key] = set()
 
     def observe(self, change: Change) -> Iterable[Name]:
         if change.kind == CLAIM:
-            self._claims.apply(change.key, change.obj)
+            (self._claims.add if change.obj else self._claims.discard)(change.key)
             return ()
         return super().observe(change)
 
@@ -73,7 +73,7 @@ class StatefulSets(PodController):
         (update, current), ordinal = _revisions(view), int(slot)
         claims = _claims(view.owner, ordinal)
         pod = _new_pod(view.owner, current if ordinal < _partition(view) else update, ordinal, claims)
-        lacking = [claim for claim in claims if key_of(claim) not in self._claims.objects]
+        lacking = [claim for claim in claims if key_of(claim) not in self._claims]
         return [*(Action("create", CLAIM, claim) for claim in lacking), Action("create", POD, pod)]
 
 

@@ -10,9 +10,12 @@ import aiohttp
 import pytest
 from web_deployment import cluster_config
 
+from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Kind
+from kdns.controlplane.controllers.kubernetes_service import KEY
 from kdns.controlplane.io import local_cluster
 from kdns.controlplane.io.local_cluster import LocalCluster
 from kdns.controlplane.server.io.authentication import RestConfig
+from kdns.controlplane.server.registry import Request
 
 
 async def test_a_failed_start_stops_the_server_and_closes_the_journal(
@@ -62,3 +65,17 @@ async def test_a_watch_of_the_start_before(tmp_path: Path, data: list[str | None
         await local.stop()
     assert found["type"] == first
     assert found["object"].get("code", 0) == code
+
+
+@pytest.mark.parametrize("kind", [SERVICE, ENDPOINTS, ENDPOINT_SLICE], ids=lambda kind: str(kind.kind))
+async def test_the_service_of_the_api_returns_when_it_is_deleted(kind: Kind) -> None:
+    local = LocalCluster(cluster_config(), RestConfig("127.0.0.1", 0))
+    await local.start()
+    await local.finished()
+    uid = local.api.get(Request(kind, *KEY))["metadata"]["uid"]
+    local.api.delete(Request(kind, *KEY))
+    async with asyncio.timeout(60):
+        while not all(local.api.store.get(each, KEY) for each in (SERVICE, ENDPOINTS, ENDPOINT_SLICE)):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+    assert local.api.get(Request(kind, *KEY))["metadata"]["uid"] != uid
+    await local.stop()
