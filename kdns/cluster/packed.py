@@ -153,6 +153,14 @@ def bare_addresses(endpoint_slice: EndpointSlice) -> list[bytes]:
     return [each.address for each in ready_addresses(endpoint_slice)]
 
 
+def conditions_of(endpoint_slice: EndpointSlice) -> list[Conditions | None]:
+    """Returns the conditions of every endpoint, without unpacking endpoints."""
+    endpoints = endpoint_slice.endpoints or ()
+    if isinstance(endpoints, PackedEndpoints):
+        return [traits[0] for traits in endpoints.traits]
+    return [endpoint.conditions for endpoint in endpoints]
+
+
 def _ready_addresses(endpoints: Iterable[Endpoint]) -> Iterator[EndpointAddress]:
     for endpoint in endpoints:
         if endpoint.is_ready:

@@ -24,9 +24,9 @@ def _lines(findings: Findings) -> Iterator[str]:
         width = max(len(explanation.name) for explanation in tried)
         for explanation in tried:
             mark = "→" if explanation.name == chosen.name else " "
-            yield f"{mark} {explanation.name:{width}}  {_verdict(explanation)}"
+            yield f"{mark} {explanation.name:{width}}  {verdict_text(explanation)}"
         yield ""
-    yield f"{chosen.name} {chosen.qtype} → {_verdict(chosen)}"
+    yield f"{chosen.name} {chosen.qtype} → {verdict_text(chosen)}"
     yield from (f"  {cause.text}" for cause in chosen.causes)
     if chosen.block:
         by = f"`{chosen.directive}` of " if chosen.directive else "no directive of "
@@ -35,7 +35,7 @@ def _lines(findings: Findings) -> Iterator[str]:
         yield f"Try: {chosen.command}"
 
 
-def _verdict(explanation: Explanation) -> str:
+def verdict_text(explanation: Explanation) -> str:
     if explanation.is_forwarded:
         upstreams, asked = " or ".join(explanation.upstreams) or "an upstream", explanation.asked
         return f"{upstreams} would be asked{asked and f' for {asked}'}"

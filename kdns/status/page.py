@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kdns.status.plot import Plot
 
@@ -16,20 +16,36 @@ class Fact(NamedTuple):
     value: str
 
 
+class Link(NamedTuple):
+    """A text that leads to a path; `is_current` if it leads to what is shown."""
+
+    text: str
+    path: str
+    is_current: bool = False
+
+
+Cell: TypeAlias = str | Link
+
+
 class Table(NamedTuple):
-    """The first cell of a row is its head; `empty` is said in place of a table without rows."""
+    """The first cell of a row is its head; `empty` is said in place of a table without rows.
+
+    `pages` lead to the other rows of a table that is shown in parts.
+    """
 
     caption: str
     heads: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
+    rows: Sequence[tuple[Cell, ...]]
     empty: str = ""
+    pages: Sequence[Link] = ()
 
 
-class StormAdvice(NamedTuple):
-    """A storm in words, and what ends it."""
+class Advice(NamedTuple):
+    """Something that is wrong, what ends it, and the pages of the objects concerned."""
 
     text: str
-    cure: str
+    cure: str = ""
+    objects: Sequence[Link] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +55,7 @@ class Section:
     heading: str
     facts: Sequence[Fact] = ()
     plots: Sequence[Plot] = ()
-    storms: Sequence[StormAdvice] = ()
+    storms: Sequence[Advice] = ()
     tables: Sequence[Table] = ()
 
     @property
@@ -49,7 +65,10 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form that asks for something: its path, fields as name, label, example and value, and the answer."""
+    """A form that asks for something: its path, fields as name, label, example and value, and the answer.
+
+    `hidden` are further names and values that it sends; `links` lead to other choices.
+    """
 
     path: str
     heading: str
@@ -57,17 +76,20 @@ class Form:
     fields: Sequence[tuple[str, str, str, str]]
     answer: str = ""
     error: str = ""
+    hidden: Sequence[tuple[str, str]] = ()
+    links: Sequence[Link] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A page: its title, problems that need somebody, its forms and sections."""
+    """A page: its title, problems that need somebody, its forms and sections, and links to the site's pages."""
 
     title: str
     at: str
-    problems: Sequence[str]
+    problems: Sequence[Advice]
     forms: Sequence[Form]
     sections: Sequence[Section]
+    site: Sequence[Link] = ()
 
 
 def rate(value: float) -> str:

@@ -8,6 +8,8 @@ STATUS: Final = "/status"
 STYLE: Final = "/status/status.css"
 SCRIPT: Final = "/status/status.js"
 EXPLAIN: Final = "/status/explain"
-PATHS: Final = (STATUS, STYLE, SCRIPT, EXPLAIN)
+SERVICES: Final = "/status/services"
+SERVICE: Final = "/status/service"
+PATHS: Final = (STATUS, STYLE, SCRIPT, EXPLAIN, SERVICES, SERVICE)
 ANSWERED: Final = "Kdns-Answered"
 """The header that says whether an explained name has an answer: true or false."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Final
 
 from aiohttp import web
 
+from kdns.cluster.objects import Service
+from kdns.cluster.state import State
+from kdns.dns.types import type_number
 from kdns.dnsserver.io.burst.sampling import MOST
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import InputError
@@ -20,12 +23,14 @@ from kdns.runtime.http.server import Handler
 from kdns.runtime.tasks import in_slices
 from kdns.status.history import EVERY_S, History
 from kdns.status.io.pages import asked, page, site
-from kdns.status.io.view import view_of
+from kdns.status.io.services import ServicePages
+from kdns.status.io.view import view_of, watched
 from kdns.status.io.watched import utc
 from kdns.status.numbers import Numbers, counted
-from kdns.status.page import Form, View
+from kdns.status.page import Form, Section, Table, View
 from kdns.status.paths import ANSWERED, EXPLAIN, STATUS
 from kdns.status.samples import Samples, sample_of
+from kdns.status.services import site_links
 
 ID_BYTES: Final = 2
 SAMPLE_S: Final = 1.0
@@ -45,7 +50,9 @@ class DnsStatus:
         self._explaining = asyncio.Lock()
 
     def pages(self, server: DnsServer) -> Mapping[str, Handler]:
-        return site({STATUS: partial(self._status, server), EXPLAIN: partial(self._explain, server)})
+        services = ServicePages("kdns", partial(watched, server), partial(self._names, server))
+        own = {STATUS: partial(self._status, server, services), EXPLAIN: partial(self._explain, server)}
+        return site({**own, **services.pages()})
 
     async def run(self, server: DnsServer) -> None:
         read_s, fade_s = -EVERY_S, time.monotonic() + FADE_S
@@ -87,10 +94,11 @@ class DnsStatus:
         self._before, self._last = self._last, Numbers.of(server.metrics().collect())
         self.history.add(now_s, dict(counted(self._last)))
 
-    async def _status(self, server: DnsServer, _request: web.BaseRequest) -> web.Response:
+    async def _status(self, server: DnsServer, services: ServicePages, _request: web.BaseRequest) -> web.Response:
         await self._take(server)
+        problems = await services.problems()
         numbers = Numbers.of(server.metrics().collect())
-        view = view_of(server, self.samples, self.history, numbers, self._before, (form(),))
+        view = view_of(server, self.samples, self.history, numbers, self._before, (form(),), problems)
         return await page(view)
 
     async def _explain(self, server: DnsServer, request: web.BaseRequest) -> web.Response:
@@ -115,7 +123,7 @@ class DnsStatus:
         """The text, and whether the name has an answer; `inquiry` is name, type and namespace. Raises InputError."""
         if not inquiry[0]:
             raise InputError("the name is missing")
-        await asyncio.to_thread(import_module, "kdns.explain.text")  # it takes a while, and few ask
+        await _imported("kdns.explain.text")
         from kdns.explain.explain import Now, cluster_plugins  # noqa: PLC0415 - imported above
         from kdns.explain.findings import Inquiry, findings  # noqa: PLC0415 - the same
         from kdns.explain.text import as_json, as_text  # noqa: PLC0415 - the same
@@ -126,6 +134,30 @@ class DnsStatus:
             now = Now(time.monotonic(), time.time())
             answer = await findings(explaining, Inquiry(*inquiry), now, is_brief=True)
         return as_json(answer) if is_json else as_text(answer), answer.chosen.is_answered
+
+    async def _names(self, server: DnsServer, state: State, service: Service) -> AsyncIterator[Section]:
+        """The names of a Service with the answers of the first server block that follows its cluster."""
+        await _imported("kdns.status.names")
+        from kdns.explain.explain import Now, cluster_plugins, explained  # noqa: PLC0415 - imported above
+        from kdns.status.names import HEADS, questions, row  # noqa: PLC0415 - the same
+
+        plugins = ((each, plugin) for each in server.servers for plugin in cluster_plugins(each))
+        explaining = next(((each, plugin) for each, plugin in plugins if plugin.zones.state is state), None)
+        if explaining is None:
+            return
+        by, plugin = explaining
+        rows = []
+        for name, qtype in questions(state, service, plugin.zones.options):
+            async with self._explaining:
+                await asyncio.sleep(0)  # others have their turn between two
+                now = Now(time.monotonic(), time.time())
+                rows.append(row(await explained(by, name, type_number(qtype), now=now, is_brief=True)))
+        yield Section("Names", tables=(Table("Names and their answers", HEADS, rows),))
+
+
+async def _imported(module: str) -> None:
+    """In a thread: it takes a while, and few ask."""
+    await asyncio.to_thread(import_module, module)
 
 
 def form(name: str = "", qtype: str = "A", namespace: str = "default", *, answer: str = "", error: str = "") -> Form:
@@ -138,4 +170,4 @@ def form(name: str = "", qtype: str = "A", namespace: str = "default", *, answer
 
 
 def _form_page(filled: Form) -> View:
-    return View("kdns: why?", utc(time.time()), (), (filled,), ())
+    return View("kdns: why?", utc(time.time()), (), (filled,), (), site_links(EXPLAIN))

@@ -15,9 +15,11 @@ from kdns.net import join_host_port, packed
 from kdns.status.history import EVERY_S, History
 from kdns.status.io.watched import Watched, utc, watch_problems, watch_table
 from kdns.status.numbers import COUNTED, Numbers
-from kdns.status.page import Fact, Form, Section, StormAdvice, Table, View, age, percent, rate
+from kdns.status.page import Advice, Fact, Form, Section, Table, View, age, percent, rate
+from kdns.status.paths import STATUS
 from kdns.status.plot import Plot, plot
 from kdns.status.samples import Samples
+from kdns.status.services import site_links
 
 SHOWN: Final = 15
 LEAST: Final = 0.005
@@ -32,8 +34,9 @@ def view_of(
     numbers: Numbers,
     before: Numbers | None,
     forms: Sequence[Form],
+    problems: Sequence[Advice],
 ) -> View:
-    """`before` are the numbers of some seconds ago."""
+    """`before` are the numbers of some seconds ago, `problems` those of the clusters' objects."""
     now_s = time.time()
     sections = (
         _served(server, numbers),
@@ -43,16 +46,17 @@ def view_of(
         _memory(server, numbers),
         _reloads(server, now_s),
     )
-    return View("kdns", utc(now_s), [*_problems(server)], forms, sections)
+    own = map(Advice, _problems(server))
+    return View("kdns", utc(now_s), [*own, *problems], forms, sections, site_links(STATUS))
 
 
 def _problems(server: DnsServer) -> Iterator[str]:
     if unready := server.unready():
         yield f"Not ready: {', '.join(unready)}."
-    for cluster, each in zip(server.clusters, watched := _watched(server), strict=True):
+    for cluster, each in zip(server.clusters, followed := watched(server), strict=True):
         if not cluster.is_synced:
             yield f"The API {each.name} has not been listed: answers about its names are SERVFAIL."
-    yield from watch_problems(watched)
+    yield from watch_problems(followed)
     if server.reloads and server.reloads[-1].error:
         yield f"The Corefile was not reloaded, and the one before is in use: {server.reloads[-1].error}"
 
@@ -71,12 +75,12 @@ def _served(server: DnsServer, numbers: Numbers) -> Section:
     blocks = [(one.zone, one.server, one.view, " ".join(row.name for row in one.config.rows)) for one in server.enabled]
     tables = (
         Table("Server blocks", ("Zone", "Server", "View", "Directives"), blocks),
-        watch_table(_watched(server)),
+        watch_table(watched(server)),
     )
     return Section("Served", facts, tables=tables)
 
 
-def _watched(server: DnsServer) -> list[Watched]:
+def watched(server: DnsServer) -> list[Watched]:
     return [Watched(cluster.spec.source, cluster.state, cluster.stats) for cluster in server.clusters]
 
 
@@ -115,7 +119,7 @@ def _asked(server: DnsServer, samples: Samples) -> Section:
         if entry.weight >= total * LEAST
     ]
     storms = [
-        StormAdvice(
+        Advice(
             f"{storm.share:.0%} of the queries are names that do not exist, "
             f"which search lists make of {storm.name[:-1]}. "
             f"The busiest client is {_pod_of(server, storm.client) or storm.client}.",

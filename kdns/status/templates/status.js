@@ -4,18 +4,22 @@ const EVERY_MS = 5000;
 const button = document.getElementById("pause");
 let paused = false;
 
+function parts(page) {
+  return [...page.querySelectorAll(".live")];
+}
+
 function isBusy() {
-  const live = document.getElementById("live");
-  return paused || document.hidden || live.contains(document.activeElement) || !getSelection().isCollapsed;
+  const isUsed = parts(document).some((part) => part.contains(document.activeElement));
+  return paused || document.hidden || isUsed || !getSelection().isCollapsed;
 }
 
 async function refresh() {
   if (isBusy()) return;
-  const response = await fetch("/status", { headers: { Accept: "text/html" } });
+  const response = await fetch(location.href, { headers: { Accept: "text/html" } });
   if (!response.ok) throw new Error(response.statusText);
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   if (isBusy()) return;
-  document.getElementById("live").replaceWith(page.getElementById("live"));
+  for (const part of parts(document)) part.replaceWith(page.getElementById(part.id));
   document.getElementById("at").textContent = page.getElementById("at").textContent;
 }
 
@@ -26,10 +30,12 @@ function again() {
     .finally(() => setTimeout(again, EVERY_MS));
 }
 
-button.hidden = false;
-button.addEventListener("click", () => {
-  paused = !paused;
-  button.setAttribute("aria-pressed", String(paused));
-  button.textContent = paused ? "Go on" : "Pause";
-});
-setTimeout(again, EVERY_MS);
+if (document.querySelector(".live section")) {
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    paused = !paused;
+    button.setAttribute("aria-pressed", String(paused));
+    button.textContent = paused ? "Go on" : "Pause";
+  });
+  setTimeout(again, EVERY_MS);
+}

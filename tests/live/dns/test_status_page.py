@@ -12,11 +12,11 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from browser import PROGRAM, browser
+from browser import PROGRAM, Tab, browser
 from click.testing import CliRunner
 from dns_client import Udp
 from dns_live import api_of, cluster, page, port_of, serving
-from fake_api import Cluster, until
+from fake_api import Cluster, service, until
 from fake_upstream import fake_server
 
 from kdns.cli.commands.explain import explain
@@ -25,6 +25,8 @@ from kdns.dns.query import query_for
 from kdns.dns.types import A
 from kdns.dnsserver.io.burst.sampling import MOST
 from kdns.dnsserver.io.server import DnsServer
+from kdns.status import services
+from kdns.status.io import services as service_pages
 from kdns.status.io import site
 
 STATUS = "status 127.0.0.1:0"
@@ -159,6 +161,29 @@ async def test_it_explains_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await fetched(server, "/status/explain?output=text"))[:2] == (400, "the name is missing\n")
 
 
+async def test_services_are_listed_and_one_is_shown_with_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(monkeypatch) as (known, server):
+        known.put("services", service("idle", "10.96.0.200"))
+        known.put("services", service('<i>"', "10.96.0.201"))
+        await until(lambda: ("default", '<i>"') in server.clusters[0].state.services)
+        status, text, _ = await fetched(server, "/status/services?filter=DEFAULT/S1")
+        assert (status, text.count('<th scope="row">')) == (200, 11)
+        assert '<a href="/status/service?namespace=default&amp;name=s10">default/s10</a></th><td>ClusterIP</td>' in text
+        _, text, _ = await fetched(server, "/status/services?problems=only")
+        assert "default/idle</a></th>" in text
+        assert "<i>" not in text
+        assert re.search('<h2 id="problems">.*default/idle', (await fetched(server, "/status"))[1], re.DOTALL)
+        _, text, _ = await fetched(server, "/status/service?namespace=default&name=s1")
+        name = (
+            r'<a href="/status/explain\?name=s1\.default\.svc\.cluster\.local\.&amp;type=A">s1\.default[^<]*</a></th>'
+        )
+        assert re.search(f"{name}<td>A</td><td>10.96.0.2</td><td>Service default/s1 has cluster IP", text)
+        assert '<th scope="row">10.244.0.2</th><td>ready</td>' in text
+        status, text, _ = await fetched(server, "/status/service?namespace=a&name=%3Ci%3E")
+        assert (status, "There is no Service &#39;&lt;i&gt;&#39;" in text) == (404, True)
+        assert (await fetched(server, "/status/services?cluster=7"))[0] == 404
+
+
 async def test_the_age_of_a_cached_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     async with fake_server() as upstream:
         more = f"{STATUS}\ncache 30\nforward . 127.0.0.1:{upstream.port}"
@@ -247,17 +272,13 @@ async def test_a_keyboard_and_a_screen_reader_suffice(monkeypatch: pytest.Monkey
         await shows(server, r'<th scope="row">s2\.default')
         await tab.open(url_of(server))
         reached = []
-        for _step in range(30):
+        for _step in range(36):
             await tab.press("Tab")
             reached.append(await tab.value(ACTIVE))
-        order = ["Skip to the content", "pause", "Served", "Reloads", "name", "type", "namespace", "Explain", "Names"]
+        order = ["Skip to the content", "Status", "Services", "pause", "Served", "Reloads"]
+        order += ["name", "type", "namespace", "Explain", "Names"]
         assert [each for each in reached if each in order][: len(order)] == order
-        nodes = (await tab.do("Accessibility.getFullAXTree"))["nodes"]
-        named = [
-            (node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"]
-        ]
-        unnamed = {"button", "textbox", "link", "table", "heading", "image", "region", "navigation"}
-        assert [role for role, name in named if role in unnamed and not name] == []
+        named = await read_aloud(tab)
         assert ("textbox", "Name or address") in named
         assert ("table", "Objects of the cluster") in named
         await tab.value("document.getElementById('name').focus()")
@@ -266,6 +287,39 @@ async def test_a_keyboard_and_a_screen_reader_suffice(monkeypatch: pytest.Monkey
         await tab.until("document.querySelector('pre[role=status]') !== null")
         assert 'there is no Service "s2x"' in await tab.value("document.querySelector('pre').textContent")
         assert await tab.value("document.getElementById('name').value") == "s2x"
+
+
+async def read_aloud(tab: Tab) -> list[tuple[str, str]]:
+    """Roles and names of what a screen reader has; all that need a name have one."""
+    nodes = (await tab.do("Accessibility.getFullAXTree"))["nodes"]
+    named = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"]]
+    unnamed = {"button", "textbox", "link", "table", "heading", "image", "region", "navigation"}
+    assert [role for role, name in named if role in unnamed and not name] == []
+    return named
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="Debian's package chromium is not installed")
+async def test_a_service_is_found_by_keyboard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for module in (services, service_pages):
+        monkeypatch.setattr(module, "PAGE_ROWS", 4)
+    async with served(monkeypatch) as (_, server), browser(tmp_path) as tab:
+        await tab.open(f"{url_of(server)}/services")
+        await tab.value("document.getElementById('filter').focus()")
+        await tab.type("default/s1")
+        await tab.press("Enter")
+        await tab.until("location.search === '?filter=default%2Fs1' && document.querySelector('.pages') !== null")
+        assert await tab.value("document.querySelector('.pages [aria-current=page]').textContent") == "1"
+        named = await read_aloud(tab)
+        assert ("table", "Services 1 to 4 of 11") in named
+        assert ("navigation", "Pages of the table") in named
+        reached: list[str] = []
+        while not reached or reached[-1] != "default/s10":
+            assert len(reached) < 20
+            await tab.press("Tab")
+            reached.append(await tab.value(ACTIVE))
+        await tab.press("Enter")
+        await tab.until("document.title === 'kdns: default/s10' && document.readyState === 'complete'")
+        assert ("table", "Names and their answers") in await read_aloud(tab)
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="Debian's package chromium is not installed")

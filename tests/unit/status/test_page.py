@@ -8,19 +8,19 @@ from html.parser import HTMLParser
 import pytest
 
 from kdns.status.history import Line
-from kdns.status.page import Fact, Form, Section, StormAdvice, Table, View, age, percent, rate
+from kdns.status.page import Advice, Fact, Form, Section, Table, View, age, percent, rate
 from kdns.status.plot import plot
 from kdns.status.render import asset, html
 
 VIEW = View(
     "kdns",
     "now",
-    ["Something <is> wrong."],
+    [Advice("Something <is> wrong.")],
     [Form("/status/explain", "Why?", "Explain", [("name", "Name", "web", '"><b>')], "an answer", "an error")],
     [
         Section("Served", [Fact("Version", "1")], tables=[Table("Objects", ("Kind", "Known"), [("pods", "<3>")])]),
         Section("Queries", plots=[plot("Responses", [Line("NOERROR", [0.0, 5.0])]), plot("None", [])]),
-        Section("Who asks", storms=[StormAdvice("much", "less")], tables=[Table("Nobody", ("Name",), [], "None yet.")]),
+        Section("Who asks", storms=[Advice("much", "less")], tables=[Table("Nobody", ("Name",), [], "None yet.")]),
     ],
 )
 
@@ -88,6 +88,7 @@ def test_contrasts_suffice(theme: int) -> None:
         ("text", "panel"),
         ("problem", "problem-ground"),
         ("problem", "ground"),
+        ("link", "problem-ground"),
     ):
         assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
     for number in range(1, 7):

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 from aiohttp import web
 
 import kdns
+from kdns.cluster.objects import Service
+from kdns.cluster.state import State
 from kdns.errors import InputError
 from kdns.proxy.node.io.metrics import MetricSources, rows
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.status.view import plan_section, refused_section
 from kdns.runtime.http.server import Handler
+from kdns.runtime.tasks import in_slices
 from kdns.status.history import EVERY_S, History
 from kdns.status.io.pages import asked, page, site
+from kdns.status.io.services import ServicePages
 from kdns.status.io.watched import Watched, utc, watch_problems, watch_table
 from kdns.status.numbers import Numbers
-from kdns.status.page import Fact, Form, Section, Table, View, age
+from kdns.status.page import Advice, Fact, Form, Section, Table, View, age
 from kdns.status.paths import STATUS
 from kdns.status.plot import plot
+from kdns.status.services import site_links
 
 TRACE: Final = "/status/trace"
 SHOWN: Final = 20
@@ -35,9 +40,10 @@ class ProxyStatus:
         self._node, self._watched, self._sources = node, watched, sources
         self._metrics = rows(sources)
         self._history = History()
+        self._services = ServicePages("kdns proxy", lambda: (watched,), self._packets)
 
     def pages(self) -> dict[str, Handler]:
-        return site({STATUS: self._status, TRACE: self._trace})
+        return site({STATUS: self._status, TRACE: self._trace, **self._services.pages()})
 
     async def run(self) -> None:
         while True:
@@ -59,8 +65,9 @@ class ProxyStatus:
         sections = [self._served(), self._syncs(numbers)]
         if plan:
             sections += [plan_section(plan), refused_section(plan, runner.rejected), _connections(numbers)]
-        problems = [*self._problems(plan)]
-        return await page(View(f"kdns proxy on {self._node}", utc(time.time()), problems, (form(),), sections))
+        problems = [*map(Advice, self._problems(plan)), *await self._services.problems()]
+        title = f"kdns proxy on {self._node}"
+        return await page(View(title, utc(time.time()), problems, (form(),), sections, site_links(STATUS)))
 
     def _problems(self, plan: Plan | None) -> Iterator[str]:
         sources = self._sources
@@ -96,6 +103,14 @@ class ProxyStatus:
         ]
         return Section("Rules", facts, plots)
 
+    async def _packets(self, _state: State, service: Service) -> AsyncIterator[Section]:
+        from kdns.proxy.status.ways import HEADS, ways  # noqa: PLC0415 - a start needs none of it
+
+        if plan := self._sources.sync_runner.plan:
+            rows = [row async for row in in_slices(ways(plan, service, TRACE))]
+            caption = f"Packets to this Service, on node {self._node} in mode {self._sources.mode.name}"
+            yield Section("Packets", tables=(Table(caption, HEADS, rows, "The plan has no destination of it."),))
+
     async def _trace(self, request: web.BaseRequest) -> web.Response:
         source, to = asked(request, "from", "to")
         try:
@@ -122,7 +137,7 @@ def form(source: str = "", to: str = "", *, answer: str = "", error: str = "") -
 
 
 def _form_page(filled: Form) -> View:
-    return View("kdns proxy: what happens?", utc(time.time()), (), (filled,), ())
+    return View("kdns proxy: what happens?", utc(time.time()), (), (filled,), (), site_links(TRACE))
 
 
 def _connections(numbers: Numbers) -> Section:
