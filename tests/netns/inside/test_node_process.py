@@ -394,7 +394,7 @@ def test_health_metrics_and_configuration_are_served(
     assert (status, "<pre" in page) == (200, True)
     assert "default/counted</a></th><td>ClusterIP</td>" in fetched(f"{METRICS}/status/services?filter=counted")[1]
     status, page, _ = fetched(f"{METRICS}/status/service?namespace=default&name=counted")
-    assert (status, "</td><td>cluster IP</td><td>" in page) == (200, True)
+    assert (status, "</th><td>cluster IP</td><td>" in page) == (200, True)
     assert fetched(f"{METRICS}/status/trace?from=nobody&to=10.96.0.1:80")[0] == 400
     assert json.loads(fetched(f"{METRICS}/configz")[1])["kubeproxy.config.k8s.io"]["clusterCIDR"] == "10.1.0.0/24"
     assert fetched(f"{METRICS}/healthz")[1] == "ok"
