@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from dataclasses import replace
 from typing import Any, Final
+
+import msgspec
 
 from kdns.controlplane.apimachinery.annotations import LAST_APPLIED
 from kdns.controlplane.apimachinery.kinds import Json, Kind
@@ -66,7 +67,7 @@ def applied(api: Registry, request: Request, obj: Json) -> tuple[Json | None, Js
         status = merged(kind, stored, obj).get("status", {})
         if status != live.get("status", {}):
             live = {**live, "status": status}
-            api.update(replace(request, subresource="status"), live)
+            api.update(msgspec.structs.replace(request, subresource="status"), live)
     return before, live
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -49,8 +48,7 @@ def _same(obj: Json) -> Json:
     return obj
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """The resource, and the options of a write. It is a collection if `name` is "".
 
     `namespace` None means all, or a cluster-scoped kind. Objects are read and written as the kind `served_version`.
@@ -186,7 +184,7 @@ class Registry:
         for stored, follow in followed:
             follow(self.services, stored, None)
         try:
-            self.create(replace(request, dry_run=True), obj, instead_of=version)
+            self.create(msgspec.structs.replace(request, dry_run=True), obj, instead_of=version)
         finally:
             for stored, follow in followed:
                 follow(self.services, None, stored)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+import msgspec
+
 from kdns.controlplane.apimachinery.errors import Cause, StatusError, bad_request, conflict
 from kdns.controlplane.apimachinery.field_errors import required, unsupported
 from kdns.controlplane.apimachinery.kinds import NODE, POD, SERVICE, SERVICE_ACCOUNT, Json, Kind
@@ -51,10 +53,10 @@ def bind(registry: Registry, request: Request, binding: Json) -> None:
     labels = {**(pod["metadata"].get("labels") or {}), **(metadata.get("labels") or {})}
     metadata = {**pod["metadata"], "annotations": annotations, "labels": labels}
     placed = {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": target["name"]}}
-    placed = registry.update(replace(subject, dry_run=request.dry_run), placed).obj
+    placed = registry.update(msgspec.structs.replace(subject, dry_run=request.dry_run), placed).obj
     if not request.dry_run:
         told = with_condition(placed, "PodScheduled", "True", timestamp(registry.now_s()))
-        registry.update(replace(subject, subresource="status"), told)
+        registry.update(msgspec.structs.replace(subject, subresource="status"), told)
 
 
 def _unbindable(pod: Json, name: str) -> str:
@@ -104,5 +106,5 @@ def refuse(registry: Registry, request: Request) -> None:
     name = request.name
     if request.subresource == "proxy":  # scheme:name:port
         name = name.removeprefix("https:").removeprefix("http:").partition(":")[0]
-    registry.find(replace(request, name=name, subresource=""))
+    registry.find(msgspec.structs.replace(request, name=name, subresource=""))
     raise bad_request(text.format(name))

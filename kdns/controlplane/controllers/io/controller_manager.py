@@ -12,7 +12,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from time import monotonic, time
 from typing import TypeAlias
@@ -261,9 +260,10 @@ class ControllerManager:
                 self._api.delete(ApiRequest(action.kind, namespace, meta["name"]), options=action.options)
             return
         manager = self._controllers[index].name
-        request = ApiRequest(action.kind, meta.get("namespace", ""), meta.get("name", ""), action.subresource)
+        namespace, name = meta.get("namespace", ""), meta.get("name", "")
+        request = ApiRequest(action.kind, namespace, name, action.subresource, manager=manager)
         write = self._api.create if action.verb == "create" else self._api.update
-        stored = write(replace(request, manager=manager), action.obj)
+        stored = write(request, action.obj)
         self._own_writes[index, action.kind, stored.key] = stored.revision
 
     def _note(self, controller: Reconciler, event: Event) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+
+import msgspec
 
 from kdns import logs
 from kdns.controlplane.apimachinery.errors import StatusError
@@ -231,7 +233,7 @@ class ManifestFollower:
         causes = causes or {("", error.message): None}
         kind, to_apply = manifest.kind, _to_apply(manifest)
         if not isinstance(error, BeingDeletedError) and not check.mistyped_fields(kind, to_apply):
-            request = replace(_request(manifest), dry_run=True)
+            request = msgspec.structs.replace(_request(manifest), dry_run=True)
             tried = refusals(kind, check.prune(kind, to_apply), lambda obj: applied(self._api, request, obj))
             causes |= dict.fromkeys((field, reason) for _, field, reason in tried)
         return [Mistake(manifest, field, reason) for field, reason in causes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
@@ -85,6 +85,9 @@ async def read_body(request: web.BaseRequest) -> bytes:
     if encoding != "identity":
         message = f"the body of the request has the content encoding {encoding!r}; send it without"
         raise StatusError(415, "UnsupportedMediaType", message)
+    content = request.content
+    if content.is_eof() and content.total_bytes <= request.client_max_size:
+        return content.read_nowait()  # it arrived with the head, as most do
     try:
         async with asyncio.timeout(READ_TIMEOUT_S):
             return await request.read()
@@ -166,21 +169,18 @@ INCLUDE_OBJECT: dict[str, IncludeObject] = {"": "Metadata", "None": "None", "Met
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}")  # Python refuses to read thousands of digits
 
 
-@dataclass(frozen=True)
 class ResourceRequest:
-    """A request whose path names a resource."""
+    """A request whose path names a resource.
 
-    request: web.BaseRequest
-    target: Request
-    user: User
-    kinds: Catalogue
+    `kind` is the kind of the bodies: the served version, else the kind of the resource or subresource.
+    `media_type` is that of the body without parameters, "" without a Content-Type.
+    """
 
-    @cached_property
-    def kind(self) -> Kind:
-        """The kind of the bodies: the served version, else the kind of the resource or subresource."""
-        target = self.target
+    def __init__(self, request: web.BaseRequest, target: Request, user: User, kinds: Catalogue) -> None:
+        self.request, self.target, self.user, self.kinds = request, target, user, kinds
         kind = target.served_version or target.kind
-        return kind_at(kind, target.subresource) if target.subresource else kind
+        self.kind = kind_at(kind, target.subresource) if target.subresource else kind
+        self.media_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
     def text(self, name: str) -> str:
         """Returns a query parameter, "" if it is absent."""
@@ -198,7 +198,7 @@ class ResourceRequest:
             return int(text)
         raise bad_request(f"{name}: {expected('an integer of 64 bits', text)}")
 
-    @cached_property
+    @property
     def watches(self) -> bool:
         """Whether the request is a watch: `watch=true` on a collection.
 
@@ -225,34 +225,40 @@ class ResourceRequest:
             send_initial=self.flag("sendInitialEvents"),
         )
 
-    @cached_property
     def write(self) -> Request:
-        """The target with the options of a write. Raises 422 for values that these cannot have."""
-        return with_write_options(
+        """Returns the target with the options of a POST, PUT or PATCH. Raises 422 for invalid values."""
+        manager, policy, force = self.text("fieldManager"), self.text("fieldValidation"), self.flag("force")
+        dry_run, applies = self.request.query.getall("dryRun", []), self.media_type == APPLY_PATCH
+        causes = []
+        if force is not None and self.request.method == "PATCH" and not applies:
+            causes.append(forbidden("force", "may not be specified for non-apply patch"))
+        if applies and not manager:
+            causes.append(required("fieldManager", "is required for apply patch"))
+        if not (manager.isascii() and manager.isprintable() and len(manager) <= MANAGER_BYTES_MAX):
+            causes += _manager_causes(manager)
+        if dry_run:
+            causes += _dry_run_causes(dry_run)
+        if policy not in POLICIES:
+            causes.append(unsupported("fieldValidation", policy, POLICIES))
+        if causes:
+            raise _invalid(self.request.method, causes)
+        return msgspec.structs.replace(
             self.target,
-            self.request.method,
-            manager=self.text("fieldManager"),
-            user_agent=self.request.headers.get("User-Agent", ""),
-            dry_run=self.request.query.getall("dryRun", []),
-            policy=self.text("fieldValidation"),
-            force=self.flag("force"),
-            applies=self.media_type == APPLY_PATCH,
+            manager=manager or manager_of(self.request.headers.get("User-Agent", "")),
+            dry_run=bool(dry_run),
+            policy=cast("Policy", policy or "Warn"),
+            force=bool(force),
         )
 
     def deletion(self, options: Json) -> Request:
         """Returns the target, as a dry run if query or DeleteOptions say so. Raises 422 for other values."""
         values = [*self.request.query.getall("dryRun", []), *(options.get("dryRun") or [])]
-        return replace(self.target, dry_run=checked_dry_run(self.request.method, values))
+        return msgspec.structs.replace(self.target, dry_run=checked_dry_run(self.request.method, values))
 
     async def body(self, *, strictly: bool = False) -> Body:
         """Returns the decoded body. Raises 400 if it cannot be decoded."""
         body = await read_body(self.request)
         return decoded(body, self.media_type, strictly=strictly, kind=self.kind.kind)
-
-    @cached_property
-    def media_type(self) -> str:
-        """The media type of the body without parameters, "" without a Content-Type."""
-        return self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
     @cached_property
     def renderer(self) -> Renderer:
@@ -298,37 +304,6 @@ def target(path: str, kinds: Kinds, refuse: Callable[[Request], object]) -> Requ
     if any(more):
         raise unknown_path()
     return request
-
-
-def with_write_options(
-    request: Request,
-    method: str,
-    *,
-    manager: str,
-    user_agent: str,
-    dry_run: Sequence[str],
-    policy: str,
-    force: bool | None = None,
-    applies: bool = False,
-) -> Request:
-    """Returns a request with the options of a POST, PUT or PATCH. Raises 422 for invalid values."""
-    causes = []
-    if force is not None and method == "PATCH" and not applies:
-        causes.append(forbidden("force", "may not be specified for non-apply patch"))
-    if applies and not manager:
-        causes.append(required("fieldManager", "is required for apply patch"))
-    if not (manager.isascii() and manager.isprintable() and len(manager) <= MANAGER_BYTES_MAX):
-        causes += _manager_causes(manager)
-    if dry_run:
-        causes += _dry_run_causes(dry_run)
-    if policy not in POLICIES:
-        causes.append(unsupported("fieldValidation", policy, POLICIES))
-    if causes:
-        raise _invalid(method, causes)
-    chosen = cast("Policy", policy or "Warn")
-    return replace(
-        request, manager=manager or manager_of(user_agent), dry_run=bool(dry_run), policy=chosen, force=bool(force)
-    )
 
 
 def checked_dry_run(method: str, values: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ from kdns.controlplane.apimachinery.size import check_size
 from kdns.controlplane.gc.deletion import checked_policy
 from kdns.controlplane.kinds.strategy import DeleteStrategy
 from kdns.controlplane.schema import check
-from kdns.controlplane.schema.field_validation import FieldValidator
+from kdns.controlplane.schema.field_validation import FieldValidator, Policy
 from kdns.controlplane.schema.serialization import Serialized, read
 from kdns.controlplane.server import representation
 from kdns.controlplane.server.access import Reviewer, User
@@ -112,12 +112,14 @@ class Verbs:
         return response_to(call.request, renderer.many(listed, self.registry.now_s()), shape=renderer.shape)
 
     async def create(self, call: ResourceRequest) -> web.StreamResponse:
-        request, (obj, warnings) = call.write, await _checked(call)
+        request = call.write()
+        obj, warnings = await _checked(call, request.policy)
         return self._object(call, self.registry.create(request, obj), warnings, 201)
 
     async def post(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles POST on a subresource such as pods/eviction; the response is a Status."""
-        request, (obj, warnings) = call.write, await _checked(call)
+        request = call.write()
+        obj, warnings = await _checked(call, request.policy)
         POSTS[request.subresource](self.registry, request, obj)
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
         return object_response(call.request, status, status=201, warnings=warnings)
@@ -127,7 +129,8 @@ class Verbs:
         if call.request.method != "POST":
             raise method_not_allowed()
         _ = call.renderer  # 406 comes first
-        request, (review, warnings) = call.write, await _checked(call)
+        request = call.write()
+        review, warnings = await _checked(call, request.policy)
         audience = f"https://kubernetes.default.svc.{self.registry.config.cluster_domain}"
         reviewer = Reviewer(self.config.user_of, audience)
         answered = reviewer.answered(request.kind, request.key[0], review, call.user, self.registry.now_s())
@@ -136,13 +139,14 @@ class Verbs:
 
     async def update(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles PUT on an object: 201 if this creates it."""
-        request, (obj, warnings) = call.write, await _checked(call)
+        request = call.write()
+        obj, warnings = await _checked(call, request.policy)
         status = 200 if self._exists(request) else 201
         return self._object(call, self.registry.update(request, obj), warnings, status)
 
     async def patch(self, call: ResourceRequest) -> web.StreamResponse:
         """Handles PATCH on an object; server-side apply also creates objects."""
-        request = call.write
+        request = call.write()
         if call.media_type != APPLY_PATCH and call.media_type not in (supported := patch_types(call.kind)):
             raise _unsupported_patch(supported)
         body = await call.body(strictly=request.policy != "Ignore")
@@ -232,15 +236,16 @@ class Verbs:
         self, call: ResourceRequest, version: StoredObject, warnings: Sequence[str] = (), status: int = 200
     ) -> web.Response:
         """Returns the response that shows an object; that of a write has the warnings of its kind."""
-        body = call.renderer.one(version, self.registry.now_s())
+        renderer = call.renderer
         if call.request.method in _WARNED and not call.target.subresource:
             warnings = (*warnings, *self.registry.kinds[call.target.kind].warnings(version.obj))
-        return response_to(call.request, body, status=status, shape=call.renderer.shape, warnings=warnings)
+        body = renderer.one(version, self.registry.now_s())
+        return response_to(call.request, body, status=status, shape=renderer.shape, warnings=warnings)
 
 
-async def _checked(call: ResourceRequest) -> tuple[Json, list[str]]:
+async def _checked(call: ResourceRequest, policy: Policy) -> tuple[Json, list[str]]:
     """Returns the object in the body, checked against the schema, and the warnings of that check."""
-    text, policy = await read_body(call.request), call.write.policy
+    text = await read_body(call.request)
     if call.media_type == representation.JSON and (exact := read(call.kind, text)) is not None:
         check_size(exact, text)
         return Serialized(exact), []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -62,7 +62,7 @@ class DictApi:
 
     def create(self, request: Request, obj: Json) -> StoredObject:
         assert request.manager
-        request = replace(request, name=obj["metadata"]["name"])
+        request = msgspec.structs.replace(request, name=obj["metadata"]["name"])
         self._check(*_key(request))
         if _key(request) in self.objects:
             raise already_exists(request.kind, request.name)
