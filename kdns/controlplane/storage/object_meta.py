@@ -106,9 +106,10 @@ def name_new(obj: Json, suffix: str) -> str:
 def begin(obj: Json, uid: str, now_s: float, *, generation: bool) -> None:
     """Sets the metadata that the server owns; raises 500 for a resourceVersion that is a number."""
     metadata = obj["metadata"]
-    with suppress(ValueError):
-        if (sent := metadata.get("resourceVersion")) and parsed_revision(sent):
-            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
+    if sent := metadata.get("resourceVersion"):
+        with suppress(ValueError):
+            if parsed_revision(sent):
+                raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
     for field in (*_CLIENT_MAY_NOT_SET, "resourceVersion"):
         metadata.pop(field, None)
     metadata["uid"] = uid

@@ -13,7 +13,6 @@ from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import inf
 
 import msgspec
@@ -130,8 +129,7 @@ def joined_items(kind: Kind, versions: Sequence[StoredObject]) -> bytes:
     return b"{" + b",{".join([item.removeprefix(head) for item in items])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WatchEvent:
+class WatchEvent(msgspec.Struct, frozen=True, eq=False):
     """`type` is ADDED, MODIFIED or DELETED; a DELETED object is its last state with the revision of the deletion."""
 
     type: str
@@ -142,27 +140,30 @@ class WatchEvent:
         return b'{"type":"%b","object":%b}\n' % (self.type.encode(), self.stored.encoded)
 
 
-@dataclass(frozen=True)
 class Commit:
     """One change of one object; old is None for a create, new is None for a delete."""
 
-    revision: int
-    kind: Kind
-    key: Key
-    old: StoredObject | None
-    new: StoredObject | None
+    __slots__ = ("_event", "_lost", "key", "kind", "new", "old", "revision")
 
-    @cached_property
+    def __init__(self, revision: int, kind: Kind, key: Key, old: StoredObject | None, new: StoredObject | None) -> None:
+        self.revision, self.kind, self.key, self.old, self.new = revision, kind, key, old, new
+        self._event: WatchEvent | None = None
+        self._lost: WatchEvent | None = None
+
+    @property
     def event(self) -> WatchEvent:
-        if self.new is None:
-            return self.lost
-        return WatchEvent("MODIFIED" if self.old else "ADDED", self.new)
+        """All watchers share it: it is encoded once."""
+        if self._event is None:
+            self._event = WatchEvent("MODIFIED" if self.old else "ADDED", self.new) if self.new else self.lost
+        return self._event
 
-    @cached_property
+    @property
     def lost(self) -> WatchEvent:
-        if self.old is None:
-            raise ValueError("a created object was never seen before")
-        return WatchEvent("DELETED", self.old.at(self.revision))
+        if self._lost is None:
+            if self.old is None:
+                raise ValueError("a created object was never seen before")
+            self._lost = WatchEvent("DELETED", self.old.at(self.revision))
+        return self._lost
 
     @property
     def size(self) -> int:
@@ -314,9 +315,10 @@ class _Collection:
 
     def remember(self, commit: Commit) -> int:
         """Appends a commit to the history; returns its size in bytes."""
+        size = commit.size
         self.history.append(commit)
-        self.history_bytes += commit.size
-        return commit.size
+        self.history_bytes += size
+        return size
 
     def forget(self) -> Commit:
         """Drops the oldest commit of the history."""
