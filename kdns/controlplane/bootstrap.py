@@ -60,9 +60,13 @@ def assembled_api(
         return "".join(_LETTERS[choose_names(len(_LETTERS))] for _ in range(_SUFFIX_LENGTH))
 
     def uid() -> str:
-        return _uid(choose_names(1 << 128))
+        return _uid(choose_names(_UUIDS))
 
     return Registry(store, config, choose, now_s, uid, suffix, grace=grace, metrics=metrics, kinds=kinds)
+
+
+_UUIDS = (1 << 128) - 1
+"""A bit less than 1 << 128, for which random.randrange draws twice on average."""
 
 
 def _uid(number: int) -> str:

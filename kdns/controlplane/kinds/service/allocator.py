@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from typing import TypeAlias
 
@@ -182,6 +183,9 @@ class Ports:
             self.pool.count(port, -1)
 
 
+_text = lru_cache(64)(str)
+
+
 def address_range(network: Network) -> Range:
     """Returns the usable addresses of a network: all but the network address and, in IPv4, the broadcast address."""
     first = int(network.network_address) + 1
@@ -232,10 +236,10 @@ class Addresses:
             return
         started_s = self._metrics.clock()
         if number in self.owners or number in self.objects:
-            self._metrics.address_errors[str(network), "static"] += 1
+            self._metrics.address_errors[_text(network), "static"] += 1
             raise AllocationError("provided IP is already allocated")
-        self._metrics.addresses[str(network), "static"] += 1
-        self._metrics.took(str(network), self._metrics.clock() - started_s)
+        self._metrics.addresses[_text(network), "static"] += 1
+        self._metrics.took(_text(network), self._metrics.clock() - started_s)
 
     def find(self, *, dry_run: bool) -> str:
         """Returns a free address of any range. A dry run returns a network address, which no Service can have."""
@@ -244,14 +248,14 @@ class Addresses:
             return str(ready[0][0].network_address)
         first = self._choose(len(ready)) if len(ready) > 1 else 0
         for network, found in (*ready[first:], *ready[:first]):
-            started_s = self._metrics.clock()
+            cidr, started_s = _text(network), self._metrics.clock()
             number = found.pick(self._choose, self.owners, self.objects)
             if number is None:
-                self._metrics.address_errors[str(network), "dynamic"] += 1
+                self._metrics.address_errors[cidr, "dynamic"] += 1
                 continue
-            self._metrics.addresses[str(network), "dynamic"] += 1
-            self._metrics.took(str(network), self._metrics.clock() - started_s)
-            return str(network[number - int(network.network_address)])
+            self._metrics.addresses[cidr, "dynamic"] += 1
+            self._metrics.took(cidr, self._metrics.clock() - started_s)
+            return str(type(network.network_address)(number))
         raise RangeFullError("range is full")
 
     def hold(self, number: int, owner: Key) -> bool:

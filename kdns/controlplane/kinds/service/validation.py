@@ -69,7 +69,8 @@ def validate_service(service: Json, old: Json | None) -> list[Cause]:
     if selector := spec.get("selector"):
         causes += validate_labels("spec.selector", selector)
     causes += _affinity(spec)
-    causes += validate_ip_fields(spec, stored)
+    if stored is not None:  # those of a new Service are checked before addresses are allocated (`fill_families`)
+        causes += validate_ip_fields(spec, stored)
     if spec.get("externalIPs"):
         causes += _external_ips(spec, stored)
     if not kind:
