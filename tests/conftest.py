@@ -3,11 +3,12 @@
 `pytest --hypothesis-profile=explore` takes others, and many more.
 """
 
+import gc
 import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Generator, Iterator, MutableMapping
 from itertools import dropwhile, pairwise
 from typing import Any
 
@@ -53,6 +54,16 @@ for _number in (signal.SIGINT, signal.SIGHUP):
 def pytest_xdist_auto_num_workers() -> int:
     """Two processes for each processor: tests with packets and other kernels wait half of their time."""
     return 2 * len(os.sched_getaffinity(0))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Garbage collections would visit all modules and tests again and again, now and in each test."""
+    gc.disable()
+    result = yield
+    gc.enable()
+    gc.freeze()
+    return result
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
