@@ -27,8 +27,11 @@ TIMEOUT_S: Final = 900
 """Long, for a machine that has much else to do."""
 QEMU: Final = {"test_sctp.py": "", "test_without_ipv6.py": "ipv6.disable=1"}
 """Files that need nftables, and what the kernel is told for them; all others run in user mode, which is faster."""
-FOR_RELEASES: Final = {*QEMU, "test_mode_changes_ipvs.py"}
-"""Files of boots of their own: user mode has SCTP in mode iptables, and tests/netns no IPv6 and changes of modes."""
+FOR_RELEASES: Final = {*QEMU, "test_mode_changes_ipvs.py", "test_ipvs_agreement.py"}
+"""Files of boots of their own: user mode has SCTP in mode iptables, and tests/netns no IPv6 and changes of modes.
+
+Random Services take long in user mode, where test_ipvs_packets.py has the tables.
+"""
 SLOW: Final = {"test_ipvs_connections.py"}
 """Files that take half of the time in user mode, so that processors share it."""
 FILES: Final = sorted((*INSIDE.glob("test_*.py"), NETNS / "test_without_ipv6.py"))
@@ -47,11 +50,12 @@ def name_of(files: list[Path]) -> str:
 
 
 @pytest.mark.parametrize("files", BOOTS, ids=name_of)
-def test_inside(files: list[Path], tmp_path: Path, subtests: pytest.Subtests) -> None:
+def test_inside(files: list[Path], tmp_path: Path, subtests: pytest.Subtests, pytestconfig: pytest.Config) -> None:
     kernel = qemu if files[0].name in QEMU else user_mode
     if reason := kernel.missing():
         pytest.skip(reason)
-    ended = run(kernel, files, [], tmp_path, QEMU.get(files[0].name, ""), TIMEOUT_S)
+    arguments = ["-m", pytestconfig.option.markexpr]
+    ended = run(kernel, files, arguments, tmp_path, QEMU.get(files[0].name, ""), TIMEOUT_S)
     print(output := f"{ended.output}\n--- its console:\n{ended.console}")
     apart.tell(tmp_path / "said", [(file, dataplane(kernel)) for file in files], subtests, output)
     assert ended.status == os.EX_OK

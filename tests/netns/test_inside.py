@@ -48,14 +48,14 @@ def name_of(runs: list[apart.Run]) -> str:
 
 
 @pytest.mark.parametrize("runs", RUNS, ids=name_of)
-def test_inside(runs: list[apart.Run], tmp_path: Path, subtests: pytest.Subtests) -> None:
+def test_inside(runs: list[apart.Run], tmp_path: Path, subtests: pytest.Subtests, pytestconfig: pytest.Config) -> None:
     dataplane = runs[0][1]
     backend = [] if dataplane == "nftables" else [dataplane]
     programs = [program for program in ("mount", "ip", "nft", *backend) if not shutil.which(program)]
     if os.geteuid() != 0 or programs:
         pytest.skip(f"needs root, mount, ip and nft: it makes network namespaces; missing: {programs or 'root'}")
     arguments = ["-q", "--durations=0", *("-p", "no:xdist"), *("-p", "no:cacheprovider"), *("-p", "world_fixtures")]
-    arguments += ["--hypothesis-profile", settings.get_current_profile_name()]
+    arguments += ["--hypothesis-profile", settings.get_current_profile_name(), "-m", pytestconfig.option.markexpr]
     done = subprocess.run(
         apart.command(tmp_path, "/run", runs, *arguments),
         cwd=Path(__file__).parents[2],

@@ -48,7 +48,6 @@ class Dataplane:
     `capture` makes the rules that lead to relays, and `relays` are the semantics of both. `clean_up` removes all rules.
     `rules` are one family's, to compare: without order where order has no meaning.
     `share`: random tests have one of so many examples, since those of mode nftables are for the plan too.
-    `most_endpoints` is what a Service of tests has at most.
     """
 
     name: str
@@ -59,7 +58,6 @@ class Dataplane:
     clean_up: Callable[[], Awaitable[object]]
     rules: Callable[[Family], object]
     share: int = 1
-    most_endpoints: int = 70_000
 
     @property
     def examples(self) -> int:
@@ -122,7 +120,6 @@ def _iptables(backend: Backend) -> Dataplane:
         _remove_chains,
         lambda family: iptables_rules(backend, family),
         share=10,
-        most_endpoints=100,
     )
 
 
@@ -167,7 +164,6 @@ _IPVS: Final = Dataplane(
     _remove_ipvs,
     ipvs_content,
     share=8,
-    most_endpoints=100,
 )
 DATAPLANES: Final = {
     each.name: each

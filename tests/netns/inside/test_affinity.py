@@ -104,6 +104,7 @@ def test_a_client_keeps_its_endpoint_at_every_address(world: World, loop: asynci
         assert all(first[number, "vip"] == end for (number, _), end in elsewhere.items())
 
 
+@of_nftables
 def test_another_client_and_another_port_have_their_own(world: World, loop: asyncio.AbstractEventLoop) -> None:
     node = Node(world, loop)
     first = node.choices("outside")
@@ -149,6 +150,7 @@ def test_changes_of_other_endpoints_are_not_noticed(world: World, loop: asyncio.
         first = now
 
 
+@of_nftables
 def test_an_endpoint_that_is_back_at_once_has_no_clients(world: World, loop: asyncio.AbstractEventLoop) -> None:
     node = Node(world, loop)
     node.choices("outside")

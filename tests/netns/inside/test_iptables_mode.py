@@ -148,6 +148,8 @@ FLUSHES: Final = {
     "the jump to it": ("-D INPUT -j KUBE-FIREWALL",),
     "the canary": ("-t mangle -F", "-t mangle -X"),
 }
+FEW: Final = 4
+"""Of these in the back end that is polled, whose look at the rules is the other's."""
 OF_OTHERS: Final = (
     "-N MINE",
     "-A MINE -j ACCEPT",
@@ -181,13 +183,13 @@ def test_what_others_flush_is_written_again(
                 assert runner.stats.foreign_changes == 0
                 for line in ("-t nat -D OUTPUT -j RETURN", "-F MINE", "-X MINE"):
                     run(f"iptables-{backend} {line}")
-                for what, lines in FLUSHES.items():
+                for what, lines in FLUSHES.items() if backend == "nft" else list(FLUSHES.items())[:FEW]:
                     before = runner.stats.foreign_changes
                     while runner.stats.foreign_changes == before:  # a sync of the flush before may write this one's too
                         for line in lines:
                             with suppress(AssertionError) if "-X" in line else ExitStack():
                                 run(f"iptables-{backend} {line}")
-                        await until(lambda: saved(backend) == whole, what)
+                        await until(lambda: saved(backend) == whole, what, every_s=0.1)
             finally:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
@@ -195,11 +197,11 @@ def test_what_others_flush_is_written_again(
     loop.run_until_complete(heal())
 
 
-async def until(is_so: Callable[[], bool], what: str = "") -> None:
+async def until(is_so: Callable[[], bool], what: str = "", *, every_s: float = 0.02) -> None:
     deadline_s = time.monotonic() + DEADLINE_S
     while not is_so():
         assert time.monotonic() < deadline_s, what
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(every_s)
 
 
 KUBE_PROXYS: Final = """*mangle

@@ -16,7 +16,11 @@ from world import World
 
 @pytest.mark.parametrize(
     ("by_restart", "steps"),
-    [(False, (NFTABLES, RELAYS, NFT, NFTABLES, LEGACY, NFTABLES)), (True, (NFTABLES, LEGACY, NFT, NFTABLES))],
+    [
+        (False, (NFTABLES, RELAYS, LEGACY, NFTABLES)),
+        pytest.param(False, (NFTABLES, RELAYS, NFT, NFTABLES, LEGACY, NFTABLES), marks=pytest.mark.release),
+        pytest.param(True, (NFTABLES, LEGACY, NFT, NFTABLES), marks=pytest.mark.release),
+    ],
 )
 def test_a_node_goes_through_its_modes(
     world: World, loop: asyncio.AbstractEventLoop, tmp_path: Path, by_restart: bool, steps: Sequence[Step]

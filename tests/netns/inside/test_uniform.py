@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from typing import Final
 
 import pytest
-from dataplanes import DATAPLANE
+from dataplanes import DATAPLANE, of_nftables
 from small_cluster import CLIENTS, CONFIG, NODE_VIEW, service, state
 from world import World
 
@@ -25,12 +25,8 @@ PODS: Final = {"IPv4": "10.4.0.0", "IPv6": "fd00:1:2::"}
 """Where so many endpoints are that nobody has to answer; they are routed to the other node and end there."""
 VIP: Final = {"IPv4": "10.96.0.1", "IPv6": "fd00:96::1"}
 SLICE: Final = 1000
-SIZES: Final = tuple(each for each in (1, 2, 3, 7, 100, 5000) if each <= DATAPLANE.most_endpoints)
-MANY: Final = tuple(each for each in (70_000,) if each <= DATAPLANE.most_endpoints)
-"""Then so many, in one of the families: more than 16 bits can number."""
-LESS: Final = tuple(each for each in (100, 3, 1) if each <= DATAPLANE.most_endpoints)
-"""And few again."""
-MOST: Final = min(300, DATAPLANE.most_endpoints)
+SIZES: Final = (1, 2, 3, 100, 70_000, 3, 1)
+"""From few endpoints to more than 16 bits can number, which are for a release, and to few again."""
 CONFIG_OF_MODE: Final = replace(CONFIG, mode=DATAPLANE.mode)
 DRAWS: Final = 2000
 ENOUGH_FOR_ONE: Final = 100
@@ -99,13 +95,13 @@ def assert_uniform(world: World, family: Family, start: int, count: int) -> None
     assert chi_square <= limit, (chi_square, limit, sorted(observed.items()))
 
 
+@pytest.mark.parametrize("most", [100, pytest.param(70_000, marks=(pytest.mark.release, of_nftables))])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_endpoint_is_as_likely(many: World, loop: asyncio.AbstractEventLoop, family: Family) -> None:
+def test_every_endpoint_is_as_likely(many: World, loop: asyncio.AbstractEventLoop, family: Family, most: int) -> None:
     known = state(service(1, protocols=("UDP",), externalIPs=[], ingress=[]))
     planner, mode = Planner(known, NODE_VIEW, CONFIG_OF_MODE), DATAPLANE.proxier()
     loop.run_until_complete(mode.sync_full(planner.plan))
-    less = (*(MANY if family == "IPv6" else ()), *LESS)
-    for start, count in [(start, count) for count in SIZES for start in (0, 1)] + [(0, count) for count in less]:
+    for start, count in [(start, count) for count in SIZES for start in (0, 1) if count <= most]:
         wanted = {each.key: each for each in slices(family, start, count)}
         changes = [known.delete(EndpointSlice, key) for key in list(known.slices) if key not in wanted]
         changes += [known.upsert(each) for each in wanted.values()]
@@ -116,6 +112,6 @@ def test_every_endpoint_is_as_likely(many: World, loop: asyncio.AbstractEventLoo
 
 
 def test_it_is_so_after_a_fresh_start_too(many: World, loop: asyncio.AbstractEventLoop) -> None:
-    known = state(service(1, protocols=("UDP",)), slices("IPv4", 0, MOST))
+    known = state(service(1, protocols=("UDP",)), slices("IPv4", 0, 100))
     loop.run_until_complete(DATAPLANE.proxier().sync_full(plan(known, NODE_VIEW, CONFIG_OF_MODE)))
-    assert_uniform(many, "IPv4", 0, MOST)
+    assert_uniform(many, "IPv4", 0, 100)

@@ -13,7 +13,9 @@ from node_process import DEADLINE_S, KDNS, Api, start, until
 from world import World
 
 
-@pytest.mark.parametrize("mode", ["nftables", "userspace", "iptables"])
+@pytest.mark.parametrize(
+    "mode", ["nftables", *(pytest.param(of, marks=pytest.mark.release) for of in ("userspace", "iptables"))]
+)
 def test_virtual_ips_come_and_go_with_the_cluster(
     world: World, loop: asyncio.AbstractEventLoop, tmp_path: Path, mode: str
 ) -> None:

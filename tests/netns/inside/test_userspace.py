@@ -94,7 +94,7 @@ async def wrong(
     return what and f"{packet}: {what}"
 
 
-@pytest.mark.parametrize("of", CASES, ids=lambda of: of.name)
+@pytest.mark.parametrize("of", CASES if DATAPLANE.share == 1 else CASES[:1], ids=lambda of: of.name)
 def test_packets(world: World, loop: asyncio.AbstractEventLoop, of: Case) -> None:
     """The tables of mode nftables, but that every endpoint sees the node."""
     of = of.in_mode(DATAPLANE.relays)
@@ -241,6 +241,7 @@ def test_relays_are_for_nobody_who_was_not_captured(
     run(loop, check())
 
 
+@of_nftables
 @pytest.mark.parametrize("family", [0, 1])
 def test_changes_are_followed_and_nothing_is_left(world: World, loop: asyncio.AbstractEventLoop, family: int) -> None:
     vip = ("10.96.0.1", "fd00:96::1")[family]
@@ -280,6 +281,7 @@ def replace_ports(each: EndpointSlice, port: int) -> EndpointSlice:
     return EndpointSlice(each.metadata, each.address_type, each.endpoints, (EndpointPort("p", port, "TCP"),))
 
 
+@of_nftables
 def test_a_client_keeps_its_endpoint(world: World, loop: asyncio.AbstractEventLoop) -> None:
     async def check() -> None:
         spec: dict[str, Any] = {"session_affinity": "ClientIP", "external_ips": ("198.51.100.1",)}
@@ -298,6 +300,7 @@ def test_a_client_keeps_its_endpoint(world: World, loop: asyncio.AbstractEventLo
     run(loop, check())
 
 
+@of_nftables
 @pytest.mark.parametrize("family", [0, 1])
 @pytest.mark.parametrize("node", [NODE_VIEW, replace(NODE_VIEW, primary=())], ids=["primary address", "any address"])
 def test_a_udp_client_that_keeps_its_socket_outlives_its_relay(
