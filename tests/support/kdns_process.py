@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -82,9 +82,15 @@ class Running:
 
     def read(self, path: str) -> Any:
         """The object, list or Status at a path of the API, as `kubectl get --raw` shows it."""
+        return self.send("GET", path)
+
+    def send(self, verb: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+        """The object, list or Status that a request is answered with, without the price of kubectl."""
         url = self.wait_for(r"^api +(http://\S+)")[1] + path
+        sent = None if body is None else json.dumps(body).encode()
+        request = Request(url, sent, {"Content-Type": content_type}, method=verb)  # noqa: S310 - the pattern says http
         try:
-            with urlopen(url, timeout=DEADLINE_S) as response:  # noqa: S310 - the pattern says http
+            with urlopen(request, timeout=DEADLINE_S) as response:  # noqa: S310 - see above
                 return json.load(response)
         except HTTPError as error:
             with error:

@@ -25,6 +25,13 @@ def addresses(running: Running) -> dict[str, str]:
     return {row.split()[0]: row.split()[1] for row in rows}
 
 
+def create(running: Running, *services: str) -> None:
+    for name in services:
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}
+        created = running.send("POST", "/api/v1/namespaces/default/services", service)
+        assert created["kind"] == "Service", created
+
+
 def condition(running: Running, name: str) -> dict[str, Any]:
     found = json.loads(running.kubectl("get", "servicecidr", name, "-o", "json"))
     ready: dict[str, Any] = found["status"]["conditions"][0]
@@ -43,15 +50,14 @@ def test_a_full_cluster_gets_more_addresses_and_gives_them_back(cluster: Running
     own = {"10.96.0.1": "services/default/kubernetes", "10.96.0.10": "services/kube-system/kube-dns"}
     assert addresses(cluster) == own
     services = [f"s{number}" for number in range(12)]
-    for name in services:
-        cluster.kubectl("create", "service", "clusterip", name, "--tcp=80")
+    create(cluster, *services)
     refusal = cluster.kubectl("create", "service", "clusterip", "late", "--tcp=80", check=False)
     assert "Internal error occurred: failed to allocate a serviceIP: range is full" in refusal
     assert sorted(addresses(cluster).values()) == sorted([*own.values(), *(f"services/default/{s}" for s in services)])
 
     cluster.kubectl("apply", "-f", "-", stdin=cidr("more", MORE))
     cluster.kubectl("wait", "--for=condition=Ready", "servicecidr/more", "--timeout=60s")
-    cluster.kubectl("create", "service", "clusterip", "late", "--tcp=80")
+    create(cluster, "late")
     (late,) = (ip for ip, parent in addresses(cluster).items() if parent == "services/default/late")
     assert late.startswith("10.97.0.")
     changed = cluster.kubectl("apply", "-f", "-", stdin=cidr("more", "10.98.0.0/29"), check=False)
@@ -66,20 +72,19 @@ def test_a_full_cluster_gets_more_addresses_and_gives_them_back(cluster: Running
     )
     cluster.kubectl("delete", "service", "late", "s0")
     cluster.kubectl("wait", "--for=delete", "servicecidr/more", "--timeout=60s")
-    cluster.kubectl("create", "service", "clusterip", "next", "--tcp=80")
+    create(cluster, "next")
     assert len(addresses(cluster)) == 14
 
 
 def test_another_flag_at_a_restart_is_an_event(tmp_path: Path) -> None:
     with kdns_up(tmp_path, "--service-cidr", "10.96.0.0/28", "--data", "data") as running:
-        running.kubectl("create", "service", "clusterip", "web", "--tcp=80")
+        create(running, "web")
         before = addresses(running)
     with kdns_up(tmp_path, "--service-cidr", "10.200.0.0/16", "--data", "data") as running:
         assert addresses(running) == before
-        running.kubectl("create", "service", "clusterip", "next", "--tcp=80")
+        create(running, "next")
         assert all(ip.startswith("10.96.0.") for ip in addresses(running))
         reason = "KubernetesDefaultServiceCIDRInconsistent"
-        events = running.kubectl("get", "events", "--field-selector", f"reason={reason}", "-o", "json")
-        (event,) = json.loads(events)["items"]
+        (event,) = running.read(f"/api/v1/events?fieldSelector=reason%3D{reason}")["items"]
         assert (event["type"], event["involvedObject"]["name"]) == ("Warning", "kubernetes")
         assert re.search(r"\[10\.96\.0\.0/28\] does not match .* \[10\.200\.0\.0/16\]", event["message"])

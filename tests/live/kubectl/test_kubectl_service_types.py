@@ -1,4 +1,4 @@
-"""Every change of a Service's type, both ways, by `kubectl patch` and by `kubectl apply` of another manifest.
+"""Every change of a Service's type, both ways, by a patch and by `kubectl apply` of another manifest.
 
 What the server chose is kept while the new type needs it, cleared when it does not, and chosen where it lacks.
 """
@@ -135,6 +135,13 @@ def read(cluster: Running, namespace: str) -> dict[str, Json]:
     return {item["metadata"]["name"]: item for item in listed["items"]}
 
 
+def patched(cluster: Running, namespace: str, name: str, spec: Spec) -> str:
+    """What a patch as that of `kubectl patch --type=merge` is refused with; "" if it is taken."""
+    path = f"/api/v1/namespaces/{namespace}/services/{name}"
+    answer = cluster.send("PATCH", path, {"spec": spec}, "application/merge-patch+json")
+    return "" if answer["kind"] == "Service" else str(answer["message"])
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A dual-stack `kdns up` with addresses for load balancers, and a namespace for each way with what is changed."""
@@ -180,9 +187,7 @@ def test_every_pair_is_here() -> None:
 @pytest.mark.parametrize(("old", "new"), CHANGES, ids=["-".join(pair) for pair in CHANGES])
 def test_a_change_of_type_by_patch(cluster: Running, old: str, new: str) -> None:
     before = read(cluster, "patch")[object_name(old, new)]
-    patch = json.dumps({"spec": TYPES[new]})
-    command = ("patch", "service", object_name(old, new), "--type=merge", "-p", patch)
-    out = cluster.kubectl("-n", "patch", *command, check=False)
+    out = patched(cluster, "patch", object_name(old, new), TYPES[new])
     after = read(cluster, "patch")[object_name(old, new)]
     check(CHANGES[old, new], before, out, after)
     check_address_is_free(cluster, before, after)
@@ -199,7 +204,7 @@ def test_a_change_of_type_by_apply(
 
 
 def check(wanted: Spec | str, before: Json, out: str, after: Json) -> None:
-    """A Service is as wanted, or unchanged and its refusal is among what kubectl said."""
+    """A Service is as wanted, or unchanged and its refusal is among what was said."""
     name = before["metadata"]["name"]
     if isinstance(wanted, str):
         assert f'Service "{name}" is invalid: {wanted}' in out
@@ -216,11 +221,10 @@ def check_address_is_free(cluster: Running, before: Json, after: Json) -> None:
     if after["spec"]["type"] != "ExternalName" or address == "None":
         return
     kind = "NodePort" if "nodePort" in ports[0] else "ClusterIP"
-    meta = {"namespace": before["metadata"]["namespace"], "name": f"{before['metadata']['name']}-2"}
-    taker = {"apiVersion": "v1", "kind": "Service", "metadata": meta}
-    cluster.kubectl(
-        "create", "-f", "-", stdin=json.dumps({**taker, "spec": {"type": kind, "clusterIP": address, "ports": ports}})
-    )
+    taker = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"{before['metadata']['name']}-2"}}
+    taker["spec"] = {"type": kind, "clusterIP": address, "ports": ports}
+    created = cluster.send("POST", f"/api/v1/namespaces/{before['metadata']['namespace']}/services", taker)
+    assert created["kind"] == "Service", created
 
 
 @pytest.mark.parametrize("number", range(len(INDECISIVE)))
@@ -228,6 +232,5 @@ def test_values_that_the_new_type_cannot_have(cluster: Running, number: int) -> 
     _, patch, says = INDECISIVE[number]
     name = f"row-{number}"
     before = read(cluster, "indecisive")[name]["spec"]
-    command = ("patch", "service", name, "--type=merge", "-p", json.dumps({"spec": patch}))
-    assert says in cluster.kubectl("-n", "indecisive", *command, check=False)
+    assert says in patched(cluster, "indecisive", name, patch)
     assert read(cluster, "indecisive")[name]["spec"] == before

@@ -7,7 +7,6 @@ API, and the node's resolver.
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -53,6 +52,7 @@ kind: Service
 metadata: {name: outside, namespace: default}
 spec: {type: ExternalName, externalName: www.outside.example}
 """.replace("COREFILE", COREFILE.replace("\n", "\n    "))
+OF_KUBE_DNS = "labelSelector=kubernetes.io/service-name%3Dkube-dns"
 QUESTIONS = (
     ("web.default.svc.cluster.local", "A"),
     ("web.default.svc.cluster.local", "AAAA"),
@@ -81,7 +81,7 @@ class Pods:
         """Wait until so many Pods of each Deployment are behind the Service, and have exactly those run."""
         deadline_s = time.monotonic() + DEADLINE_S
         while True:
-            slices = json.loads(self._kubectl("get", "endpointslices", "-l", "kubernetes.io/service-name=kube-dns"))
+            slices = self.cluster.read(f"/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices?{OF_KUBE_DNS}")
             behind = {
                 endpoint["addresses"][0]: endpoint["targetRef"]["name"].split("-")[0]
                 for each in slices["items"]
@@ -103,30 +103,21 @@ class Pods:
         return [self._answers(port) for _, port in self.processes.values()]
 
     def _answers(self, port: int) -> set[tuple[str, str, tuple[str, ...]]]:
+        asked = [word for question in QUESTIONS for word in question]
+        command = ["dig", "@127.0.0.1", "-p", str(port), "+noall", "+comments", "+answer", "+timeout=20", *asked]
+        out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
+        answers = re.split(r"^;; Got answer:$", out, flags=re.MULTILINE)[1:]
         found = set()
-        for name, qtype in QUESTIONS:
-            command = [
-                "dig",
-                "@127.0.0.1",
-                "-p",
-                str(port),
-                name,
-                qtype,
-                "+noall",
-                "+comments",
-                "+answer",
-                "+timeout=20",
-            ]
-            out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
-            (rcode,) = re.findall(r"status: (\w+)", out)
-            lines = [line.split(None, 4) for line in out.splitlines() if line and not line.startswith(";")]
+        for (name, qtype), answer in zip(QUESTIONS, answers, strict=True):
+            (rcode,) = re.findall(r"status: (\w+)", answer)
+            lines = [line.split(None, 4) for line in answer.splitlines() if line and not line.startswith(";")]
             found.add(
                 (f"{name} {qtype}", rcode, tuple(sorted(f"{owner} {rest[2]} {rest[3]}" for owner, *rest in lines)))
             )
         return found
 
     def _start(self, deployment: str) -> tuple[subprocess.Popen[str], int]:
-        config_map = json.loads(self._kubectl("get", "configmap", deployment))
+        config_map = self.cluster.read(f"/api/v1/namespaces/kube-system/configmaps/{deployment}")
         (api,) = self.cluster.wait_for(r"^api +(http://\S+)").groups()
         text = config_map["data"]["Corefile"]
         for word, own in (
@@ -153,9 +144,6 @@ class Pods:
             if line == "ready\n":
                 return process, port
         raise AssertionError(f"{deployment} has not started: {text}")
-
-    def _kubectl(self, *arguments: str) -> str:
-        return self.cluster.kubectl("-n", "kube-system", *arguments, "-o", "json")
 
 
 def end(processes: Sequence[subprocess.Popen[str]]) -> None:
