@@ -81,7 +81,7 @@ BY_APPLY: dict[tuple[str, str], Spec] = {
 }
 """Where a manifest, which says everything, ends elsewhere than a patch: the policy goes back to its default."""
 
-INDECISIVE = [
+INDECISIVE: list[tuple[str, Spec, str]] = [
     ("NodePort", {"type": "ClusterIP", "ports": [{**PORTS[0], "nodePort": 30999}]},
      "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"),
     ("LoadBalancer", {"type": "NodePort", "allocateLoadBalancerNodePorts": False},
