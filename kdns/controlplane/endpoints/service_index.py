@@ -56,9 +56,11 @@ class ServiceIndex:
     def apply(self, kind: Kind, key: Key, obj: Json | None) -> set[Concern]:
         """Sets an object, None for a deleted one; the Services that this affects."""
         if kind == SERVICE:
-            _reindex(self._services_by_pair, key, _selector_pair(self.services.get(key)), _selector_pair(obj))
-            _swap(self.services, key, obj)
-            return {(key, None)}
+            old = _swap(self.services, key, obj)
+            before, now = _selector_pair(old), _selector_pair(obj)
+            _reindex(self._services_by_pair, key, before, now)
+            has_nothing = not (before or now or key in self.endpoints or key in self._slices_of)
+            return set() if obj and has_nothing else {(key, None)}
         if kind == POD:
             old = _swap(self.pods, key, obj)
             _reindex(self._pods_by_pair, key, _pairs(old), _pairs(obj))
