@@ -63,9 +63,7 @@ class Objects:
         """Returns an object as `put` takes it, best at once: with the next revision."""
         metadata = obj["metadata"]
         key = key or listing.key(kind, metadata.get("namespace", ""), metadata["name"])
-        hooks = self.kinds[kind].hooks
-        whole = hooks.on_read(obj, self._families) if hooks and hooks.on_read else obj
-        return stored_object_of(kind, key, whole, self.store.revision + 1)
+        return stored_object_of(kind, key, self.on_read(kind, obj), self.store.revision + 1)
 
     def on_read(self, kind: Kind, obj: Json) -> Json:
         hooks = self.kinds[kind].hooks

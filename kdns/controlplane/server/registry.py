@@ -154,7 +154,9 @@ class Registry:
         is_generated = bool(metadata.get("generateName"))
         self._objects.begin(new, generation=strategy.generation is not None)
         new = strategy.defaults(new)
-        new = strategy.prepare(_managed(new, entries or []), None)
+        if entries or "managedFields" in metadata:
+            new = _managed(new, entries or [])
+        new = strategy.prepare(new, None)
         if strategy.hooks and strategy.hooks.allocate:
             strategy.hooks.allocate(self.services, new, None, dry_run=dry_run and not instead_of)
         if causes := strategy.validate(new, None):
@@ -373,10 +375,8 @@ def _serialized(kind: Kind, obj: Json) -> Json:
 
 
 def _managed(obj: Json, entries: Entries) -> Json:
-    metadata = {**obj["metadata"], "managedFields": entries}
-    if not entries:
-        del metadata["managedFields"]
-    return {**obj, "metadata": metadata}
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    return {**obj, "metadata": {**metadata, "managedFields": entries} if entries else metadata}
 
 
 _FIELDS = {"status": "status", "finalize": "spec"}

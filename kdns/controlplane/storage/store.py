@@ -219,6 +219,7 @@ class Subscription:
         self, wanted: Filter, limit: int, leave: Callable[[Subscription], None], limit_bytes: int = QUEUE_BYTES
     ) -> None:
         self.wanted, self.limit, self.limit_bytes = wanted, limit, limit_bytes
+        self._takes_all = wanted.namespace is None and not wanted.selects
         self.wake: Callable[[], None] = _nothing
         self.closed = False
         self._leave = leave
@@ -236,7 +237,7 @@ class Subscription:
 
     def feed(self, commit: Commit) -> None:
         """Queues the event of a commit, if this watcher has one."""
-        event = self.wanted.event(commit)
+        event = commit.event if self._takes_all else self.wanted.event(commit)
         if event is None:
             return
         size = len(event.stored.encoded)
