@@ -122,7 +122,7 @@ DOORS = {
     "asyncio_throttle": ("kdns.cluster.io.connection",),
     "cachetools": (
         "kdns.plugins.changes.dnssec.plugin",
-        "kdns.controlplane.controllers.events",
+        "kdns.controlplane.controllers.io.controller_manager",
         "kdns.proxy.node.io.events",
     ),
     "click": ("kdns.cli",),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
-
-from cachetools import LRUCache
+from typing import Final, TypeAlias
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.kinds import EVENT, Json
@@ -15,10 +13,9 @@ from kdns.controlplane.storage.object_meta import timestamp
 TTL_S: Final = 3600.0
 """How long an Event is kept after its last write (kube-apiserver's --event-ttl)."""
 
-_RECORDED_MAX: Final = 4096
 _MESSAGE_CHARACTERS_MAX: Final = 1024  # as of events.k8s.io/v1, whose messages are its notes
 _DELETED_AT_ONCE: Final = 100
-_AggregateKey = tuple[str, str, str, str, str, str]
+AggregateKey: TypeAlias = tuple[str, str, str, str, str, str]
 
 
 def new_event(event: Event, component: str, now_s: float) -> Json:
@@ -51,21 +48,8 @@ def repeated(stored: Json, now_s: float) -> Json:
     return {**stored, "count": (stored.get("count") or 1) + 1, "lastTimestamp": timestamp(now_s)}
 
 
-class EventRecorder:
-    """The Event of each notice, so that a repeated notice increments its count; bounded, least recently used first."""
-
-    def __init__(self) -> None:
-        self._keys: LRUCache[_AggregateKey, Key] = LRUCache(_RECORDED_MAX)
-
-    def key(self, event: Event, component: str) -> Key | None:
-        """Returns the Event of the same notice about the same object."""
-        return self._keys.get(_aggregate_key(event, component))
-
-    def remember(self, event: Event, component: str, key: Key) -> None:
-        self._keys[_aggregate_key(event, component)] = key
-
-
-def _aggregate_key(event: Event, component: str) -> _AggregateKey:
+def aggregate_key(event: Event, component: str) -> AggregateKey:
+    """Returns what equal notices about one object have in common: the later ones count up its Event."""
     meta = event.about["metadata"]
     uid = meta.get("uid") or f"{meta.get('namespace')}/{meta['name']}"
     return component, event.kind.kind, uid, event.type, event.reason, event.message[:_MESSAGE_CHARACTERS_MAX]

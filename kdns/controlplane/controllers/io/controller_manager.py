@@ -16,11 +16,13 @@ from functools import partial
 from time import monotonic, time
 from typing import TypeAlias
 
+from cachetools import LRUCache
+
 from kdns import logs
 from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import EVENT, Json, Kind
-from kdns.controlplane.controllers.events import EventRecorder, new_event, repeated
+from kdns.controlplane.controllers.events import AggregateKey, aggregate_key, new_event, repeated
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request
 from kdns.controlplane.gc.namespaces import is_namespace_terminating
 from kdns.controlplane.server.registry import Registry
@@ -35,6 +37,8 @@ PROGRESS_S = 0.1
 LOW_PRIORITY_TURNS = 10
 _CONFLICT = 409
 _DELETIONS_AT_ONCE = 25
+_RECORDED_MAX = 4096
+"""Events that a repeated notice counts up; the least recently used is forgotten first."""
 _EVENTS_MAX = 10_000
 """How many Events wait for an empty queue; each further one is written at once."""
 Task: TypeAlias = tuple[int, Name]
@@ -71,7 +75,7 @@ class ControllerManager:
         self._controllers = tuple(self._new_controllers())
         self._queue = _PriorityQueue({index for index, each in enumerate(self._controllers) if each.has_low_priority})
         self._own_writes: dict[tuple[int, Kind, Key], int] = {}
-        self._recorder = EventRecorder()
+        self._recorded: LRUCache[AggregateKey, Key] = LRUCache(_RECORDED_MAX)
         self._followers: dict[Kind, list[tuple[int, Reconciler]]] = {}
         for index, controller in enumerate(self._controllers):
             for kind in controller.watches:
@@ -274,7 +278,7 @@ class ControllerManager:
 
     def _record(self, component: str, event: Event) -> None:
         """Creates an Event, or increments the count of the one that says the same. A refused Event is only logged."""
-        key = self._recorder.key(event, component)
+        key = self._recorded.get(aggregate_key(event, component))
         stored = self._api.store.get(EVENT, key) if key else None
         try:
             if stored:
@@ -287,7 +291,7 @@ class ControllerManager:
         except StatusError as error:
             log.debug("event not written", reason=str(error), message=event.message)
         else:
-            self._recorder.remember(event, component, (meta["namespace"], meta["name"]))
+            self._recorded[aggregate_key(event, component)] = meta["namespace"], meta["name"]
 
 
 class _PriorityQueue:

@@ -32,7 +32,6 @@ from kdns.controlplane.simulation.nodes.pod_status import (
     is_waiting,
     lacks_status,
     leaves_at_s,
-    observed_status,
     running_status,
     succeeded_status,
 )
@@ -119,7 +118,7 @@ class Kubelet(Reconciler):
             status = running_status(pod, internal_ips(node), self._addresses.choose() if has_own else [], now)
         else:
             status = succeeded_status(pod, now) if is_done(pod) else gated_status(pod, now)
-        return _updated({**pod, "status": observed_status(pod, status)})
+        return _updated({**pod, "status": status})
 
     def _report(self, name: str, now: str) -> Result:
         node = self._nodes.get(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kdns.controlplane.apimachinery.annotations import ZONE
@@ -68,19 +68,14 @@ def node_status(
         **own,
         "addresses": [*listed, *(row for row in rows if row["type"] not in known)],
     }
-    conditions = reported_conditions(given.get("conditions") or (), now)
+    conditions = {row.get("type"): row for row in given.get("conditions") or ()}
+    for kind, (state, reason, message) in _HEALTHY.items():
+        row = {"type": kind, "status": state, "reason": reason, "message": message}
+        conditions.setdefault(kind, {**row, "lastHeartbeatTime": now, "lastTransitionTime": now})
     machine = dict(zip(("operatingSystem", "architecture"), platform, strict=True))
     reported = {key: value for key, value in (given.get("nodeInfo") or {}).items() if value}
     node_info = {**_SYSTEM, **machine, **reported}
-    return {**filled, **_ENDPOINTS, "conditions": conditions, "nodeInfo": node_info}
-
-
-def reported_conditions(given: Iterable[Json], now: str) -> list[Json]:
-    by_type = {row.get("type"): row for row in given}
-    for kind, (status, reason, message) in _HEALTHY.items():
-        state = {"type": kind, "status": status, "reason": reason, "message": message}
-        by_type.setdefault(kind, {**state, "lastHeartbeatTime": now, "lastTransitionTime": now})
-    return [*by_type.values()]
+    return {**filled, **_ENDPOINTS, "conditions": [*conditions.values()], "nodeInfo": node_info}
 
 
 def lacks_node_status(node: Json) -> bool:

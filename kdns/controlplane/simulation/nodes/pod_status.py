@@ -15,8 +15,6 @@ from kdns.controlplane.storage.object_meta import is_terminating
 
 _KUBELETS = frozenset({"Ready", "ContainersReady", "Initialized"})
 """Conditions of a kubelet. If a Pod already has one of them, its phase is kept."""
-_REPORTED = _KUBELETS | {"PodReadyToStartContainers", "PodScheduled"}
-"""Conditions that a kubelet writes with each status."""
 
 
 def is_waiting(pod: Json) -> bool:
@@ -25,22 +23,7 @@ def is_waiting(pod: Json) -> bool:
         return False
     if is_terminating(pod):
         return True
-    return not is_finished(pod) and (lacks_status(pod) or _gated_otherwise(pod) or is_done(pod) or _is_changed(pod))
-
-
-def _is_changed(pod: Json) -> bool:
-    """Returns whether the Pod changed since its kubelet wrote the status."""
-    observed = status_of(pod).get("observedGeneration")
-    return bool(observed) and observed != pod["metadata"].get("generation")
-
-
-def observed_status(pod: Json, status: Json) -> Json:
-    """Returns the status with the generation of the observed Pod, also in a kubelet's conditions."""
-    observed = {"observedGeneration": pod["metadata"].get("generation")}
-    if not observed["observedGeneration"]:
-        return status
-    rows = [{**row, **(observed if row.get("type") in _REPORTED else {})} for row in status.get("conditions") or ()]
-    return {**status, **observed, **({"conditions": rows} if rows else {})}
+    return not is_finished(pod) and (lacks_status(pod) or _gated_otherwise(pod) or is_done(pod))
 
 
 def lacks_status(pod: Json) -> bool:

@@ -47,8 +47,6 @@ def gates(ready: str, contained: str, open_: str = "") -> Json:
         (pod({"podIP": "10.0.0.1", **READY}), False),
         (pod({"podIP": "10.0.0.1", **READY}, nodeName="kdns"), False),
         (pod({"podIP": "10.0.0.1"}, nodeName="kdns"), True),
-        (pod({"podIP": "10.0.0.1", **READY, "observedGeneration": 1}, {"generation": 1}, nodeName="kdns"), False),
-        (pod({"podIP": "10.0.0.1", **READY, "observedGeneration": 1}, {"generation": 2}, nodeName="kdns"), True),
         (pod({"podIP": "10.0.0.1", "conditions": READY["conditions"]}, nodeName="kdns"), True),
         (pod({"phase": "Succeeded"}, nodeName="kdns"), False),
         (pod(meta=GOING), False),
