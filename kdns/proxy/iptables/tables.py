@@ -198,7 +198,7 @@ def _section(
 
 
 def _endpoints(port: PortPlan) -> int:
-    return len(port.endpoints.reachable)
+    return len({*port.endpoints.cluster, *port.endpoints.local})
 
 
 def _compare(
