@@ -29,13 +29,22 @@ MANAGED_BY = "ipaddress.kubernetes.io/managed-by"
 ALLOCATOR = "ipallocator.k8s.io"
 
 
+_READY: Json = {"status": "True"}
+"""Without the condition, since no controller need run."""
+
+
 def networks_of(obj: Json) -> tuple[Network, ...]:
     return tuple(ip_network(cidr) for cidr in (obj.get("spec") or {}).get("cidrs") or ())
 
 
 def gives_addresses(obj: Json) -> bool:
-    """Returns whether addresses are allocated from its ranges: not if it is terminating or not ready."""
-    return not obj["metadata"].get("deletionTimestamp") and (condition_of(obj, "Ready") or {}).get("status") != "False"
+    """Returns whether addresses are allocated from its ranges: not if it is terminating or not ready.
+
+    Where no range gives any, a new Service is told that the range is full, as by kube-apiserver (MetaAllocator).
+    """
+    return (
+        not obj["metadata"].get("deletionTimestamp") and (condition_of(obj, "Ready") or _READY).get("status") == "True"
+    )
 
 
 def default_service_cidr(config: ClusterConfig) -> Json:

@@ -15,7 +15,7 @@ from kdns.controlplane.apimachinery.kinds import IP_ADDRESS, SERVICE, SERVICE_CI
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Action, Change, Request
 from kdns.controlplane.controllers.service_cidrs import BLOCKED, FINALIZER, DefaultServiceCidr, ServiceCidrs
-from kdns.controlplane.kinds.service.service_cidr import ip_address_of
+from kdns.controlplane.kinds.service.service_cidr import gives_addresses, ip_address_of
 from kdns.controlplane.server.registry import Request as ApiRequest
 
 READY = ("True", "", "Kubernetes Service CIDR is ready")
@@ -213,6 +213,14 @@ def test_ranges_that_give_nothing(cidr: str) -> None:
     size = sum(each.size for pool in made.api.services.addresses.values() for each in pool.ranges.values())
     assert size == 14 + 255, found
     made.service("web", ipFamilyPolicy="RequireDualStack")
+
+
+@pytest.mark.parametrize(("status", "gives"), [("True", True), ("False", False), ("Unknown", False)])
+def test_ready_is_true_or_absent(status: str, *, gives: bool) -> None:
+    row: Json = {"metadata": {}, "status": {"conditions": [{"type": "Ready", "status": status}]}}
+    assert gives_addresses(row) is gives
+    assert gives_addresses({"metadata": {}})
+    assert not gives_addresses({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
 
 
 def test_a_range_of_one() -> None:
