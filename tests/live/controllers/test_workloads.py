@@ -157,12 +157,14 @@ def test_a_pause_holds_a_rollout(running: Running) -> None:
 def test_a_restart_changes_nothing(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
     with kdns_up(tmp_path, *data) as running:
-        running.kubectl("create", "deployment", "kept", "--image=i", "--replicas=3")
+        running.kubectl("create", "deployment", "kept", "--image=i", "--replicas=3", "--port=80")
+        running.kubectl("expose", "deployment", "kept", "--cluster-ip=10.96.0.11")
         running.kubectl("rollout", "status", "deployment/kept", "--timeout=60s")
-        everything = ("get", "deploy,rs,pods", "-o", "jsonpath={.items[*].metadata.name} {.items[*].metadata.uid}")
+        everything = ("get", "deploy,rs,pods,svc", "-o", "jsonpath={.items[*].metadata.name} {.items[*].metadata.uid}")
         before = running.kubectl(*everything)
     with kdns_up(tmp_path, *data) as running:
         assert running.kubectl(*everything) == before
+        assert running.rdata(f"kept.{ZONE}") == ["10.96.0.11"]
         running.kubectl("scale", "deployment/kept", "--replicas=1")
         running.kubectl("rollout", "status", "deployment/kept", "--timeout=60s")
         eventually(lambda: len(names(running, "pods")), 1)

@@ -158,7 +158,7 @@ async def _play(steps: list[tuple[str, str, int]], chunk_bytes: int, *, streams:
     await following
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(st.lists(STEPS, max_size=40), st.sampled_from([1, 7, 100, 10_000]), st.booleans())
 def test_any_sequence_of_changes_and_faults_ends_in_agreement(
     steps: list[tuple[str, str, int]], chunk_bytes: int, streams: bool

@@ -39,7 +39,9 @@ def wait_until_gone(pid: int) -> None:
 
 
 def test_dns_answers_while_the_control_plane_does_nothing(tmp_path: Path) -> None:
-    with kdns_up(tmp_path) as running:
+    (tmp_path / "a.yaml").write_text("a: [")
+    with kdns_up(tmp_path, str(tmp_path / "a.yaml")) as running:
+        running.wait_for(r"^Warning: .*a\.yaml:1: not YAML")
         child = control_plane_of(running)
         os.kill(child, signal.SIGSTOP)
         try:
@@ -62,12 +64,6 @@ def test_a_control_plane_that_is_killed_ends_the_command(tmp_path: Path) -> None
         os.kill(control_plane_of(running), signal.SIGKILL)
         running.wait_for("^Error: the process of the control plane ended with SIGKILL")
         running.process.wait(DEADLINE_S)
-
-
-def test_problems_of_manifests_are_told_by_the_command(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("a: [")
-    with kdns_up(tmp_path, str(tmp_path / "a.yaml")) as running:
-        running.wait_for(r"^Warning: .*a\.yaml:1: not YAML")
 
 
 def test_a_control_plane_that_cannot_start_ends_the_command(tmp_path: Path) -> None:
