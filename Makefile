@@ -29,7 +29,7 @@ test: $(VENV)/ready-dev
 test-release: $(VENV)/ready-dev
 	tests/install-debian-packages
 	-tests/install-debian-packages modprobe=kmod qemu-system-x86_64=qemu-system-x86 && tests/kernel/unpack-debian-kernel
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -m ""
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "" --hypothesis-profile=release
 
 release: $(VENV)/ready-dev
 	$(BIN)/python -m tools.release

@@ -19,6 +19,7 @@ from recorded_cases import FOLDER
 from structlog.testing import capture_logs
 
 settings.register_profile("kdns", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("release", deadline=None, derandomize=True, max_examples=100)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("kdns")
 

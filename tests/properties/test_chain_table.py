@@ -232,7 +232,7 @@ def nothing() -> None:
     """Nothing happens."""
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(chains, steps, st.sampled_from([64 << 20, 2000]))
 def test_the_table_changes_no_answer(
     parts: list[type[Part]], happening: list[tuple[object, ...]], table_bytes: int

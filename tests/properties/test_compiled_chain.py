@@ -193,7 +193,7 @@ class World:
         return responses, {name: [sample for sample in family.samples() if sample.value] for name, family in families}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(corefiles(), blocks, st.lists(events, max_size=4), questions, st.lists(events, max_size=3))
 def test_compiled_chains_answer_and_count_as_whole_ones(
     corefile: str, zones: tuple[str, ...], before: list[Put | Delete], asked: list[Question], later: list[Put | Delete]

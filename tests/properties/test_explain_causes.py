@@ -24,7 +24,6 @@ from kdns.explain.findings import Findings, Inquiry
 Json: TypeAlias = dict[str, Any]
 
 WORDS: Final = ("cart", "shop", "mail", "search", "billing", "login", "stock", "price", "video", "photo", "queue")
-CLUSTERS: Final = 72
 HTTP: Final = {"name": "http", "port": 80}
 
 
@@ -273,7 +272,13 @@ async def explained(folder: Path, cluster: Cluster, asked: Asked) -> str:
     return said(found)
 
 
-@pytest.mark.parametrize("seed", range(CLUSTERS))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(2 * len(BREAKS)),
+        *(pytest.param(seed, marks=pytest.mark.release) for seed in range(2 * len(BREAKS), 4 * len(BREAKS))),
+    ],
+)
 def test_what_was_broken_is_named(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     cluster = Cluster(chance)

@@ -232,7 +232,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * settings().max_examples)
 @given(st.sampled_from(("", *CACHES)), st.lists(st.sampled_from(FRONTS), unique=True), st.sampled_from(FORWARDS), STEPS)
 def test_a_compiled_chain_changes_no_answer_and_no_count(
     cache: str, fronts: list[str], forward: str, steps: list[Step]

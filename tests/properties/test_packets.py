@@ -72,7 +72,7 @@ def question_bytes(packet: bytes) -> bytes:
     return packet[12 : end + 5]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(packet=st.binary(max_size=100), headed=st.booleans(), proto=st.sampled_from(["udp", "tcp"]))
 @example(packet=b"", headed=False, proto="udp")
 @example(packet=b"", headed=True, proto="udp")
@@ -87,7 +87,7 @@ def test_any_bytes(server: Server, packet: bytes, headed: bool, proto: str) -> N
     assert_valid(packet, response_of(server, packet, proto))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(
     st.sampled_from(tuple(GOOD)),
     st.booleans(),
@@ -106,7 +106,7 @@ def test_changed_cut_and_lengthened_queries(
         assert_valid(one, response_of(server, one, "udp"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(
     st.sampled_from(tuple(GOOD)),
     st.lists(st.booleans(), min_size=60, max_size=60),

@@ -29,15 +29,22 @@ def recorded(name: str) -> Json:
 
 
 def each_case(
-    cases: Iterable[Any], name_of: Callable[[Any], str], known: Mapping[str, str] | None = None
+    cases: Iterable[Any],
+    name_of: Callable[[Any], str],
+    known: Mapping[str, str] | None = None,
+    is_short: Callable[[str, int], bool] = lambda _name, _number: True,
 ) -> pytest.MarkDecorator:
-    """Makes a test of each case. `known` has the names of those that must fail or be refused, with the reason."""
+    """Makes a test of each case. `known` has the names of those that must fail or be refused, with the reason.
+
+    `is_short` says by name and number which cases are not for releases alone.
+    """
     known, names, rows = known or {}, Counter[str](), []
-    for case in cases:
+    for number, case in enumerate(cases):
         names[name := name_of(case)] += 1
         name += f" ({names[name]})" if names[name] > 1 else ""
         deviates = [pytest.mark.xfail(reason=known[name], raises=(AssertionError, InputError))] if name in known else []
-        rows.append(pytest.param(name, case, id=name, marks=deviates))
+        marks = deviates if is_short(name, number) else [*deviates, pytest.mark.release]
+        rows.append(pytest.param(name, case, id=name, marks=marks))
     assert len(rows) > 20
     assert known.keys() <= {row.id for row in rows}
     return pytest.mark.parametrize(("name", "case"), rows)
