@@ -61,7 +61,7 @@ class FairShares:
         self._room -= 1
         return True
 
-    def give_back(self, address: str) -> None:
+    def release(self, address: str) -> None:
         client = client_of(address)
         places = self._by_client[client] - 1
         if places:

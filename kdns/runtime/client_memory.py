@@ -56,7 +56,7 @@ class Client:
 
 
 class ClientMemory:
-    """All clients of a process. `take` and `give_back` are for queries over UDP, which has no connections."""
+    """All clients of a process. `take` and `release` are for queries over UDP, which has no connections."""
 
     def __init__(self, max_bytes: int = MAX_HELD_BYTES, max_pending: int = MAX_PENDING) -> None:
         self.held_bytes = 0
@@ -77,7 +77,7 @@ class ClientMemory:
         self.forget(client)
         return False
 
-    def give_back(self, address: str, packet: bytes) -> None:
+    def release(self, address: str, packet: bytes) -> None:
         self.free(self._clients[client_of(address)], pending_bytes(packet))
 
     def has_room(self, client: Client) -> bool:
@@ -178,7 +178,7 @@ class Account:
         self.pending_bytes -= size_bytes
         return False
 
-    def give_back(self, _address: str, packet: bytes) -> None:
+    def release(self, _address: str, packet: bytes) -> None:
         size_bytes = 0 if self.is_closed else pending_bytes(packet)
         self.pending_bytes -= size_bytes
         self._memory.free(self._client, size_bytes)

@@ -15,7 +15,7 @@ PIPELINED: Final = 128
 
 
 class Framing(Protocol):
-    """One connection's state. `max_pending` is how many queries it may have unanswered, 0 when it takes no more."""
+    """One connection's state; `max_pending` is the most unanswered queries, 0 if it takes no more."""
 
     max_pending: int
 
@@ -24,16 +24,16 @@ class Framing(Protocol):
         ...
 
     def received(self, data: bytes) -> list[Arrived]:
-        """The messages that are complete with these bytes; UpstreamError ends the connection."""
+        """The messages that these bytes complete; UpstreamError ends the connection."""
         ...
 
     def unsent(self) -> bytes:
-        """Bytes to send besides queries, once."""
+        """Bytes to send besides queries; each call returns only new ones."""
         ...
 
 
 class Lengths:
-    """DNS over TCP and TLS: each message behind its length in two bytes (RFC 1035 §4.2.2). Keys are random ids."""
+    """DNS over TCP and TLS: messages with a prefix of two bytes, their length (RFC 1035 §4.2.2). Keys are random ids."""
 
     def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
         self.max_pending = PIPELINED

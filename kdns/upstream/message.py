@@ -1,4 +1,4 @@
-"""Queries as they are sent to an upstream, and the messages that answer them."""
+"""Queries as sent to an upstream, and the messages that answer them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 from kdns.dns.query import HEADER_BYTES, HOP_BY_HOP, Query
 
 _CASE: Final = bytes(0x20 if chr(byte).isalpha() and byte < 0x80 else 0 for byte in range(256))
-"""The bit of each byte that is the case of a letter. A label's length is at most 63, so it is not a letter."""
+"""Byte → the bit that is the case of a letter, 0 for others. Lengths of labels, up to 63, are not letters."""
 _ONE_QUESTION: Final = b"\x00\x01"
 _TYPE_AND_CLASS_BYTES: Final = 4
 
 
 def body_of(query: Query) -> bytes:
-    """The bytes behind the id, without options of one hop and records beside question and OPT (a signature)."""
+    """The bytes after the id, without hop-by-hop options and records such as a signature."""
     if query.is_plain:
         return query.packet[2:]
     edns = query.edns
@@ -27,7 +27,7 @@ def question_of(query: Query) -> bytes:
 
 
 def in_random_case(question: bytes, entropy: bytes) -> bytes:
-    """A bit of `entropy` for the case of each letter: forgers have to guess it (draft-vixie-dnsext-dns0x20)."""
+    """A bit of `entropy` decides the case of each letter: forgers have to guess it (draft-vixie-dnsext-dns0x20)."""
     name = question[:-_TYPE_AND_CLASS_BYTES]
     size = len(name)
     letters = int.from_bytes(name.translate(_CASE)) & int.from_bytes(entropy[:size])
@@ -35,7 +35,7 @@ def in_random_case(question: bytes, entropy: bytes) -> bytes:
 
 
 def response_to(query: Query, message: bytes) -> bytes:
-    """With the query's id, and wherever the message repeats the question, the query's spelling of it."""
+    """With the query's id, and the query's spelling wherever the message repeats the question name."""
     question = question_of(query)
     end = HEADER_BYTES + len(question)
     sent = message[HEADER_BYTES:end]
@@ -50,12 +50,12 @@ def is_response(message: bytes) -> bool:
 
 
 def has_question(message: bytes) -> bool:
-    """Few errors of few servers do not repeat their question."""
+    """Some servers' errors do not repeat the question."""
     return message[4:6] == _ONE_QUESTION
 
 
 def repeats_question(message: bytes, question: bytes) -> bool:
-    """Whether a response has this question, whatever the case of the name's letters."""
+    """Ignores the case of letters."""
     name_end = HEADER_BYTES + len(question) - _TYPE_AND_CLASS_BYTES
     return (
         has_question(message)

@@ -17,10 +17,9 @@ Transport: TypeAlias = Literal["udp", "tcp"]
 
 @dataclass(frozen=True, slots=True)
 class TlsSpec:
-    """How an upstream proves who it is: `server_name` is the name in its certificate, "" for its address.
+    """`server_name` is the name in the upstream's certificate, "" for its address.
 
-    `ca_path` has the roots that are trusted, "" for those of the system; `cert_path` and `key_path` are the client's
-    own certificate.
+    `ca_path` has the trusted roots, "" for the system's; `cert_path` and `key_path` are the client certificate.
     """
 
     server_name: str = ""
@@ -31,10 +30,10 @@ class TlsSpec:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamSpec:
-    """One server. `host` is an IP address, with an IPv6 zone if need be; times in seconds.
+    """One server; the host of `address` is an IP address, perhaps with an IPv6 zone.
 
     Connections that were idle for `expire_s`, or that are older than `max_age_s`, are not used again; at most
-    `max_idle` of them are kept, None for the default bound. `doh_method` is that of DNS over HTTPS.
+    `max_idle` idle ones stay open, None for the default.
     """
 
     address: HostPort
@@ -56,21 +55,21 @@ class UpstreamUnreachableError(UpstreamError):
 
 
 class UpstreamTimeoutError(UpstreamError):
-    """The exchange timed out."""
+    """The connection was there, the response did not come in time."""
 
 
 class Upstream(Protocol):
-    """One server, with the sockets and connections that are kept for it."""
+    """One server with its sockets and connections."""
 
     @property
     def spec(self) -> UpstreamSpec: ...
 
     def exchange(self, query: Query, transport: Transport, timeout_s: float, client: str = "") -> Awaitable[bytes]:
-        """Sends a query; awaited, the whole message that answers it, or UpstreamError.
+        """Sends a query; await the response or UpstreamError.
 
-        It is sent with another id, in random case over UDP, and without options of one hop (cookie, keepalive,
-        padding); `message.response_to` puts id and spelling back. What does not answer it is ignored over UDP and an
-        error elsewhere. `transport` matters for the scheme `dns` only. `client` is an address, "" for kdns itself.
+        The query is sent with another id, in random case over UDP, and without hop-by-hop options (cookie, keepalive,
+        padding); `message.response_to` restores id and spelling. Messages that do not answer it are ignored over UDP,
+        and errors otherwise. `transport` is for the scheme `dns` only. `client` is an address, "" for kdns itself.
         """
         ...
 

@@ -52,5 +52,5 @@ def test_who_waits_much_leaves_places() -> None:
     assert [shares.take(f"client {number}") for number in range(20)].count(True) == 20
     assert not shares.take("flood")
     for _ in range(50):
-        shares.give_back("flood")
+        shares.release("flood")
     assert [shares.take("client 0") for _ in range(1000)].count(True) == 40

@@ -71,7 +71,7 @@ class Answering:
     def ended(self, query: PendingQuery) -> None:
         if query in self.waiting:
             self.waiting.discard(query)
-            self.pending.give_back(query.client[0], query.packet)
+            self.pending.release(query.client[0], query.packet)
             if self._drained is not None and not (self.waiting or self._drained.done()):
                 self._drained.set_result(None)
 

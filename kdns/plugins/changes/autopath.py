@@ -1,15 +1,15 @@
 """autopath [ZONES…] RESOLV-CONF | @kubernetes: tries a client's search path in the server, so that one query is enough.
 
-A client with a search path queries `name` first as `name.FIRST`. If that does not exist, the name is queried with each
-further element of the path, then alone; the first that exists is the answer, after a CNAME. The path is that of a file,
+A client with a search path first queries `name` as `name.FIRST`. If that does not exist, autopath tries each further
+element of the path, then the name alone; the first that exists is the answer, after a CNAME. The path is from a file,
 for all clients, or that of the client's pod, found by its address.
 
-With @kubernetes the answer depends on the client, so the answer table does not keep it. Each name of the path passes
+With @kubernetes the answer depends on the client, so it is not in the answer table. Each name that is tried passes
 `acl` and `cache`, which are behind this directive.
 Differs: an address that pods of several namespaces share, as with hostNetwork, has no path; CoreDNS takes the first
 pod's.
-Differs: coredns_autopath_success_total counts answers under another name of the path; CoreDNS also counts names that
-exist as queried.
+Differs: coredns_autopath_success_total counts answers under another name; CoreDNS also counts names that exist as
+queried.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ USAGE: Final = "autopath [ZONES...] RESOLV-CONF|@kubernetes"
 OWN_RESOLV_CONF: Final = "/etc/resolv.conf"
 REREAD_S: Final = 60.0
 MAX_ELEMENTS: Final = 32
-"""The most elements of a search path, with those of the cluster (glibc has no limit, older versions six)."""
+"""The longest search path (glibc has no limit, older versions six)."""
 
 SearchPath = tuple[Labels, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AutopathConfig:
-    """The search path for names in `zones`: that of the file `path`, or with "" that of the client's pod."""
+    """The search path is that of the file `path`, with "" that of the client's pod."""
 
     zones: tuple[str, ...]
     path: str = ""
@@ -61,23 +61,23 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> AutopathConfig:
 
 
 def search_of(text: str) -> SearchPath:
-    """Returns the search path of a resolv.conf(5): its last `search` or `domain`, words that are not names left out."""
+    """The last `search` or `domain` of a resolv.conf(5), without words that are not names."""
     words: list[str] = []
     for line in text.splitlines():
         keyword, *values = line.split() or [""]
         if keyword in {"search", "domain"}:
             words = values if keyword == "search" else values[:1]
-    found: list[Labels] = []
+    names: list[Labels] = []
     for word in words:
         try:
-            found.append(lowered(labels_of(word)))
+            names.append(lowered(labels_of(word)))
         except ValueError:
             continue
-    return tuple(dict.fromkeys(labels for labels in found if labels and b"" not in labels))[:MAX_ELEMENTS]
+    return tuple(dict.fromkeys(labels for labels in names if labels and b"" not in labels))[:MAX_ELEMENTS]
 
 
 class Autopath(Plugin):
-    """Tries the path of a name below its first element, if the name does not exist."""
+    """Tries the search path for a missing name below the path's first element."""
 
     sees = Sees.PACKET
 
@@ -118,7 +118,7 @@ class Autopath(Plugin):
         return self._cluster
 
     def _path_of(self, labels: Labels, client: str) -> SearchPath | None:
-        """() if the path is not known; None for a name that begins no Pod's path, which is `namespace.svc.ZONE`."""
+        """() for an unknown path; None for names that no Pod queries first, which are below `namespace.svc.ZONE`."""
         if not self._of_pods:
             return self._search
         cluster = self._found_cluster()
@@ -141,7 +141,7 @@ class Autopath(Plugin):
         next: Serve,  # noqa: A002 - as in Plugin
         reply: Reply,
     ) -> ServeResult:
-        """Returns the first reply where the name exists; it is the same for all clients, unlike what follows."""
+        """If the name exists, its reply is the same for all clients, unlike those of the search path."""
         if reply is None or not _is_missing(reply):
             return reply
         if not path:
@@ -153,10 +153,10 @@ class Autopath(Plugin):
         reuse = first.reuse
         for element in (*path[1:], ()):
             try:
-                asked = request.about((*base, *element))
+                attempt = request.about((*base, *element))
             except ValueError:  # a name that is too long does not exist
                 continue
-            reply = await awaited(next(asked))
+            reply = await awaited(next(attempt))
             if reply is None:
                 return None
             reuse = reuse.and_then(reply.reuse)

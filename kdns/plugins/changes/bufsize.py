@@ -1,6 +1,6 @@
 """bufsize [SIZE]: limits the size of answers over UDP, also for clients that accept larger ones.
 
-Later directives receive the query with that limit, and so do upstreams.
+Later directives and upstreams get the query with that limit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_BYTES: Final = 4096
 
 
 class Bufsize(Plugin):
-    """Lowers the size in a query's OPT; it depends on the packet only."""
+    """Lowers the payload size in a query's OPT."""
 
     sees = Sees.PACKET
 
@@ -36,7 +36,7 @@ class Bufsize(Plugin):
 
     def source(self, zone: Labels, later: Source | None, server: str) -> Source | None:
         del zone, server
-        return later  # which sends nothing that the size of the OPT is for
+        return later  # a source sends no query that the size of the OPT matters for
 
 
 DIRECTIVE: Final = Directive(

@@ -1,10 +1,10 @@
-"""dns64 [PREFIX] { prefix PREFIX; translate_all; allow_ipv4 }: AAAA records made of A records (RFC 6147).
+"""dns64 [PREFIX] { prefix PREFIX; translate_all; allow_ipv4 }: AAAA records synthesized from A records (RFC 6147).
 
-A client behind NAT64 reaches an IPv4 host by an IPv6 address that has the host's own in it (RFC 6052).
-Differs: a query with CD and DO goes through as it is, since its client validates (RFC 6147 §5.5); CoreDNS makes up
-records for it. AD and signatures do not go with records that were made up.
-Differs: a PREFIX on the line and options in the block go together; CoreDNS ignores the block then.
-Differs: RA stays as the A answer has it; CoreDNS clears it.
+A client behind NAT64 reaches an IPv4 host by an IPv6 address that embeds the host's address (RFC 6052).
+Differs: a query with CD and DO passes unchanged, because its client validates (RFC 6147 §5.5); CoreDNS synthesizes
+records for it. Synthesized records have no AD and no signatures.
+Differs: a PREFIX on the line and options in the block are both used; CoreDNS ignores the block then.
+Differs: RA is that of the A answer; CoreDNS clears it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NO_SOA_TTL_S: Final = 600
 
 @dataclass(frozen=True, slots=True)
 class Dns64Config:
-    """The prefix (RFC 6052 §2.2), whether AAAA records are replaced as well, and whether IPv4 clients are served."""
+    """`translate_all` also replaces AAAA records; `allow_ipv4` also serves clients with IPv4 addresses."""
 
     prefix: IPv6Network = WELL_KNOWN
     translate_all: bool = False
@@ -61,16 +61,16 @@ OPTIONS: Final = {
 
 
 def synthesized(prefix: IPv6Network, address: bytes) -> bytes:
-    """Returns the IPv6 address that contains an IPv4 address (RFC 6052 §2.2): bits 64 to 71 are zero."""
+    """Embeds an IPv4 address behind the prefix; bits 64 to 71 stay zero (RFC 6052 §2.2)."""
     free = [at for at in range(prefix.prefixlen // 8, 16) if at != 8]
-    made = bytearray(prefix.network_address.packed)
+    embedded = bytearray(prefix.network_address.packed)
     for at, octet in zip(free, address, strict=False):
-        made[at] = octet
-    return bytes(made)
+        embedded[at] = octet
+    return bytes(embedded)
 
 
 class Dns64(Plugin):
-    """Queries A if a name has no AAAA. The result depends on the client's family, as partitions of the table do."""
+    """Queries A if a name has no AAAA. The result depends on the client's family, like partitions of the table."""
 
     sees = Sees.PACKET
 
@@ -85,7 +85,7 @@ class Dns64(Plugin):
         if self.is_concerned(request):
             reply = then(reply, partial(self._after, request, next))
         is_of_family = request.query.qtype == AAAA and not self._config.allow_ipv4
-        # a question of the server's own, for a CNAME's target: a cache in front of the caller holds both families
+        # an internal query for a CNAME's target: a cache in front of its caller serves both families
         return then(reply, for_one_client) if is_of_family and request.depth else reply
 
     def is_concerned(self, request: Request) -> bool:
@@ -95,7 +95,7 @@ class Dns64(Plugin):
         return self._config.allow_ipv4 or ":" in request.client[0]
 
     def is_translated(self, reply: Response) -> bool:
-        """Returns whether A is queried after this answer: not for a name that does not exist (RFC 6147 §5.1.2)."""
+        """Whether A is queried after this answer: not for a name that does not exist (RFC 6147 §5.1.2)."""
         if reply.rcode == NXDOMAIN:
             return False
         return self._config.translate_all or not any(rrset.rtype == AAAA for rrset in reply.answer)
@@ -108,18 +108,18 @@ class Dns64(Plugin):
             return reply
         return then(next(request.about(request.query.labels, A)), partial(self._translation, request, first))
 
-    def _translation(self, request: Request, first: Response, found: Reply) -> Reply:
-        if found is None:
+    def _translation(self, request: Request, first: Response, reply: Reply) -> Reply:
+        if reply is None:
             return None
-        found = from_wire(found)
-        tallies = (*first.tallies, *found.tallies, self._translated.tally(request.server))
-        reuse = first.reuse.and_then(found.reuse)
-        if not any(rrset.rtype == A for rrset in found.answer):
-            empty = first if first.rcode == NOERROR else found
+        ipv4 = from_wire(reply)
+        tallies = (*first.tallies, *ipv4.tallies, self._translated.tally(request.server))
+        reuse = first.reuse.and_then(ipv4.reuse)
+        if not any(rrset.rtype == A for rrset in ipv4.answer):
+            empty = first if first.rcode == NOERROR else ipv4
             return evolve(empty, reuse=reuse, tallies=tallies)
         longest_s = _negative_ttl_s(first)
-        answer = tuple(self._rrset(rrset, longest_s) for rrset in found.answer if rrset.rtype != RRSIG)
-        return evolve(found, answer=answer, flags=found.flags & ~AD, reuse=reuse, tallies=tallies)
+        answer = tuple(self._rrset(rrset, longest_s) for rrset in ipv4.answer if rrset.rtype != RRSIG)
+        return evolve(ipv4, answer=answer, flags=ipv4.flags & ~AD, reuse=reuse, tallies=tallies)
 
     def _rrset(self, rrset: RRset, longest_s: int) -> RRset:
         if rrset.rtype != A:
@@ -130,7 +130,7 @@ class Dns64(Plugin):
 
 
 def _negative_ttl_s(first: Response) -> int:
-    """Returns the lifetime of the negative answer for AAAA: the TTL of the SOA (RFC 6147 §5.1.7)."""
+    """The SOA's TTL (RFC 6147 §5.1.7)."""
     rrsets = (*((first.soa.rrset,) if first.soa else ()), *first.authority)
     return next((rrset.ttl for rrset in rrsets if rrset.rtype == SOA), NO_SOA_TTL_S)
 

@@ -1,4 +1,4 @@
-"""header { query|response set|clear FLAGS… }: flags of the query that later directives see, and of the response."""
+"""header { query|response set|clear FLAGS… }: changes flags of the query for later directives, and of the response."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ USAGE = "set|clear aa|ra|rd..."
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """Bits of the header that are set, and those that are cleared."""
+    """Bits of the header to set and to clear."""
 
     set: int = 0
     clear: int = 0
@@ -34,17 +34,14 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class HeaderConfig:
-    """The messages that are changed."""
+    """The changes of queries and of responses."""
 
     query: Flags = Flags()
     response: Flags = Flags()
 
 
 class Header(Plugin):
-    """Changes flags of queries and responses, by the packet alone.
-
-    RD of a response is that of the query as `query` rules left it, as in CoreDNS, unless a `response` rule names it.
-    """
+    """RD of a response is that of the query after `query` rules, as in CoreDNS, unless a `response` rule changes it."""
 
     sees = Sees.PACKET
 

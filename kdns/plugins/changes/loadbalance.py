@@ -1,6 +1,6 @@
 """loadbalance [round_robin | weighted FILE] { prefer CIDR… | reload DURATION }: the order of addresses in an answer.
 
-It acts on the answers of all directives of its block, except zone transfers.
+It applies to the answers of all directives of its block, except zone transfers.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ USAGE = "loadbalance [round_robin | weighted FILE]"
 
 @dataclass(frozen=True, slots=True)
 class LoadbalanceConfig:
-    """The policy; `prefer` puts addresses of these networks first.
+    """`prefer` sorts addresses of these networks first; empty for `weighted`.
 
-    weighted: `weight_path` is read again every `reload_s` seconds, 0 means never; prefer stays empty.
+    `weight_path` is checked every `reload_s` seconds, 0: never.
     """
 
     policy: Literal["round_robin", "weighted"] = "round_robin"
@@ -66,10 +66,10 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LoadbalanceConfig:
 
 
 def parse_weights(text: str, path: str) -> Weights:
-    """Returns the weights of a file: a name on a line of its own, then lines of an address and its weight.
+    """A weight file: a name on a line of its own, then lines of an address and its weight.
 
-    Blank lines and lines that begin with # do not count. A name may come again; the first weight of an address holds.
-    Raises CorefileError, with the file's own lines.
+    Blank lines and lines that begin with # are ignored. A name may be repeated; the first weight of an address applies.
+    Raises CorefileError with the file's own lines.
     """
     weights: dict[str, dict[bytes, int]] = {}
     mistakes: list[CorefileError] = []
@@ -110,11 +110,9 @@ def _weight(words: Sequence[Token]) -> tuple[bytes, int]:
 
 
 class Loadbalance(Plugin):
-    """Has the order of the addresses of the block's answers. A new order drops all kept answers.
+    """Decides the order of addresses in the block's answers; a new order drops all answers from the table.
 
-    CorefileError, with the file's own line, for a weight file that cannot be used.
-
-    Differs: CoreDNS starts without a weight file that is not there, where it is to be read again.
+    Differs: a missing weight file is an error at the start; CoreDNS starts if the file is reloaded.
     """
 
     sees = Sees.PACKET

@@ -17,7 +17,7 @@ PROOFS: Final = frozenset((NSEC, NSEC3))
 
 
 class Minimal(Plugin):
-    """Removes the two sections of positive answers. The effect depends on the answer only.
+    """Removes authority and additional sections of positive answers.
 
     Differs: an answer with NSEC or NSEC3 records keeps its authority section: they prove that a wildcard applies, and
     without them the answer is bogus (RFC 4035 §3.1.3.3).
@@ -42,14 +42,14 @@ def shortened(reply: Reply) -> Reply:
 
 
 def shortened_wire(wire: bytes) -> bytes:
-    """Returns a message truncated after the last kept section: names point backwards only."""
-    found = records(wire)
-    has_proof = any(record.section == AUTHORITY and record.rtype in PROOFS for record in found)
+    """Truncated after the last section that stays: compression pointers lead backwards only."""
+    scanned = records(wire)
+    has_proof = any(record.section == AUTHORITY and record.rtype in PROOFS for record in scanned)
     last = AUTHORITY if has_proof else ANSWER
-    stays = [record for record in found if record.section <= last]
-    if len(stays) == len(found):
+    remaining = [record for record in scanned if record.section <= last]
+    if len(remaining) == len(scanned):
         return wire
-    end = stays[-1].end if stays else found[0].owner_at
+    end = remaining[-1].end if remaining else scanned[0].owner_at
     authorities = wire[8:10] if has_proof else bytes(2)
     return wire[:8] + authorities + bytes(2) + wire[HEADER_BYTES:end]
 

@@ -1,4 +1,4 @@
-"""nsid [DATA]: the name of this server, for clients that want to know who answered (RFC 5001)."""
+"""nsid [DATA]: identifies this server to clients that ask for it (RFC 5001)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAX_BYTES: Final = 255
 
 
 class Nsid(Plugin):
-    """Adds the option to responses to queries that have it. Queries with options are never in the table.
+    """Adds the option to responses to queries that have it; by default it is the host name.
 
-    Its data is the text, or the machine's host name where that is empty.
+    Answers to such queries are never in the table.
     """
 
     sees = Sees.PACKET
@@ -38,7 +38,7 @@ class Nsid(Plugin):
 
 
 def with_option(option: tuple[int, bytes], reply: Reply) -> Reply:
-    return reply and evolve(reply, options=(*(one for one in reply.options if one[0] != option[0]), option))
+    return reply and evolve(reply, options=(*(other for other in reply.options if other[0] != option[0]), option))
 
 
 def parse(stanza: Stanza, _zones: tuple[str, ...]) -> str:

@@ -1,1 +1,1 @@
-"""The sockets and connections to other DNS servers."""
+"""Sockets and connections to other DNS servers."""

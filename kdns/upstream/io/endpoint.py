@@ -16,7 +16,7 @@ _NUMERIC: Final = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 
 
 class Endpoint:
-    """The address of an upstream, and the source address, if any; raises InputError for an invalid one."""
+    """The address of an upstream, and the source address, if any; InputError for an invalid one."""
 
     def __init__(self, spec: UpstreamSpec) -> None:
         self._family, self._address = _resolved(spec.address.host, spec.address.port)

@@ -1,4 +1,4 @@
-"""The pending exchanges of a process: their number, and their deadlines."""
+"""The exchanges with upstreams in flight: their limits and deadlines."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from kdns.upstream.framing import Key
 from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 MAX_EXCHANGES: Final = 4096
-"""The most exchanges of all upstreams together; the next one fails at once.
+"""The most exchanges of all upstreams together; further ones fail at once.
 
-The shares of clients are those of pending queries (kdns.runtime.client_memory).
+Clients' shares are bounded before: as pending queries (kdns.runtime.client_memory).
 """
 RANDOM_BYTES: Final = 4096
-"""Random bytes that are read at a time: a system call for each query would be costly."""
+"""Read at a time: a system call for each query would be expensive."""
 TICK_S: Final = 0.025
-"""The longest delay of an expired exchange. One timer checks all deadlines: a timer for each query would cost more than
-its system calls."""
+"""The interval at which all deadlines are checked: a timer for each query would cost more than its system calls."""
 
 
 class Holder(Protocol):
@@ -38,11 +37,11 @@ class Holder(Protocol):
 
 
 class Pending(msgspec.Struct, eq=False):
-    """A query in flight. It is awaited like an asyncio.Future, which costs three times as much.
+    """A query in flight, awaitable like an asyncio.Future at a third of the cost.
 
-    `reply` is the response or the error, None while in flight. `deadline_s` is on the clock of the loop, `client` is
-    the client's address, "" for kdns itself. A coroutine that no task runs is resumed at once, a task in its turn.
-    asyncio.gather takes it for a Future and never ends: give that a coroutine.
+    `reply` is the response or the error, None while in flight. `deadline_s` is on the loop's clock, `client` is the
+    client's address, "" for kdns itself. A PendingQuery that awaits it is resumed at once, a task in the next iteration
+    of the loop. Do not pass it to asyncio.gather, which takes it for a Future and hangs: pass a coroutine.
     """
 
     exchanges: Exchanges
@@ -56,7 +55,7 @@ class Pending(msgspec.Struct, eq=False):
     has_other_case: bool = False
     reply: bytes | BaseException | None = None
     retry: Callable[[Pending], Awaitable[bytes]] | None = None
-    """Gets the response another way if `reply` is b"": what came cannot be believed."""
+    """Gets the response another way if `reply` is b"": the received messages cannot be trusted."""
     query: Query | None = None
     _callback: Callable[[Any], object] | None = None
     _context: Context | None = None
@@ -64,7 +63,7 @@ class Pending(msgspec.Struct, eq=False):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether its client gave it up: that says nothing about the upstream."""
+        """Its client gave up: that says nothing about the upstream."""
         return self.reply is None or isinstance(self.reply, asyncio.CancelledError)
 
     def done(self) -> bool:
@@ -82,7 +81,7 @@ class Pending(msgspec.Struct, eq=False):
             self.exchanges.loop.call_soon(callback, self, context=self._context)
 
     def fail(self, error: UpstreamError) -> None:
-        """Ends the query without a response; no-op if it has ended."""
+        """No-op if the query has ended."""
         if self.reply is None:
             self.set_result(error)
 
@@ -97,13 +96,13 @@ class Pending(msgspec.Struct, eq=False):
         if isinstance(self.reply, bytes):
             return self.reply
         error = self.reply or asyncio.InvalidStateError("the query is in flight")
-        raise error.with_traceback(None)  # queries of one connection share it: each would add its frames
+        raise error.with_traceback(None)  # queries of one connection share the error: each would add its frames
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self.exchanges.loop
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
-        """Tasks give a context: they must not run inside of another callback."""
+        """Tasks pass a context: they must not run within another callback."""
         self._callback, self._context = callback, context
 
     def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
@@ -116,7 +115,7 @@ class Pending(msgspec.Struct, eq=False):
             self._asyncio_future_blocking = True
             try:
                 yield self
-            finally:  # also for a coroutine that is closed: its client is gone
+            finally:  # also if the coroutine is closed because its client is gone
                 if self.reply is None:
                     self.exchanges.end(self)
         response = self.reply
@@ -137,7 +136,7 @@ class Entropy:
         self._position = 0
 
     def take(self, size: int) -> bytes:
-        """Returns so many bytes, at most RANDOM_BYTES; none is returned twice."""
+        """`size` is at most RANDOM_BYTES; no byte is returned twice."""
         start = self._position
         end = start + size
         if end > len(self._batch):
@@ -149,7 +148,7 @@ class Entropy:
 
 @dataclass(slots=True)
 class Counts:
-    """`opened` and `reused` count queries by whether their socket was new; `ignored` are messages without query."""
+    """Queries on new sockets (`opened`) and on existing ones (`reused`); `ignored` are messages without a query."""
 
     opened: int = 0
     reused: int = 0
@@ -157,7 +156,7 @@ class Counts:
 
 
 class Exchanges:
-    """What the upstreams of a process share: bounds, deadlines, sockets' events, entropy and descriptors."""
+    """Shared by the upstreams of a process: limits, deadlines, the poller, entropy and descriptors."""
 
     def __init__(self, max_exchanges: int = MAX_EXCHANGES, max_descriptors: int | None = None) -> None:
         self.loop = asyncio.get_running_loop()
@@ -167,27 +166,27 @@ class Exchanges:
         self.max_descriptors = maximum(ConnectionKind.UPSTREAMS) if max_descriptors is None else max_descriptors
         self.descriptors = 0
         self.rejected = 0
-        self._under_way: set[Pending] = set()
+        self._in_flight: set[Pending] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._under_way)
+        return len(self._in_flight)
 
     def begin(self, timeout_s: float, question: bytes, client: str, deadline_s: float | None = None) -> Pending:
-        """Raises UpstreamError if no place is left. `deadline_s` is that of a continued exchange."""
-        if len(self._under_way) >= self.max_exchanges:
+        """UpstreamError beyond `max_exchanges`; `deadline_s` is that of a continued exchange."""
+        if len(self._in_flight) >= self.max_exchanges:
             self.rejected += 1
             raise UpstreamError(f"too many queries wait for upstreams; expected at most {self.max_exchanges}")
         if deadline_s is None:
             deadline_s = self.loop.time() + timeout_s
         pending = Pending(self, timeout_s, deadline_s, question, client)
-        self._under_way.add(pending)
+        self._in_flight.add(pending)
         if self._timer is None:
             self._timer = self.loop.call_later(TICK_S, self._expire)
         return pending
 
     def end(self, pending: Pending) -> None:
-        self._under_way.discard(pending)
+        self._in_flight.discard(pending)
         if pending.holder is not None:
             pending.holder.drop(pending)
 
@@ -197,11 +196,11 @@ class Exchanges:
         self.descriptors += 1
         return True
 
-    def give_descriptor(self) -> None:
+    def release_descriptor(self) -> None:
         self.descriptors -= 1
 
     def close(self) -> None:
-        for pending in tuple(self._under_way):
+        for pending in tuple(self._in_flight):
             pending.fail(UpstreamError("the server stops"))
         if self._timer is not None:
             self._timer.cancel()
@@ -210,14 +209,14 @@ class Exchanges:
 
     def _expire(self) -> None:
         now_s = self.loop.time()
-        for pending in [pending for pending in self._under_way if pending.deadline_s <= now_s]:
+        for pending in [pending for pending in self._in_flight if pending.deadline_s <= now_s]:
             took = f"after {pending.timeout_s:g} s"
             late = UpstreamTimeoutError(f"timed out {took}")
             pending.fail(late if pending.is_sent else UpstreamUnreachableError(f"no connection {took}"))
-        self._timer = self.loop.call_later(TICK_S, self._expire) if self._under_way else None
+        self._timer = self.loop.call_later(TICK_S, self._expire) if self._in_flight else None
 
 
 def unreachable(error: OSError) -> UpstreamUnreachableError:
-    """Returns the system's text of an error, such as `connection refused`."""
+    """With the system's text of an error, such as `connection refused`."""
     words = os_reason(error)
     return UpstreamUnreachableError(words[:1].lower() + words[1:])

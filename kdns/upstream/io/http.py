@@ -25,12 +25,12 @@ MEDIA_TYPE: Final = "application/dns-message"
 PATH: Final = "/dns-query"
 HTTPS_PORT: Final = 443
 ID: Final = b"\x00\x00"
-"""The id of every query, so that equal queries are equal requests for HTTP's caches (RFC 8484 §4.1)."""
+"""The id of every query, so that HTTP caches see equal queries as equal requests (RFC 8484 §4.1)."""
 
 
 @dataclass(slots=True)
 class Incoming:
-    """An HTTP response that is being received: its status, its media type, and its body up to now."""
+    """An HTTP response that is being received."""
 
     status: int = 0
     media_type: str = ""
@@ -153,7 +153,7 @@ class Http2:
     def received(self, data: bytes) -> list[Arrived]:
         try:
             return self._arrived(self._http.receive_data(data))
-        except (h2.exceptions.ProtocolError, ValueError) as error:  # h2 does not look at the number of :status
+        except (h2.exceptions.ProtocolError, ValueError) as error:  # ValueError: h2 does not check :status
             raise UpstreamError(f"the upstream does not speak HTTP/2: {error}") from error
 
     def _arrived(self, events: Iterable[h2.events.Event]) -> list[Arrived]:

@@ -1,4 +1,4 @@
-"""MetricFamilies of upstreams: CoreDNS's counters of kept connections, and what was ignored and rejected."""
+"""Metrics of upstreams: CoreDNS's counters of cached connections, and kdns's of exchanges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kdns.runtime.metrics import COUNTER, Metric, MetricFamilies, Sample
 from kdns.upstream.io.upstreams import Upstreams
 
 PROXY_NAME: Final = "forward"
-"""CoreDNS's name for the user of the connections."""
+"""CoreDNS's label for the directive that uses the connections."""
 
 
 def gauges(upstreams: Upstreams) -> MetricFamilies:

@@ -1,4 +1,4 @@
-"""Exchanges with primaries and secondaries: one message over UDP, or a stream of them over TCP (RFC 5936)."""
+"""Exchanges with primaries and secondaries: one message over UDP, or a stream of messages over TCP (RFC 5936)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from kdns.upstream.message import has_question, repeats_question
 from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 READ_BYTES: Final = 128 << 10
-"""The most bytes of one transfer that are received before the caller reads them."""
+"""The most bytes of one transfer that wait for the caller."""
 TRANSFERS_AT_ONCE: Final = 10
 DATAGRAMS_AT_ONCE: Final = 100
-"""The most concurrent exchanges with one peer, so that a catalog of 10,000 zones does not use as many descriptors."""
+"""The most concurrent exchanges with one peer: a catalog of 10,000 zones must not take as many descriptors."""
 
 _transfers: defaultdict[HostPort, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, TRANSFERS_AT_ONCE))
 _datagrams: defaultdict[HostPort, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, DATAGRAMS_AT_ONCE))
 
 
 class _Datagrams(asyncio.DatagramProtocol):
-    """Returns the first matching response, and ignores other packets."""
+    """Waits for the first matching response; ignores other packets."""
 
     def __init__(self, packet: bytes) -> None:
         self._packet = packet
@@ -88,7 +88,7 @@ async def _messages(address: HostPort, packet: bytes, timeout_s: float, source: 
                 message = await reader.readexactly(size_bytes)
             if message[:2] != packet[:2] or len(message) < HEADER_BYTES:
                 raise UpstreamError("a message with another id")
-            await asyncio.sleep(0)  # received messages are returned without a wait
+            await asyncio.sleep(0)  # buffered messages are read without yielding to the loop
             yield message
     except TimeoutError as error:
         raise UpstreamTimeoutError(f"no message within {timeout_s:g} s") from error
@@ -99,7 +99,7 @@ async def _messages(address: HostPort, packet: bytes, timeout_s: float, source: 
 
 
 def _answers(packet: bytes, response: bytes) -> bool:
-    """Whether a packet is a response with the id, opcode and question of the other one; errors need no question."""
+    """Whether `response` has the id, opcode and question of `packet`; errors need no question."""
     is_response = len(response) >= HEADER_BYTES and response[:2] == packet[:2] and response[2] >= QR >> 8
     if not is_response or (response[2] ^ packet[2]) & 0x78:
         return False

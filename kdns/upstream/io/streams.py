@@ -1,4 +1,4 @@
-"""Queries over TCP, TLS and HTTPS, on connections that are kept (RFC 7766, RFC 7858, RFC 8484)."""
+"""Queries over TCP, TLS and HTTPS, on connections that are reused (RFC 7766, RFC 7858, RFC 8484)."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from kdns.upstream.message import body_of, is_response, question_of, repeats_que
 from kdns.upstream.upstream import UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
 CONNECTIONS: Final = 16
-"""Connections of an upstream; a query that finds no idle one waits on one of them behind others (RFC 7766 §6.2.1.1).
+"""The most connections of an upstream that supports pipelining (RFC 7766 §6.2.1.1).
 
-Many servers answer in order, so each waits for those before it. A client has as many as are left for all others:
-queries whose answers do not come block only the connections of the client that sent them.
+Many servers answer in order, so a slow query blocks those behind it on its connection. A client gets at most as many
+connections as remain for all others, so that its unanswered queries block only its own connections.
 """
 IDLE_CONNECTIONS: Final = 8
 SERIAL_CONNECTIONS: Final = 128
-"""Connections of an upstream that closes while queries wait behind an answered one: each has one query."""
+"""The most connections of an upstream without pipelining: it closes while queries wait behind an answered one."""
 HANDSHAKE_S: Final = 5.0
 CLOSE_S: Final = 1.0
 READ_BYTES: Final = 65536
 
 _received = memoryview(bytearray(READ_BYTES))
-"""The bytes of the last read; each connection takes its bytes at once."""
+"""The read buffer of all connections, which copy their bytes at once."""
 
 
 class ClosedError(UpstreamError):
-    """The peer closed a connection. `was_used` says whether it had answered before: it may have closed an idle one."""
+    """The peer closed the connection. `was_used`: it had answered before, so it may have closed an idle connection."""
 
     def __init__(self, reason: str, *, was_used: bool) -> None:
         super().__init__(reason)
@@ -46,13 +46,13 @@ class ClosedError(UpstreamError):
 
 
 class Streams:
-    """The connections of one upstream. `pipelined` is how many queries one may have unanswered."""
+    """The connections of one upstream; `pipelined` is the most unanswered queries of a connection."""
 
-    def __init__(self, spec: UpstreamSpec, place: Endpoint, exchanges: Exchanges, counts: Counts) -> None:
-        self.spec, self.place, self.exchanges = spec, place, exchanges
+    def __init__(self, spec: UpstreamSpec, endpoint: Endpoint, exchanges: Exchanges, counts: Counts) -> None:
+        self.spec, self.endpoint, self.exchanges = spec, endpoint, exchanges
         self.tls = None if spec.scheme == "dns" else Tls(spec)
         self._framing_of: Callable[[str | None, UpstreamSpec], Framing] | None = None
-        """The framing of HTTPS, by the protocol that ALPN chose."""
+        """For HTTPS: the framing of the protocol that ALPN chose."""
         if spec.scheme == "https":
             from kdns.upstream.io.http import framing_of  # noqa: PLC0415 - only where it is used
 
@@ -60,18 +60,17 @@ class Streams:
         self.counts = counts
         self.pipelined = PIPELINED
         self.idle: list[UpstreamConnection] = []
-        """The idle connections; the last one became idle last."""
+        """The last one became idle last."""
         self._busy: dict[UpstreamConnection, None] = {}
         self._max_idle = IDLE_CONNECTIONS if spec.max_idle is None else spec.max_idle
 
     async def exchange(
         self, query: Query, timeout_s: float, client: str, question: bytes = b"", deadline_s: float | None = None
     ) -> bytes:
-        """Returns the response, which has the query's id.
+        """The response has the query's id.
 
-        `question` is how the name is spelled, as the client did by default. `deadline_s` is that of an exchange which
-        is continued here. A query on a connection that had been in use is sent once more, on a new one, where the peer
-        has closed it.
+        `question` is the spelling to send, by default the client's. `deadline_s` is that of an exchange that continues
+        here. If the peer closes a connection that was in use before, the query is sent once more on a new one.
         """
         sent = question or question_of(query)
         body = body_of(query)
@@ -115,7 +114,7 @@ class Streams:
         self._busy[connection] = None
 
     def mark_idle(self, connection: UpstreamConnection) -> None:
-        """Keeps the connection, or closes the one that is idle longest if enough are kept."""
+        """Beyond the limit, closes the connection that is idle longest."""
         self._busy.pop(connection, None)
         connection.idle_since_s = self.exchanges.loop.time()
         self.idle.append(connection)
@@ -127,15 +126,15 @@ class Streams:
             self.idle.remove(connection)
 
     def _chosen(self, client: str) -> UpstreamConnection:
-        """Returns the connection that became idle last, a new one, or that with the fewest queries of the client."""
-        whose = client_of(client)
+        """The connection that became idle last, a new one, or the client's with the fewest queries."""
+        client_key = client_of(client)
         busy = [connection for connection in self._busy if not connection.is_retired]
-        own = [connection for connection in busy if connection.client == whose]
+        own = [connection for connection in busy if connection.client == client_key]
         if unloaded := next((connection for connection in own if not connection.load), None):
-            return unloaded  # it is being opened, for queries that were cancelled
+            return unloaded  # still connecting, its queries were cancelled
         maximum = SERIAL_CONNECTIONS if self.pipelined == 1 else CONNECTIONS
         if len(own) < maximum - len(busy) and (connection := self._unused()):
-            connection.client = whose
+            connection.client = client_key
             return connection
         if not busy:
             raise UpstreamUnreachableError(f"all {self.exchanges.max_descriptors} descriptors are in use")
@@ -156,7 +155,7 @@ class Streams:
         return self._opened() if self.exchanges.take_descriptor() else None
 
     def _fresh(self, client: str) -> UpstreamConnection:
-        """A new connection. The peer has probably closed the idle ones too, as in a restart."""
+        """A new connection; closes the idle ones, which the peer has probably closed too, as in a restart."""
         for connection in [*self.idle]:
             connection.close()
         if not self.exchanges.take_descriptor():
@@ -179,7 +178,7 @@ class Streams:
 
 
 class UpstreamConnection(asyncio.BufferedProtocol):
-    """One connection; queries that come before it is open are sent then. A retired one gets no more queries."""
+    """One connection. Queries wait until it is open; a retired one gets no more queries."""
 
     def __init__(self, pool: Streams) -> None:
         self._pool, self._exchanges = pool, pool.exchanges
@@ -188,7 +187,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.client: str | bytes = ""
         self._pending: dict[Key, Pending] = {}
         self._late: dict[Key, float] = {}
-        """Deadlines of queries whose clients no longer wait; the upstream still works on them."""
+        """Deadlines of cancelled queries, which the upstream still works on."""
         self._unsent: dict[Pending, bytes] = {}
         self._answered = 0
         self._framing: Framing | None = None
@@ -217,7 +216,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             transport.write(wire)
 
     def drop(self, pending: Pending) -> None:
-        """A connection on which a query timed out gets no more queries; a cancelled one is late."""
+        """A cancelled query becomes late; one that timed out retires the connection."""
         pending.holder = None
         if self._unsent.pop(pending, None) is None and self._pending.pop(pending.key, None) is not None:
             self._late[pending.key] = pending.deadline_s
@@ -229,7 +228,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._retire()
 
     def _retire(self) -> None:
-        """Closes the connection after the responses for which clients wait."""
+        """Closes the connection after the pending responses."""
         self.is_retired = True
         if not (self._pending or self._unsent):
             self.close()
@@ -245,7 +244,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             return
         self._is_ended = self.is_retired = True
         self._pool.remove(self)
-        self._exchanges.give_descriptor()
+        self._exchanges.release_descriptor()
         waiting = (*self._pending.values(), *self._unsent)
         self._pending.clear()
         self._unsent.clear()
@@ -342,7 +341,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         tls = self._pool.tls
         try:
             async with asyncio.timeout(HANDSHAKE_S):
-                sock = await self._pool.place.connected(self._exchanges.loop)
+                sock = await self._pool.endpoint.connected(self._exchanges.loop)
                 try:
                     await self._start(sock, tls)
                 except BaseException:
@@ -362,7 +361,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if tls is None:
             await loop.create_connection(lambda: self, sock=sock)
             return
-        sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES  # of all connections: it is not argument of anything
+        sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES  # for all connections: asyncio has no argument for it
         await loop.create_connection(
             lambda: self,
             sock=sock,

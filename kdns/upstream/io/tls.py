@@ -1,4 +1,4 @@
-"""The verification of an upstream's certificate, and the texts of its errors."""
+"""The verification of an upstream's certificate, and its error messages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kdns.runtime.tls import default_context
 from kdns.upstream.upstream import TlsSpec, UpstreamError, UpstreamSpec, UpstreamUnreachableError
 
 HTTPS_ALPN: Final = ("h2", "http/1.1")
-"""The protocols that ALPN offers, the preferred one first (RFC 7301, RFC 9113 §3.2)."""
+"""Protocols offered by ALPN, the preferred one first (RFC 7301, RFC 9113 §3.2)."""
 MAX_CONTEXTS: Final = 64
-"""The most cached contexts, which upstreams with the same roots and certificates share: each loads 140 roots."""
+"""The most cached contexts; upstreams with the same files share one, because each loads 140 roots."""
 
 # OpenSSL's X509_V_ERR numbers (x509_vfy.h).
 _NOT_YET_VALID: Final = 9
@@ -24,7 +24,7 @@ _OTHER_NAME: Final = frozenset((62, 64))
 
 
 class Tls:
-    """`name` is what the certificate has to be for. InputError for bad files; system roots are read in a thread."""
+    """`name` is the name that the certificate must have. InputError for bad files."""
 
     def __init__(self, spec: UpstreamSpec) -> None:
         self.name = spec.tls.server_name.rstrip(".") or spec.address.host.partition("%")[0]
@@ -36,8 +36,8 @@ class Tls:
             _load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), spec.tls)
 
     async def context(self) -> ssl.SSLContext:
-        """TLS 1.2 or later; the certificate is always checked."""
-        if self._context is None:
+        """TLS 1.2 or later; the certificate is always verified."""
+        if self._context is None:  # in a thread: loading the system's roots takes 20 ms
             self._context = await asyncio.to_thread(_context, self._spec, self._alpn, self._stamps)
         return self._context
 
@@ -56,7 +56,7 @@ def refusal(error: ssl.SSLError | ssl.CertificateError, name: str) -> UpstreamEr
 
 
 def _stamps(spec: TlsSpec) -> tuple[int, ...]:
-    """When the files were written: another certificate of the same name makes another context."""
+    """The files' modification times: a replaced certificate needs a new context."""
     try:
         return tuple(Path(path).stat().st_mtime_ns for path in (spec.ca_path, spec.cert_path, spec.key_path) if path)
     except OSError as error:

@@ -1,8 +1,8 @@
 """Queries over UDP, with protection against forged responses (RFC 5452).
 
-An off-path attacker has to guess its port, its id and the case of its letters. Ports are those that the
-kernel draws for sockets which are used for few queries and a short time. Sockets are connected: the kernel drops what
-comes from elsewhere. A query whose socket gets several wrong messages is repeated over TCP.
+An off-path attacker has to guess a query's port, its id and the case of its letters. Each socket has a random port from
+the kernel, and is used for few queries and a short time. Sockets are connected, so the kernel drops packets from other
+sources. If a socket gets several wrong messages, its queries are repeated over TCP.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ SOCKETS: Final = 16
 """Sockets of an upstream that new queries are spread over at random; a power of two."""
 QUERIES_OF_SOCKET: Final = 64
 SOCKET_S: Final = 10.0
-"""The most queries and the longest age of a socket; then it gets no more, and closes after its last response."""
+"""The most queries and the longest age of a socket; then it is retired, and closed after its last response."""
 MAX_WRONG: Final = 10
-"""Messages to one socket that match no query; then its queries are repeated over TCP and the port is closed."""
+"""After this many messages that match no query, a socket is closed and its queries are repeated over TCP."""
 RECEIVE_BYTES: Final = 65535
 
 _ONE_QUESTION: Final = b"\x00\x01"
 _DRAWN_BYTES: Final = 3
-"""Random bytes of a query, beside those of its letters: the first one chooses the socket, the others are the id."""
+"""Random bytes of a query besides those for its letters: one chooses the socket, two are the id."""
 _ID_BYTES: Final = 2
 _FLAGS_BYTES: Final = HEADER_BYTES - _ID_BYTES
 
 
 class UdpSockets:
-    """The sockets of one upstream. `keeps_case` ends once a server changed a name's case over UDP and TCP."""
+    """The sockets of one upstream. `keeps_case` is False once the server changed a name's case over UDP and TCP."""
 
-    def __init__(self, place: Endpoint, exchanges: Exchanges, tcp: Streams, counts: Counts) -> None:
+    def __init__(self, endpoint: Endpoint, exchanges: Exchanges, tcp: Streams, counts: Counts) -> None:
         self.keeps_case = True
         self.counts = counts
-        self._place, self._exchanges, self._tcp = place, exchanges, tcp
+        self._endpoint, self._exchanges, self._tcp = endpoint, exchanges, tcp
         self._slots: list[UdpSocket | None] = [None] * SOCKETS
         self._retired: set[UdpSocket] = set()
 
     def exchange(self, query: Query, timeout_s: float, client: str) -> Pending:
-        """Sends a query; awaited, the response is as it came, with an id and a spelling of the question of its own."""
+        """Sends a query. The response is as received, with another id and spelling than the query's."""
         packet = query.packet
         body = packet[2:] if query.is_plain else body_of(query)
         question = packet[HEADER_BYTES : query.question_end]
@@ -88,7 +88,7 @@ class UdpSockets:
         if udp_socket in self._retired:
             self._retired.discard(udp_socket)
             self._exchanges.poller.remove(udp_socket.socket)
-            self._exchanges.give_descriptor()
+            self._exchanges.release_descriptor()
 
     def retire(self, udp_socket: UdpSocket) -> None:
         if self._slots[udp_socket.slot] is udp_socket:
@@ -107,9 +107,9 @@ class UdpSockets:
             self.counts.reused += 1
             return udp_socket
         try:
-            fresh = UdpSocket(self, self._place.udp(), slot, now_s + SOCKET_S)
+            fresh = UdpSocket(self, self._endpoint.udp(), slot, now_s + SOCKET_S)
         except OSError as error:
-            self._exchanges.give_descriptor()
+            self._exchanges.release_descriptor()
             raise unreachable(error) from error
         if udp_socket is not None:
             udp_socket.retire()
@@ -129,7 +129,7 @@ class UdpSockets:
 
 
 class UdpSocket:
-    """One port and the queries that wait for responses on it; `late` are the ids of queries that no longer wait."""
+    """One port and its pending queries; `late` are the ids of queries that ended without a response."""
 
     __slots__ = ("_is_retired", "_pool", "_wrong", "end_s", "late", "pending", "queries_left", "slot", "socket")
 
@@ -143,7 +143,7 @@ class UdpSocket:
         self._is_retired = False
 
     def send(self, message_id: bytes, pending: Pending, packet: bytes) -> None:
-        """Sends a query; one that cannot be sent fails at once, with all others of the socket."""
+        """If the packet cannot be sent, all queries of the socket fail."""
         pending.key, pending.holder, pending.is_sent = message_id, self, True
         self.pending[message_id] = pending
         self.queries_left -= 1
@@ -153,12 +153,12 @@ class UdpSocket:
             self.fail(unreachable(error))
 
     def receive(self, _events: int) -> None:
-        """Reads one message; the socket stays readable while there are more."""
+        """Reads one message; the poller calls again while there are more."""
         try:
             message = self.socket.recv(RECEIVE_BYTES)
         except (BlockingIOError, InterruptedError):
             return
-        except OSError as error:  # an ICMP message reports that nothing listens there
+        except OSError as error:  # ICMP port unreachable
             self.fail(unreachable(error))
             return
         message_id = message[:2]

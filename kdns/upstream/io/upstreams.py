@@ -1,4 +1,4 @@
-"""The upstreams of a process: server blocks that name the same one share its sockets."""
+"""The upstreams of a process: server blocks with the same specification share sockets."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from kdns.upstream.io.udp import UdpSockets
 from kdns.upstream.upstream import Scheme, Transport, UpstreamError, UpstreamSpec
 
 TIDY_S: Final = 1.0
-"""The interval at which idle sockets and connections are closed, in seconds."""
+"""The interval at which expired sockets and connections are closed."""
 
 Label: TypeAlias = tuple[str, str]
-"""The address of an upstream, and the protocol as CoreDNS's metrics name it."""
+"""Labels `to` and `proto` of CoreDNS's metrics."""
 
 PROTO: Final[Mapping[Scheme, str]] = MappingProxyType({"dns": "tcp", "tls": "tcp-tls", "https": "https"})
 
 
 class SocketUpstream:
-    """One server: its sockets for UDP, and its connections; `users` are the leases of it."""
+    """One server: its UDP sockets and its connections; `users` counts its leases."""
 
     def __init__(
         self, spec: UpstreamSpec, exchanges: Exchanges, counts: Callable[[Label], Counts] = lambda _: Counts()
     ) -> None:
         self.spec, self.users = spec, 0
-        place, to = Endpoint(spec), str(spec.address)
-        self.streams = Streams(spec, place, exchanges, counts((to, PROTO[spec.scheme])))
+        endpoint, to = Endpoint(spec), str(spec.address)
+        self.streams = Streams(spec, endpoint, exchanges, counts((to, PROTO[spec.scheme])))
         self._is_dns = spec.scheme == "dns"
-        self.udp = UdpSockets(place, exchanges, self.streams, counts((to, "udp")) if self._is_dns else Counts())
+        self.udp = UdpSockets(endpoint, exchanges, self.streams, counts((to, "udp")) if self._is_dns else Counts())
 
     def exchange(self, query: Query, transport: Transport, timeout_s: float, client: str = "") -> Awaitable[bytes]:
         if transport == "udp" and self._is_dns:
@@ -50,7 +50,7 @@ class SocketUpstream:
 
 
 class Lease:
-    """An upstream as one server block has it; its sockets close when nobody has it any more."""
+    """An upstream as one server block uses it; the sockets close with the last lease."""
 
     __slots__ = ("_shared", "_upstreams", "exchange", "is_closed", "spec")
 
@@ -65,7 +65,7 @@ class Lease:
         if not self.is_closed:
             self.is_closed = True
             self.exchange = _closed
-            self._upstreams.give_back(self._shared)
+            self._upstreams.release(self._shared)
 
 
 def _closed(query: Query, transport: Transport, timeout_s: float, client: str = "") -> NoReturn:
@@ -74,7 +74,7 @@ def _closed(query: Query, transport: Transport, timeout_s: float, client: str = 
 
 
 class Upstreams:
-    """The upstreams of a process by their specifications; `counts` go on when one is made again."""
+    """The upstreams of a process by specification; `counts` continue when one is made again."""
 
     def __init__(self) -> None:
         self.counts: dict[Label, Counts] = {}
@@ -83,7 +83,7 @@ class Upstreams:
         self._tidying: asyncio.TimerHandle | None = None
 
     def of(self, spec: UpstreamSpec) -> Lease:
-        """Leases the upstream until it is closed; InputError for an address or file that is of no use."""
+        """InputError for an unusable address or file."""
         if self.exchanges is None:
             self.exchanges = Exchanges()
         shared = self._shared.get(spec)
@@ -94,9 +94,9 @@ class Upstreams:
             self._tidying = self.exchanges.loop.call_later(TIDY_S, self._tidy)
         return Lease(spec, shared, self)
 
-    def give_back(self, shared: SocketUpstream) -> None:
+    def release(self, shared: SocketUpstream) -> None:
         if self._shared.get(shared.spec) is not shared:
-            return  # all were closed before
+            return  # after `close`
         shared.users -= 1
         if not shared.users:
             del self._shared[shared.spec]

@@ -46,8 +46,8 @@ def test_a_pending_query_counts_with_its_copies() -> None:
     assert memory.take("192.0.2.2", PACKET)
     assert pending_bytes(PACKET) == PENDING_COST_BYTES + PENDING_COPIES * 1000
     assert memory.held_bytes == 2 * pending_bytes(PACKET)
-    connection.account.give_back("192.0.2.1", PACKET)
-    memory.give_back("192.0.2.2", PACKET)
+    connection.account.release("192.0.2.1", PACKET)
+    memory.release("192.0.2.2", PACKET)
     assert (memory.held_bytes, connection.account.size_bytes) == (0, 0)
 
 
@@ -56,7 +56,7 @@ def test_a_client_has_at_most_half_of_the_places() -> None:
     assert [memory.take("192.0.2.1", b"") for _ in range(6)] == [True] * 5 + [False]
     assert [memory.take("192.0.2.2", b"") for _ in range(4)] == [True] * 3 + [False]
     for _ in range(5):
-        memory.give_back("192.0.2.1", b"")
+        memory.release("192.0.2.1", b"")
     assert memory.take("192.0.2.2", b"")
 
 
@@ -118,7 +118,7 @@ def test_queries_of_a_closed_connection_keep_their_places() -> None:
     connection.account.close()
     assert memory.held_bytes == 0
     assert not memory.take("192.0.2.1", b"")
-    connection.account.give_back("192.0.2.1", PACKET)
+    connection.account.release("192.0.2.1", PACKET)
     connection.account.hold(1000)
     assert memory.held_bytes == 0
     assert memory.take("192.0.2.1", b"")

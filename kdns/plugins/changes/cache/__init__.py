@@ -1,1 +1,1 @@
-"""The `cache` directive: replies of later directives, used again until their TTL has passed."""
+"""The `cache` directive: replies of later directives, reused until their TTL expires."""

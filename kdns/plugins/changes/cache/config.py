@@ -1,8 +1,8 @@
-"""cache [TTL] [ZONES…] { … }: the configuration and its stanza.
+"""cache [TTL] [ZONES…] { … }: configuration and grammar.
 
 Differs: CAPACITY is exact; CoreDNS rounds it to a multiple of 256, and up to 1024.
 Differs: PERCENT of `prefetch` may be from 1% to 100%; CoreDNS takes 10% to 90%.
-Differs: several `disable` of one kind add up; in CoreDNS the last one counts.
+Differs: several `disable` of one kind add up; in CoreDNS the last one applies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_NEGATIVE_TTL_S: Final = 1800
 MIN_TTL_S: Final = 5
 FAILURE_TTL_S: Final = 5.0
 MAX_FAILURE_TTL_S: Final = 300.0
-"""The longest time in seconds that failures are kept (RFC 2308 §7.1, RFC 9520 §3.2)."""
+"""RFC 2308 §7.1, RFC 9520 §3.2."""
 STALE_TTL_S: Final = 30
 """The TTL of stale records (RFC 8767 §4)."""
 MAX_RECHECK_S: Final = 300.0
@@ -36,7 +36,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one kind of items: their number, and the bounds of their TTLs in seconds."""
+    """The limits of one kind of items."""
 
     capacity: int
     max_ttl_s: int
@@ -48,7 +48,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class PrefetchConfig:
-    """Refreshes items in the last `percent` of their TTL that were used `amount` times with gaps of at most `gap_s`."""
+    """Refreshes an item in the last `percent` of its TTL, if it was used `amount` times with gaps up to `gap_s`."""
 
     amount: int
     gap_s: float = 60.0
@@ -57,10 +57,10 @@ class PrefetchConfig:
 
 @dataclass(frozen=True, slots=True)
 class StaleConfig:
-    """Answers whose TTL has passed are given for `max_age_s` more, with a TTL of `ttl_s`.
+    """Expired answers are served for `max_age_s` more, with a TTL of `ttl_s`.
 
-    With `verify` only when a refresh fails or takes longer than `timeout_s`, 0 means as long as it takes.
-    After a failure the next refresh is `recheck_s` later, 0 means with the next question.
+    With `verify` only if a refresh fails or takes longer than `timeout_s`, 0: no timeout.
+    After a failure the next refresh is `recheck_s` later, 0: with the next question.
     """
 
     max_age_s: float = 3600.0
@@ -72,10 +72,7 @@ class StaleConfig:
 
 @dataclass(frozen=True, slots=True)
 class CacheConfig:
-    """The zones, capacities and TTLs of a cache.
-
-    `disabled_success` and `disabled_denial` are zones whose answers are not.
-    """
+    """Answers of the zones `disabled_success` and `disabled_denial` are not cached."""
 
     zones: tuple[str, ...]
     success: Limits = Limits(DEFAULT_CAPACITY, MAX_POSITIVE_TTL_S)

@@ -38,7 +38,7 @@ class Counts(NamedTuple):
 
 
 class CountsByServer(dict[tuple[str, str], Counts]):
-    """Counts by server and view, made when they are first used; `zones` is the label of the cache's zones."""
+    """Counts by server and view, made on first use; `zones` is the label of the cache's zones."""
 
     def __init__(self, world: World, zones: str) -> None:
         super().__init__()

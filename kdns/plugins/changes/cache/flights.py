@@ -1,4 +1,4 @@
-"""Questions in flight: later directives get the same question once at a time, and those who ask it meanwhile wait."""
+"""Coalesces questions in flight: later directives get one of several equal questions, and the other clients wait."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kdns.serverblocks.directive import Future
 from kdns.values import Value, evolve
 
 MAX_WAITERS: Final = 1000
-"""The most queries that wait for the answer to one question; more get SERVFAIL."""
+"""The most queries that wait for the answer to one question; further ones get SERVFAIL."""
 
 FlightKey: TypeAlias = tuple[bytes, bool]
-"""The key of a question, and whether it is asked over a stream."""
+"""The key of a question, and whether it came over a stream."""
 T = TypeVar("T")
 
 
 class Question(Value, frozen=True):
-    """A request with its key, its counters, and the directives behind the cache."""
+    """A request with its key and counters, and the directives behind the cache."""
 
     request: Request
     later: Serve
@@ -33,9 +33,9 @@ class Question(Value, frozen=True):
 
 
 class FetchResult(Value, frozen=True):
-    """The result of a fetch: the reply for the client that asked first, and its contents.
+    """The reply for the first client, and its contents.
 
-    `item` is the item that the reply became, if later queries get the same bytes.
+    `item` is the item made of the reply, if later queries get the same bytes.
     """
 
     reply: Reply
@@ -44,7 +44,7 @@ class FetchResult(Value, frozen=True):
 
     @property
     def is_private(self) -> bool:
-        """Whether the reply is for one client only, so that others have to ask for themselves."""
+        """The reply is for the first client only: others must fetch their own."""
         return self.reply is not None and self.reply.reuse is PRIVATE
 
 
@@ -52,7 +52,7 @@ CROWDED: Final = FetchResult(Response(SERVFAIL, plugin="cache", error=f"{MAX_WAI
 
 
 class Flight(Value, frozen=True):
-    """A question in flight: the first client asks, the others wait for the outcome."""
+    """A question in flight: the first client fetches, the others wait for the outcome."""
 
     waiters: list[Future[FetchResult | None]]
 
@@ -61,13 +61,13 @@ class Flight(Value, frozen=True):
         return future
 
     def finish(self, outcome: FetchResult | None) -> None:
-        """Gives everybody the outcome; None if the first client left, so the next one has to ask."""
+        """None if the first client left, so another has to fetch."""
         for waiter in self.waiters:
-            give(waiter, outcome)
+            resolve(waiter, outcome)
 
 
 class Flights:
-    """All questions in flight; `store` makes an item of a reply, if it is cacheable."""
+    """All questions in flight; `store` makes an item of a reply if it is cacheable."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Flights:
         self._future = future
 
     def fetch(self, question: Question, result: Callable[[FetchResult, Question], T]) -> T | Awaitable[T]:
-        """Queries the next directive, unless the same question is in flight; returns the `result` of the outcome."""
+        """Queries the next directive, unless the same question is in flight; returns `result` of the outcome."""
         key = question.key, question.request.transport != "udp"
         flight = self.by_key.get(key)
         if flight is not None:
@@ -95,11 +95,11 @@ class Flights:
         self, key: FlightKey, reply: Awaitable[Reply], question: Question, result: Callable[[FetchResult, Question], T]
     ) -> T:
         flight = Flight([])
-        self.by_key.setdefault(key, flight)  # here, not in `fetch`: a coroutine that never starts leaves nothing
+        self.by_key.setdefault(key, flight)  # not in `fetch`: this coroutine may never start
         outcome: FetchResult | None = None
         try:
             outcome = self._store(question, await reply)
-        finally:  # also for a client that left: the coroutine is closed
+        finally:  # also if the coroutine is closed because the client is gone
             if self.by_key.get(key) is flight:
                 del self.by_key[key]
             if flight.waiters:
@@ -114,8 +114,8 @@ class Flights:
     ) -> T:
         outcome = await future
         if outcome is None:
-            again = self.fetch(question, itself)
-            outcome = again if isinstance(again, FetchResult) else await again
+            retry = self.fetch(question, unchanged)
+            outcome = retry if isinstance(retry, FetchResult) else await retry
         elif outcome.is_private:
             outcome = await self.fetch_alone(question)
         return result(outcome, question)
@@ -124,20 +124,19 @@ class Flights:
         return self._store(question, await awaited(question.later(_for_all(question.request))))
 
 
-def itself(outcome: FetchResult, _question: Question) -> FetchResult:
+def unchanged(outcome: FetchResult, _question: Question) -> FetchResult:
     return outcome
 
 
-def give(future: Future[FetchResult | None], outcome: FetchResult | None) -> None:
+def resolve(future: Future[FetchResult | None], outcome: FetchResult | None) -> None:
     if not future.done():
         future.set_result(outcome)
 
 
 def _for_all(request: Request) -> Request:
-    """Returns the request that is sent for all clients: with AD (RFC 6840 §5.7), and without the client's options.
+    """The request on behalf of all clients: with AD (RFC 6840 §5.7), and without this client's EDNS options.
 
-    Otherwise an answer for one client's network (RFC 7871), or an error that an option causes, would be given to
-    others.
+    With them, other clients would get an answer for this client's network (RFC 7871), or an option's error.
     """
     query = request.query
     edns = query.edns

@@ -1,4 +1,4 @@
-"""What becomes an item, for how long, and which of several items answers."""
+"""Which replies become items, for how long, and which of several items answers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kdns.serverblocks.directive import World
 
 
 class Items:
-    """The items of one cache: of a key there is one in `success`, or one in `denial`, which has failures too.
+    """The items of one cache; `denial` also has the failures.
 
-    `is_refreshing` says whether the item of a key is to be replaced by its own refresh.
+    `is_refreshing(key)`: the new item of a key comes from a refresh of the old one.
     """
 
     def __init__(self, config: CacheConfig, world: World) -> None:
@@ -34,9 +34,9 @@ class Items:
         self._disabled = {kind: zones for kind, zones in disabled.items() if zones}
 
     def pick(self, key: bytes, now_s: float) -> Item | None:
-        """Returns the item that answers at this time: fresh before stale, and a stale answer before a failure.
+        """The item that answers now: fresh before stale, and a stale answer before a failure.
 
-        With `prefer_positive` a stale answer with records comes before a fresh one without.
+        With `prefer_positive` a stale positive answer comes before a fresh negative one.
         """
         positive, negative = self.success.get(key), self.denial.get(key)
         if positive is not None:
@@ -64,32 +64,32 @@ class Items:
             end, wire = query.question_end, body.wire
             own = query.packet[HEADER_BYTES:end]
             if not wire.startswith(own, HEADER_BYTES) and wire[HEADER_BYTES:end].lower() != own.lower():
-                question.counts.drops.count += 1  # it is about another question
+                question.counts.drops.count += 1  # about another question
                 return FetchResult(reply)
         try:
-            found = contents(query, reply, self._world.unix_s)
+            content = contents(query, reply, self._world.unix_s)
         except ValueError:
             return FetchResult(reply)
-        kind = found.kind
+        kind = content.kind
         if kind is AnswerKind.OTHER:
-            return FetchResult(reply, found)
+            return FetchResult(reply, content)
         if kind is AnswerKind.FAILURE:
             ttl_s = config.failure_ttl_s
         else:
-            ttl_s = (config.success if kind is AnswerKind.SUCCESS else config.denial).clamped(found.ttl_s)
-        reply = with_ttl(reply, int(ttl_s), found.ttls_at)
+            ttl_s = (config.success if kind is AnswerKind.SUCCESS else config.denial).clamped(content.ttl_s)
+        reply = with_ttl(reply, int(ttl_s), content.ttls_at)
         disabled = self._disabled.get(kind)
         if not ttl_s or (disabled is not None and query.labels in disabled):
-            return FetchResult(reply, found)
+            return FetchResult(reply, content)
         item = self._put(question, kind, reply, ttl_s)
-        # `prefetch` has to see the uses of an item from the first one on
+        # `prefetch` has to see every use of an item
         is_repeated = config.prefetch is None and isinstance(body, Message)
         if reply.options and later_options(reply) != reply.options:
             is_repeated = False
-        return FetchResult(reply, found, item if is_repeated else None)
+        return FetchResult(reply, content, item if is_repeated else None)
 
     def _put(self, question: Question, kind: AnswerKind, reply: Response, ttl_s: float) -> Item | None:
-        """None if another item stays: a failure replaces no other, with `prefer_positive` a denial no records."""
+        """None if the old item stays: failures replace only failures, with `prefer_positive` denials no records."""
         key, now_s = question.key, self._world.now_s()
         old = self.pick(key, now_s)
         item = Item.of(key, kind, reply, now_s, ttl_s)
@@ -124,5 +124,5 @@ class Items:
 
 
 def later_options(reply: Response) -> tuple[tuple[int, bytes], ...]:
-    """Returns the options of EDNS that answers from the cache repeat: the reason of an error."""
+    """The EDNS options that answers from the cache repeat: the reason for an error."""
     return tuple(option for option in reply.options if option[0] == EXTENDED_ERROR)

@@ -1,7 +1,6 @@
-"""The kind of a reply for the cache: success, denial or failure, and for how long, or nothing that may be used again.
+"""The kind and lifetime of a reply: success, denial (RFC 2308), failure (RFC 9520), or not cacheable.
 
-RFC 2308 has the negative answers, RFC 9520 the failures.
-Differs: the TTL of a denial is the smaller one of the SOA's TTL and its MINIMUM (RFC 2308 §5); CoreDNS takes the TTL.
+Differs: the TTL of a denial is at most the SOA's MINIMUM (RFC 2308 §5); CoreDNS takes the SOA's TTL.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from kdns.dns.wire import ANSWER, AUTHORITY, Record, records
 from kdns.values import Value, evolve
 
 MAX_CNAMES: Final = 32
-"""CNAMEs of one answer that are followed to its records."""
+"""The most CNAMEs of one answer that are followed to its records."""
 TTL_BYTES: Final = Struct("!I")
 FLAGS: Final = Struct("!H")
 FLAGS_AT: Final = 2
@@ -42,20 +41,19 @@ class AnswerKind(Enum):
     SUCCESS = "success"
     """The answer has records, or is a referral."""
     DENIAL = "denial"
-    """The name or type does not exist: NXDOMAIN or NODATA, with an SOA."""
+    """NXDOMAIN or NODATA, with an SOA."""
     FAILURE = "failure"
     """SERVFAIL or NOTIMP."""
     OTHER = "other"
-    """Nothing to keep."""
+    """Not cacheable."""
 
-    __hash__ = object.__hash__  # that of Enum is a function in Python, and each query looks up a few
+    __hash__ = object.__hash__  # Enum's own is written in Python, and each query looks up a few
 
 
 class Contents(Value, frozen=True):
-    """The kind of a reply and its lifetime in seconds: the smallest TTL of its records, 0 without any.
+    """The kind of a reply; `ttl_s` is the smallest TTL of its records, 0 without any.
 
-    `is_valid`: it answers for the name, so that older answers are replaced (RFC 8767 §5). `ttls_at` are the
-    positions of a message's TTLs.
+    `is_valid`: it replaces stale answers (RFC 8767 §5). `ttls_at` are the positions of a message's TTLs.
     """
 
     kind: AnswerKind
@@ -79,9 +77,9 @@ class Fact(NamedTuple):
 
 
 def contents(query: Query, response: Response, unix_s: Callable[[], float]) -> Contents:
-    """Returns the kind and TTL of a reply at a time in Unix seconds; ValueError if the bytes are not a DNS message.
+    """ValueError if the reply's bytes are not a DNS message.
 
-    A reply with a signature that has expired, or does not count yet, is OTHER: a validator would refuse it.
+    A reply with a signature that is expired or not valid yet is OTHER: a validator would refuse it.
     """
     body = response.body
     if not isinstance(body, Message):
@@ -93,18 +91,19 @@ def contents(query: Query, response: Response, unix_s: Callable[[], float]) -> C
             return Contents(AnswerKind.DENIAL, shape.ttl_s(wire), is_valid=True, ttls_at=shape.ttls_at)
         if shape.step and not rcode and wire[query.question_end + _TYPE_AT] == query.qtype:
             return Contents(AnswerKind.SUCCESS, shape.ttl_s(wire), is_valid=True, ttls_at=shape.ttls_at)
-    found = records(wire)
+    scanned = records(wire)
     (flags,) = FLAGS.unpack_from(wire, FLAGS_AT)
-    return evolve(_contents(query, rcode, flags, list(_of_wire(query, wire, found)), unix_s), ttls_at=ttls_at(found))
+    facts = list(_of_wire(query, wire, scanned))
+    return evolve(_contents(query, rcode, flags, facts, unix_s), ttls_at=ttls_at(scanned))
 
 
-def ttls_at(found: Iterable[Record]) -> Sequence[int]:
-    return [record.ttl_at for record in found if record.rtype != OPT]
+def ttls_at(scanned: Iterable[Record]) -> Sequence[int]:
+    return [record.ttl_at for record in scanned if record.rtype != OPT]
 
 
 def _contents(query: Query, rcode: int, flags: int, facts: list[Fact], unix_s: Callable[[], float]) -> Contents:
     ttl_s = min((fact.ttl for fact in facts), default=0)
-    if flags & TC or any(fact.rtype == RRSIG and not _counts(fact, unix_s()) for fact in facts):
+    if flags & TC or any(fact.rtype == RRSIG and not _is_current(fact, unix_s()) for fact in facts):
         return OTHER
     if rcode in {SERVFAIL, NOTIMP}:
         return Contents(AnswerKind.FAILURE)
@@ -125,38 +124,38 @@ def _contents(query: Query, rcode: int, flags: int, facts: list[Fact], unix_s: C
 
 
 def answers(query: Query, facts: list[Fact]) -> bool:
-    """Returns whether the answer has records of the question's type after its CNAMEs, which have one target each.
+    """Whether the answer has records of the question's type at the end of its CNAMEs, which have one target each.
 
-    A chain of CNAMEs without an end is not kept: it would live as long as its CNAMEs, while the missing records may
+    CNAMEs without such records are not cached: they would live as long as the CNAMEs, while the missing records may
     exist a moment later.
     """
-    found = [fact for fact in facts if fact.section == ANSWER and fact.rclass == query.qclass]
+    answer = [fact for fact in facts if fact.section == ANSWER and fact.rclass == query.qclass]
     targets: dict[Labels, Labels] = {}
-    for fact in found:
+    for fact in answer:
         if fact.rtype == CNAME and targets.setdefault(fact.owner, fact.rdata) != fact.rdata:  # type: ignore[arg-type] # a CNAME's is a name
             return False
     name = query.labels
     if query.qtype in {CNAME, ANY}:
-        return any(fact.owner == name and query.qtype in {fact.rtype, ANY} for fact in found)
+        return any(fact.owner == name and query.qtype in {fact.rtype, ANY} for fact in answer)
     seen: set[Labels] = set()
     while name in targets:
         if name in seen or len(seen) > MAX_CNAMES:
             return False
         seen.add(name)
         name = targets[name]
-    return any(fact.owner == name and fact.rtype == query.qtype for fact in found)
+    return any(fact.owner == name and fact.rtype == query.qtype for fact in answer)
 
 
-def _counts(fact: Fact, unix_s: float) -> bool:
-    """Returns whether an RRSIG is valid now (RFC 4034 §3.1.5: serial numbers of 32 bits)."""
+def _is_current(fact: Fact, unix_s: float) -> bool:
+    """Whether an RRSIG is valid now (RFC 4034 §3.1.5: serial numbers of 32 bits)."""
     expiration, inception = fact.rdata if isinstance(fact.rdata, tuple) else (0, 0)
     now = int(unix_s)
     return (int(expiration) - now) % (2 * _HALF) < _HALF and (now - int(inception)) % (2 * _HALF) < _HALF
 
 
-def _of_wire(query: Query, packet: bytes, found: Iterable[Record]) -> Iterator[Fact]:
+def _of_wire(query: Query, packet: bytes, scanned: Iterable[Record]) -> Iterator[Fact]:
     name, names = query.labels, NamesAt(packet)
-    for record in found:
+    for record in scanned:
         section, rtype, rdata_at, end = record.section, record.rtype, record.rdata_at, record.end
         if rtype == OPT:
             continue
@@ -198,32 +197,31 @@ def without_flags(response: Response, flags: int) -> Response:
     body = response.body
     if not isinstance(body, Message):
         return evolve(response, flags=response.flags & ~flags) if response.flags & flags else response
-    found = body.wire[FLAGS_AT] << 8 | body.wire[FLAGS_AT + 1]
-    if not found & flags:
+    current = body.wire[FLAGS_AT] << 8 | body.wire[FLAGS_AT + 1]
+    if not current & flags:
         return response
-    wire = b"".join((body.wire[:FLAGS_AT], FLAGS.pack(found & ~flags), body.wire[FLAGS_AT + FLAGS.size :]))
+    wire = b"".join((body.wire[:FLAGS_AT], FLAGS.pack(current & ~flags), body.wire[FLAGS_AT + FLAGS.size :]))
     return evolve(response, body=Message(wire, body.shape))
 
 
-def with_ttl(response: Response, ttl_s: int, places: Sequence[int] = ()) -> Response:
-    """Sets the TTL of all records; `places` are the positions of a message's TTLs, if they are known."""
+def with_ttl(response: Response, ttl_s: int, positions: Sequence[int] = ()) -> Response:
+    """Sets the TTL of all records; `positions` are those of a message's TTLs, if known."""
     body = response.body
     if isinstance(body, Message):
         ttl, wire = TTL_BYTES.pack(ttl_s), body.wire
         changed = bytearray()
-        for place in places or ttls_at(records(wire)):
-            if not wire.startswith(ttl, place):
+        for position in positions or ttls_at(records(wire)):
+            if not wire.startswith(ttl, position):
                 changed = changed or bytearray(wire)
-                changed[place : place + TTL_BYTES.size] = ttl
+                changed[position : position + TTL_BYTES.size] = ttl
         return evolve(response, body=Message(bytes(changed), body.shape)) if changed else response
     return _with_ttls(_with_soa_record(response), lambda _: ttl_s)
 
 
 def capped(response: Response, success_s: int, denial_s: int) -> Response:
-    """Returns the same response, no TTL of its records above that of an item of its kind.
+    """Limits TTLs to those of items of its kind, but not in an upstream's message.
 
-    An upstream's bytes as they are. An SOA that answers share is written out, with the serial of now: such a response
-    is not kept.
+    A shared SOA is written out with its current serial: such a response is not reused.
     """
     limit_s = success_s if response.answer else denial_s
     shared = (response.soa.rrset,) if response.soa else ()

@@ -1,19 +1,19 @@
 """The `cache` directive in the chain.
 
-What a later directive says for one query only is kept for its TTL. What names its subjects, such as an answer about
-the cluster, is exact without a cache: it is passed on unchanged, and the answer table keeps it until it changes.
+Replies that a later directive returns for one query only are cached for their TTL. Replies with subjects, such as
+answers about the cluster, pass unchanged: the answer table keeps them until a subject is forgotten.
 
-Differs: such answers are not kept here, so they are fresh at once; CoreDNS keeps them for their TTL.
+Differs: so answers about the cluster are always fresh; CoreDNS caches them for their TTL.
 Differs: an answer from the cache has no AA, and the client's spelling (RFC 1035 §4.1.1); CoreDNS sets AA.
-Differs: SERVFAIL that a directive says, of an upstream that is down for example, is kept too (RFC 9520 §3.2).
-Differs: stale records have a TTL of 30 s unless another one is configured (RFC 8767 §4), and are marked as stale for
-clients with EDNS (RFC 8914 §4.4); in CoreDNS their TTL is 0.
-Differs: only NOERROR and NXDOMAIN take the place of a stale answer (RFC 8767 §5); in CoreDNS, SERVFAIL does.
-Differs: options of a client's EDNS stay in front of the cache, and those of directives are part of the question; in
-CoreDNS the answer for one network is given to all.
-Differs: the same question is asked once at a time, and a stale answer asks for a new one once in a second.
-Differs: what a later directive made of facts about the client is for that client alone: its reply is PRIVATE, so it is
-neither kept nor given to those who wait; CoreDNS gives it to all clients.
+Differs: SERVFAIL of a directive, for example because an upstream is down, is cached too (RFC 9520 §3.2).
+Differs: stale records have a TTL of 30 s by default (RFC 8767 §4), and are marked as stale for clients with EDNS
+(RFC 8914 §4.4); in CoreDNS their TTL is 0.
+Differs: only NOERROR and NXDOMAIN replace a stale answer (RFC 8767 §5); in CoreDNS, SERVFAIL does too.
+Differs: EDNS options of clients do not pass the cache, and those of directives are part of the question; CoreDNS gives
+the answer for one network to all.
+Differs: equal questions in flight are coalesced, and a stale answer is refreshed at most once a second.
+Differs: a reply that depends on the client is PRIVATE: it is neither cached nor given to waiting clients; CoreDNS gives
+it to all.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NAME: Final = "cache"
 
 
 class Cache(Plugin):
-    """Answers from its items, and keeps the replies of later directives."""
+    """Answers from its items, and stores the replies of later directives."""
 
     sees = Sees.PACKET
     plugin = NAME
@@ -97,7 +97,7 @@ class Cache(Plugin):
         return partial(self._serve, later)
 
     def source(self, zone: Labels, later: Source | None, server: str) -> Source | None:
-        """Replies that name their subjects are not kept; but an item of a name that fell through before comes first."""
+        """Replies with subjects pass unchanged, unless there is an item of a name that fell through before."""
         del zone
         if later is None or later.ttl_s > min(self.config.success.max_ttl_s, self.config.denial.max_ttl_s):
             return None
@@ -123,7 +123,7 @@ class Cache(Plugin):
     def _expired(self, item: Item, question: Question) -> ServeResult:
         stale = self._stale or StaleConfig()
         is_due = question.request.received_s >= item.next_refresh_s
-        if stale.verify and (is_due or self.refreshes.is_under_way(item)):
+        if stale.verify and (is_due or self.refreshes.is_in_flight(item)):
             return self._verified(item, question, stale)
         if is_due:
             self.refreshes.begin(item, question)
@@ -145,7 +145,7 @@ class Cache(Plugin):
         return _for_client(outcome.reply, question.request.query, (counts.requests, counts.hits[item.kind]))
 
     def _missed(self, outcome: FetchResult, question: Question) -> Reply:
-        """Returns the reply for the client of the query; the table gets the next one, if only clients wait for it."""
+        """The reply for this client; if later clients get the same bytes, it says how the table repeats it."""
         request, counts = question.request, question.counts
         reply, item = outcome.reply, outcome.item
         if reply is None or item is None or request.depth:
@@ -156,7 +156,7 @@ class Cache(Plugin):
         return _spelled(reply, request.query, tallies, item.reuse(item.end_s, repeat))
 
     def _of_item(self, item: Item, query: Query, tallies: tuple[Tally, ...], reuse: Reuse) -> Response:
-        """Returns the answer that an item gives: without AA, since the cache is no authority."""
+        """Without AA: the cache is no authority."""
         reply = without_flags(item.response, AA)
         response = Response(
             reply.rcode,
@@ -182,7 +182,7 @@ def _for_client(reply: Reply, query: Query, tallies: tuple[Tally, ...]) -> Reply
 
 
 def _spelled(response: Response, query: Query, tallies: tuple[Tally, ...], reuse: Reuse) -> Response:
-    """Returns the response with the client's spelling, and AD if the query sets AD or DO (RFC 6840 §5.8)."""
+    """With the client's spelling, and AD only if the query sets AD or DO (RFC 6840 §5.8)."""
     edns, body = query.edns, response.body
     if not isinstance(body, Message):
         if not (query.flags & AD or (edns is not None and edns.do)):

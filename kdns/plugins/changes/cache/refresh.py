@@ -1,4 +1,4 @@
-"""Refreshes of items in the background: of popular ones before their TTL has passed, and of stale ones."""
+"""Refreshes items in the background: popular ones before they expire, and stale ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from kdns.answers.response import NEVER
 from kdns.plugins.changes.cache.config import CacheConfig, PrefetchConfig
-from kdns.plugins.changes.cache.flights import FetchResult, Flight, Flights, Question, give, itself
+from kdns.plugins.changes.cache.flights import FetchResult, Flight, Flights, Question, resolve, unchanged
 from kdns.plugins.changes.cache.items import Items
 from kdns.plugins.changes.cache.kinds import AnswerKind
 from kdns.plugins.changes.cache.store import Item
@@ -16,13 +16,13 @@ from kdns.serverblocks.directive import World
 from kdns.values import evolve
 
 MAX_REFRESHES: Final = 100
-"""The maximum of concurrent background refreshes."""
+"""The most concurrent refreshes."""
 REFRESH_GAP_S: Final = 1.0
 """The time between two attempts to refresh an item, and the longest that the table hides uses from `prefetch`."""
 
 
 class Refreshes:
-    """The refreshes under way, by the key of their item."""
+    """The refreshes in flight, by the key of their item."""
 
     def __init__(self, config: CacheConfig, items: Items, flights: Flights, world: World) -> None:
         self._config = config
@@ -35,7 +35,7 @@ class Refreshes:
         world.on_stop(self._stop)
 
     def begin(self, item: Item, question: Question) -> bool:
-        """Refreshes an item over TCP as CoreDNS does: hard to forge. False if one is in flight, or too many are."""
+        """Starts a refresh over TCP, which is hard to forge, as CoreDNS does. False at the limits."""
         request = question.request
         item.next_refresh_s = request.received_s + REFRESH_GAP_S
         if item.key in self._by_key or len(self._by_key) >= MAX_REFRESHES or self._is_stopped:
@@ -46,7 +46,7 @@ class Refreshes:
         return True
 
     async def outcome(self, item: Item, question: Question, timeout_s: float) -> FetchResult | None:
-        """Returns the outcome of an item's refresh; None if it fails, or takes longer than the timeout, 0 for none."""
+        """Waits for an item's refresh; None if it fails or times out; `timeout_s` 0: no timeout."""
         if question.request.received_s >= item.next_refresh_s:
             self.begin(item, question)
         flight = self._by_key.get(item.key)
@@ -54,24 +54,24 @@ class Refreshes:
             return None
         future = flight.join(self._world.future())
         if timeout_s:
-            self._world.call_later(timeout_s, partial(give, future, None))
+            self._world.call_later(timeout_s, partial(resolve, future, None))
         outcome = await future
         if outcome is not None and outcome.is_private:
             outcome = await self._flights.fetch_alone(question)
         return outcome if outcome is not None and self._replaces(item, outcome) else None
 
-    def is_under_way(self, item: Item) -> bool:
+    def is_in_flight(self, item: Item) -> bool:
         return item.key in self._by_key
 
     async def _run(self, item: Item, question: Question) -> None:
         outcome: FetchResult | None = None
         is_replaced = False
         try:
-            fetched = self._flights.fetch(question, itself)
+            fetched = self._flights.fetch(question, unchanged)
             outcome = fetched if isinstance(fetched, FetchResult) else await fetched
             is_replaced = self._replaces(item, outcome)
             if is_replaced and outcome.reply and outcome.reply.reuse is not NEVER:
-                self._items.remove(item)  # a later directive answers for the name now, and nothing replaces the item
+                self._items.remove(item)  # a later directive now answers with subjects: no new item replaces this one
         finally:
             stale = self._config.stale
             if stale and not is_replaced and (stale.recheck_s or stale.verify):
@@ -86,7 +86,7 @@ class Refreshes:
             flight.finish(None)
 
     def _replaces(self, item: Item, outcome: FetchResult) -> bool:
-        """Returns whether a reply replaces an item. With `prefer_positive` only records replace records."""
+        """With `prefer_positive` only records replace records."""
         if self._config.prefer_positive and item.kind is AnswerKind.SUCCESS:
             return outcome.contents.kind is AnswerKind.SUCCESS
         return outcome.contents.is_valid

@@ -15,22 +15,22 @@ from kdns.plugins.changes.cache.kinds import AnswerKind
 from kdns.tally import Tally
 
 MAX_BYTES: Final = 64 << 20
-"""The memory limit for the items of one kind, for any number of them."""
+"""The memory limit of the items of one kind, whatever their capacity."""
 EVICTION_STEPS: Final = 8
-"""Used items that an eviction skips."""
+"""The most used items that an eviction skips."""
 
 _FLAGS: Final = tuple(bytes((flags,)) for flags in range(32))
 _ITEM_BYTES: Final = 700
-"""The memory that CPython uses for an item, its response and its place, beside the bytes of key and message."""
+"""CPython's memory for an item, its response and its dict entry, beside the bytes of key and message."""
 _RECORD_BYTES: Final = 250
 _OPTION_BYTES: Final = 150
 
 
 def question_key(request: Request) -> bytes:
-    """Returns everything that a reply may depend on: name, type, class, options of directives, DO, CD and RD.
+    """Everything that a reply depends on: name, type, class, options of directives, DO, CD and RD.
 
-    Differs: CoreDNS ignores class and RD; so a referral that one client asked for would answer another one's question.
-    The answer to a question with RD answers the one without RD, see `recursive_key`.
+    Differs: CoreDNS ignores class and RD, so a referral for a query without RD answers queries with RD.
+    An answer with RD may answer a query without it, see `recursive_key`.
     """
     query = request.query
     packet, end, edns = query.packet, query.question_end, query.edns
@@ -40,18 +40,21 @@ def question_key(request: Request) -> bytes:
 
 
 def recursive_key(key: bytes) -> bytes:
-    """Returns the key of the same question with RD: its answer answers the question without, too (RFC 1034 §4.3.1)."""
+    """The key of the same question with RD, whose answer also answers it without RD (RFC 1034 §4.3.1)."""
     return key[:-1] + _FLAGS[key[-1] | RD >> 4]
 
 
 class Item(msgspec.Struct, eq=False, gc=False):
-    """One reply that is kept, its TTLs as they were at `stored_s`; times in seconds of the event loop's clock.
+    """One cached reply, with TTLs as of `stored_s`; times are on the event loop's clock.
 
-    It is fresh until `end_s`, and the table has answers made of it until `reused_until_s` at most. `uses` counts the
-    answers made of it while it was fresh, those of the table a moment later. `next_refresh_s` is the earliest time of a
-    refresh, `last_s` when the directive saw it last, and `uses_before` what `uses` was when the present run of uses
-    began. The directive used it since the store looked last if it `was_used`; `uses_seen` is what `uses` was then.
-    The garbage collector does not look at items, as at answers (Answer).
+    - Fresh until `end_s`; the table has answers made of it until `reused_until_s` at the latest.
+    - `uses` counts answers made of it while fresh; hits of the table are added with a delay.
+    - `next_refresh_s` is the earliest time of a refresh.
+    - `last_s` is its last use by the directive, `uses_before` the value of `uses` at the start of the current series of
+      uses (see PrefetchConfig).
+    - `was_used`: by the directive since the last eviction round; `uses_seen` is the value of `uses` then.
+
+    There may be many, so the garbage collector skips them (gc=False), as it does Answers.
     """
 
     key: bytes
@@ -96,14 +99,14 @@ class Store:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.size_bytes = 0
-        self._items: OrderedDict[bytes, Item] = OrderedDict()  # a dict looks for its first key past all that went
+        self._items: OrderedDict[bytes, Item] = OrderedDict()  # a dict scans past removed entries for its first key
         self.get = self._items.get
 
     def __len__(self) -> int:
         return len(self._items)
 
     def put(self, item: Item, was_used: Callable[[Item], bool]) -> int:
-        """Returns how many were evicted; `was_used` says whether an item was used since its last round."""
+        """Returns the number of evictions; `was_used`: since the item's last round."""
         old = self._items.pop(item.key, None)
         self._items[item.key] = item
         self.size_bytes += item.size_bytes - (old.size_bytes if old else 0)
@@ -119,7 +122,7 @@ class Store:
             self.size_bytes -= item.size_bytes
 
     def _evict(self, was_used: Callable[[Item], bool]) -> None:
-        """Evicts the oldest item; one that was used since its last round gets another one."""
+        """Evicts the oldest item; one that was used since its last round gets another round."""
         for step in range(EVICTION_STEPS + 1):
             key = next(iter(self._items))
             item = self._items[key]

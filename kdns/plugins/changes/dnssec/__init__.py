@@ -1,1 +1,1 @@
-"""The `dnssec` directive: answers are signed while they are made."""
+"""The `dnssec` directive: signs answers on the fly."""

@@ -1,6 +1,6 @@
-"""The door to cryptography: key pairs of zones, as BIND writes them to files (RFC 4034).
+"""The door to cryptography: key pairs of zones, in BIND's files (RFC 4034).
 
-Only a server block with keys imports it.
+Only imported by a server block with keys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ZONE_KEY: Final = 0x0100
 CURVES: Final = {13: (ec.SECP256R1(), hashes.SHA256(), 32), 14: (ec.SECP384R1(), hashes.SHA384(), 48)}
 RSA_HASHES: Final = {8: hashes.SHA256(), 10: hashes.SHA512()}
 ALGORITHMS: Final = (*RSA_HASHES, *CURVES, 15, 16)
-"""Algorithms by number, the last ones Ed25519 and Ed448 (RFC 8624 §3.1). Those with SHA-1 must not sign any more."""
+"""Numbers of algorithms; 15 and 16 are Ed25519 and Ed448. Those with SHA-1 must not sign (RFC 8624 §3.1)."""
 MIN_RSA_BITS: Final = 1024
 RSA_FIELDS: Final = ("prime1", "prime2", "privateexponent", "exponent1", "exponent2", "coefficient")
 
@@ -58,7 +58,7 @@ def read_key(public_text: str, private_text: str) -> SigningKey:
 
 
 def key_tag(dnskey: bytes) -> int:
-    """Returns the tag that signatures name a key by (RFC 4034 appendix B)."""
+    """RFC 4034 appendix B."""
     total = sum(octet << 8 if at % 2 == 0 else octet for at, octet in enumerate(dnskey))
     return (total + (total >> 16)) & 0xFFFF
 

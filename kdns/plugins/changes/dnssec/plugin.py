@@ -1,14 +1,14 @@
-"""dnssec [ZONES…] { key file KEY…; cache_capacity N }: answers are signed while they are made.
+"""dnssec [ZONES…] { key file KEY…; cache_capacity N }: signs answers on the fly.
 
-That a name or a type does not exist is said by an NSEC record made for the question, which covers that name and no
-other ("black lies"): NXDOMAIN becomes NOERROR, and nobody can list the zone.
+A missing name or type is proved by an NSEC record made for the question, which covers that name and no other ("black
+lies"): NXDOMAIN becomes NOERROR, and nobody can enumerate the zone.
 Differs: the original TTL in a signature is the RRset's (RFC 4034 §3.1.4); CoreDNS writes 3600.
-Differs: the NSEC record of a delegation has the types NS, RRSIG and NSEC; CoreDNS adds types that are not there, and
-says NS of every name that it is asked DS of, with which anybody can pass the name off as an unsigned zone.
-Differs: the NSEC record of other names has all types that are in use; CoreDNS's lacks PTR, MX, NAPTR, SVCB, HTTPS and
-CAA, so that a resolver that reuses NSEC records (RFC 8198) takes those for absent once it has asked for another type.
-Differs: what is signed already is not signed again. CNAMEs in front of a name that does not exist are signed, and the
-NSEC record is that of the last name.
+Differs: the NSEC record of a delegation has the types NS, RRSIG and NSEC. CoreDNS adds missing types, and NS for every
+name that is queried for DS, so that anybody can pass the name off as an unsigned zone.
+Differs: the NSEC record of other names has all types in use. CoreDNS's lacks PTR, MX, NAPTR, SVCB, HTTPS and CAA, which
+a resolver that reuses NSEC records (RFC 8198) then takes for absent.
+Differs: signed records are not signed again. CNAMEs that lead to a missing name are signed, and the NSEC record is that
+of the missing name.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ DEFAULT_CAPACITY: Final = 10_000
 KEY_TTL_S: Final = 3600
 HOUR_S: Final = 3600
 BEFORE_S: Final = 3 * HOUR_S
-"""The time before now at which a signature becomes valid, for clients whose clocks are behind."""
+"""Signatures are backdated by this, for clients whose clocks are slow."""
 VALID_S: Final = 8 * 24 * HOUR_S
 RENEWED_S: Final = 4 * 24 * HOUR_S
-"""A signature with a shorter remaining validity is renewed."""
+"""A signature with less remaining validity is renewed."""
 MAX_ADDITIONAL: Final = 8
 """The most RRsets of the additional section that are signed; further ones are removed."""
 
@@ -51,19 +51,19 @@ TYPES: Final = frozenset(
     {1, 12, 13, 15, 16, 17, 18, 28, 29, 33, 35, 36, 37, 42, 44, 45, RRSIG, NSEC}
     | {49, 52, 53, 55, 61, 64, 65, 99, 108, 109, 256, 257}
 )
-"""Types of any name: A, PTR, HINFO, MX, TXT, RP, AFSDB, AAAA, LOC, SRV, NAPTR, KX, CERT, APL, SSHFP, IPSECKEY,
-RRSIG, NSEC, DHCID, TLSA, SMIMEA, HIP, OPENPGPKEY, SVCB, HTTPS, SPF, EUI48, EUI64, URI and CAA.
+"""Types that an NSEC record says exist at any name: A, PTR, HINFO, MX, TXT, RP, AFSDB, AAAA, LOC, SRV, NAPTR, KX, CERT,
+APL, SSHFP, IPSECKEY, RRSIG, NSEC, DHCID, TLSA, SMIMEA, HIP, OPENPGPKEY, SVCB, HTTPS, SPF, EUI48, EUI64, URI and CAA.
 
-A type that is not here is denied with each other one: resolvers reuse NSEC (RFC 8198).
+Other types are denied with any denied type, because resolvers reuse NSEC (RFC 8198).
 """
 APEX_TYPES: Final = TYPES | {NS, SOA, DNSKEY, 59, 60, 62}
-"""With CDS, CDNSKEY and CSYNC."""
+"""The numbers are CDS, CDNSKEY and CSYNC."""
 DELEGATION_TYPES: Final = frozenset((NS, RRSIG, NSEC))
 
 
 @dataclass(frozen=True, slots=True)
 class DnssecConfig:
-    """The zones, the files of their keys, with or without their endings, and how many signatures are kept."""
+    """`keys` are file names with or without their endings, `capacity` is the most cached signatures."""
 
     zones: tuple[str, ...]
     keys: tuple[Token, ...] = ()
@@ -86,7 +86,7 @@ OPTIONS: Final = {
 
 
 class Signed(NamedTuple):
-    """A signature, and the end of its validity, in Unix seconds."""
+    """A signature, and the end of its validity in Unix seconds."""
 
     rrset: RRset
     expiration_s: int
@@ -106,7 +106,7 @@ class Dnssec(Plugin):
         self._keys = keys
         self._key_signers = of_keys if is_split else keys
         self._signers = of_zone if is_split else keys
-        self._kept: LRUCache[tuple[int, Labels, bytes], Signed] = LRUCache(capacity)
+        self._cached: LRUCache[tuple[int, Labels, bytes], Signed] = LRUCache(capacity)
         self._servers: set[str] = set()
         self._hits = world.counters("coredns_dnssec_cache_hits", "Signatures taken from the cache.", ("server",))
         self._misses = world.counters("coredns_dnssec_cache_misses", "Signatures that were made.", ("server",))
@@ -114,7 +114,7 @@ class Dnssec(Plugin):
         world.expose("coredns_dnssec_cache_entries", "Signatures in the cache.", labels, self._entries)
 
     def _entries(self) -> Iterable[Sample]:
-        return [((server, "signature"), float(len(self._kept))) for server in sorted(self._servers)]
+        return [((server, "signature"), float(len(self._cached))) for server in sorted(self._servers)]
 
     def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         query = request.query
@@ -135,9 +135,9 @@ class Dnssec(Plugin):
         return self.signed(request, zone, response) if request.query.do else response
 
     async def _ds(self, request: Request, zone: Labels, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
-        """Signs the reply about DS, which is the parent's (RFC 4035 §3.1.4.1) unless only the child is served.
+        """Signs a reply about DS as the parent (RFC 4035 §3.1.4.1), unless only the child is served.
 
-        If there is no DS, only a query for NS tells an unsigned child from any other name.
+        Without DS, a query for NS tells an unsigned child from other names.
         """
         reply = await awaited(next(request))
         is_cut = False
@@ -157,11 +157,11 @@ class Dnssec(Plugin):
         return self.signed(request, zone, from_wire(reply), is_cut=is_cut)
 
     def signed(self, request: Request, zone: Labels, response: Response, *, is_cut: bool = False) -> Response:
-        """Signs a response in this zone; with `is_cut` its name is a child's apex."""
+        """`is_cut`: the question name is a child's apex."""
         reuse = response.reuse
         if response.soa is not None:
             response = evolve(response, soa=None, authority=(response.soa.rrset, *response.authority))
-            reuse = NEVER.and_then(reuse)  # its SOA is another one with each change of the zone
+            reuse = NEVER.and_then(reuse)  # the SOA changes with the zone
         answer, authority = response.answer, response.authority
         additional = response.additional
         rcode = response.rcode
@@ -200,9 +200,9 @@ class Dnssec(Plugin):
     def _zone_of_cut(
         self, zone: Labels, answer: tuple[RRset, ...], authority: tuple[RRset, ...], last: Labels | None
     ) -> Labels | None:
-        """Returns the zone of a referral, at once or after CNAMEs; None for other responses.
+        """The zone of a referral, direct or after CNAMEs; None for other responses.
 
-        NS records of a delegation and glue have no signatures (RFC 4035 §2.2).
+        NS records of a delegation and glue are not signed (RFC 4035 §2.2).
         """
         cut = next((rrset for rrset in authority if rrset.rtype == NS), None)
         if cut is None or _has(authority, SOA):
@@ -214,11 +214,12 @@ class Dnssec(Plugin):
         return self._zones.closest(labels) if is_behind else None
 
     def _delegation(self, request: Request, zone: Labels, authority: tuple[RRset, ...]) -> tuple[RRset, ...]:
-        """Returns a referral with its DS records signed, or with the proof of their absence (RFC 4035 §3.1.4)."""
+        """A referral has its DS records signed, or the proof of their absence (RFC 4035 §3.1.4)."""
         merged = _merged(authority)
         delegations = [rrset for rrset in merged if rrset.rtype == DS]
         if delegations:
-            return (*merged, *(one for rrset in delegations for one in self._signatures(request, zone, rrset)))
+            signatures = [signed for rrset in delegations for signed in self._signatures(request, zone, rrset)]
+            return (*merged, *signatures)
         cut = next(rrset for rrset in merged if rrset.rtype == NS)
         labels = lowered(labels_of(cut.owner))
         beside = (
@@ -228,7 +229,7 @@ class Dnssec(Plugin):
         return (*merged, *nsec)
 
     def _nsec(self, request: Request, zone: Labels, labels: Labels, ttl_s: int, *, is_cut: bool) -> tuple[RRset, ...]:
-        """Returns the proof that a name does not have the type; it applies to that name only."""
+        """Proves that a name does not have the question's type; covers that name only."""
         qtype = request.query.qtype
         types = APEX_TYPES if labels == zone else DELEGATION_TYPES if is_cut else TYPES
         types = types if qtype in {NSEC, RRSIG} else types - {qtype}
@@ -237,7 +238,7 @@ class Dnssec(Plugin):
     def _nsec_of(
         self, request: Request, zone: Labels, labels: Labels, ttl_s: int, types: Iterable[int], following: Labels
     ) -> tuple[RRset, ...]:
-        """Returns an NSEC record and its signatures; nothing where the name is too long to have another behind it."""
+        """An NSEC record and its signatures; () if `following` is too long for a name."""
         try:
             rdata = nsec_rdata(following, types)
         except ValueError:
@@ -267,20 +268,20 @@ class Dnssec(Plugin):
     def _signatures(self, request: Request, zone: Labels, rrset: RRset) -> list[RRset]:
         now_s = int(self._world.unix_s())
         records = canonical(rrset)
-        made: list[RRset] = []
+        signatures: list[RRset] = []
         self._servers.add(request.server)
         for key in self._key_signers if rrset.rtype == DNSKEY else self._signers:
-            place = key.tag, zone, records
-            found = self._kept.get(place)
-            if found is None or found.expiration_s < now_s + RENEWED_S:
+            cache_key = key.tag, zone, records
+            signed = self._cached.get(cache_key)
+            if signed is None or signed.expiration_s < now_s + RENEWED_S:
                 expiration_s = now_s + VALID_S
-                one = signature(key, zone, rrset, records, now_s - BEFORE_S, expiration_s)
-                found = self._kept[place] = Signed(one, expiration_s)
+                rrsig = signature(key, zone, rrset, records, now_s - BEFORE_S, expiration_s)
+                signed = self._cached[cache_key] = Signed(rrsig, expiration_s)
                 self._misses.tally(request.server).count += 1
             else:
                 self._hits.tally(request.server).count += 1
-            made.append(replace(found.rrset, owner=rrset.owner))
-        return made
+            signatures.append(replace(signed.rrset, owner=rrset.owner))
+        return signatures
 
 
 def _is_cut(referral: Response, name: str) -> bool:
@@ -289,14 +290,14 @@ def _is_cut(referral: Response, name: str) -> bool:
 
 
 def _merged(rrsets: tuple[RRset, ...]) -> tuple[RRset, ...]:
-    """Returns the records of each owner and type as one RRset, with the lowest TTL (RFC 2181 §5.2)."""
+    """One RRset for each owner and type, with the lowest TTL (RFC 2181 §5.2)."""
     merged: dict[tuple[str, int, int], RRset] = {}
     for rrset in rrsets:
-        place = folded(rrset.owner), rrset.rtype, rrset.rclass
-        old = merged.get(place)
+        key = folded(rrset.owner), rrset.rtype, rrset.rclass
+        old = merged.get(key)
         rdata = rrset.rdata if old is None else (*old.rdata, *rrset.rdata)
         ttl_s = rrset.ttl if old is None else min(rrset.ttl, old.ttl)
-        merged[place] = replace(old or rrset, ttl=ttl_s, rdata=rdata)
+        merged[key] = replace(old or rrset, ttl=ttl_s, rdata=rdata)
     return tuple(merged.values())
 
 
@@ -305,7 +306,7 @@ def _has(rrsets: tuple[RRset, ...], rtype: int) -> bool:
 
 
 def _last_name(labels: Labels, answer: tuple[RRset, ...]) -> Labels | None:
-    """Returns the name that CNAMEs lead to; None where something else than CNAMEs is there."""
+    """The name that CNAMEs lead to; None if the answer has other records."""
     for rrset in answer:
         if rrset.rtype == CNAME:
             labels = lowered(labels_of(str(rrset.rdata[-1])))
@@ -315,7 +316,7 @@ def _last_name(labels: Labels, answer: tuple[RRset, ...]) -> Labels | None:
 
 
 def key_pair(token: Token, world: World) -> SigningKey:
-    """Returns the key pair of a file, given with or without its ending; CorefileError at the word that names it."""
+    """CorefileError at the word that names the file, with or without its ending."""
     from kdns.plugins.changes.dnssec.keys import read_key  # noqa: PLC0415 - only where it is used
 
     base = token.text.removesuffix(".key").removesuffix(".private")
@@ -329,7 +330,7 @@ def key_pair(token: Token, world: World) -> SigningKey:
 
 
 def build(config: DnssecConfig, world: World) -> Dnssec:
-    """Raises CorefileError for a key that cannot be read, or that is not for one of the zones."""
+    """CorefileError for a key that cannot be read, or that is not for one of the zones."""
     zones = [labels_of(zone) for zone in config.zones]
     keys: list[SigningKey] = []
     for token in config.keys:

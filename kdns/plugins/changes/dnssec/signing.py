@@ -1,4 +1,4 @@
-"""Signatures of RRsets, and the records that prove what is not there (RFC 4034)."""
+"""Signatures of RRsets, and NSEC records (RFC 4034)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES_AS_THEY_ARE: Final = frozenset((NSEC, SVCB, HTTPS))
 
 
 class SigningKey(NamedTuple):
-    """A key pair: the owner's labels, folded, the rdata of its DNSKEY, its key tag, and what signs bytes."""
+    """A key pair; `owner` is folded, `dnskey` is rdata, `tag` is the key tag."""
 
     owner: Labels
     dnskey: bytes
@@ -32,7 +32,7 @@ class SigningKey(NamedTuple):
 
 
 def canonical(rrset: RRset) -> bytes:
-    """Returns an RRset's records in the canonical form for signatures (RFC 4034 §6), in canonical order."""
+    """Records in canonical form and order (RFC 4034 §6)."""
     owner = encode_name(labels_of(folded(rrset.owner)))
     start = owner + pack("!HHI", rrset.rtype, rrset.rclass, rrset.ttl)
     return b"".join(start + pack("!H", len(rdata)) + rdata for rdata in sorted(set(_wires(rrset))))
@@ -48,7 +48,7 @@ def _wires(rrset: RRset) -> Iterable[bytes]:
 def signature(
     key: SigningKey, zone: Labels, rrset: RRset, records: bytes, inception_s: int, expiration_s: int
 ) -> RRset:
-    """Returns the RRSIG of an RRset whose canonical form is `records`; times in Unix seconds (RFC 4034 §3)."""
+    """The RRSIG; `records` is the canonical form of `rrset`, times are in Unix seconds (RFC 4034 §3)."""
     labels = labels_of(rrset.owner)
     count = len(labels) - (labels[:1] == (b"*",))
     times = (expiration_s & 0xFFFFFFFF, inception_s & 0xFFFFFFFF)
@@ -57,7 +57,7 @@ def signature(
 
 
 def nsec_rdata(next_name: Labels, types: Iterable[int]) -> bytes:
-    """Returns the rdata of an NSEC record: the next name and the types that exist (RFC 4034 §4.1)."""
+    """RFC 4034 §4.1."""
     windows: dict[int, bytearray] = {}
     for rtype in types:
         bits = windows.setdefault(rtype >> 8, bytearray(32))

@@ -1,1 +1,1 @@
-"""rewrite [continue | stop] FIELD …: questions and answers made into others."""
+"""rewrite [continue | stop] FIELD …: changes questions and answers."""

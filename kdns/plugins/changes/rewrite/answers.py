@@ -1,6 +1,6 @@
-"""Changes of answers by rules: names, TTLs, response codes and options as the client is to see them.
+"""Changes of answers: names, TTLs, response codes and options.
 
-Differs: an answer that was renamed has AD cleared, since its data is not what was validated (RFC 4035 §3.2.3).
+Differs: renamed answers have no AD: they are not the validated data (RFC 4035 §3.2.3).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from kdns.values import evolve
 Rename: TypeAlias = Callable[[Labels], Labels]
 
 _SIGNED = frozenset((RRSIG, NSEC))
-"""Types whose names are part of a signature: another name would only make it wrong."""
+"""Types whose names are signed: another name would invalidate the signature."""
 
 
 Change: TypeAlias = Callable[[Request, Response], ServeResult]
 """Changes an answer; the request is the client's."""
 
 
-def taken_apart(response: Response, labels: Labels) -> Response:
-    """Returns records only; an SOA under compiled answers stays only where the name lies below its zone."""
+def in_records(response: Response, labels: Labels) -> Response:
+    """In records, for a question name of `labels`; if that is not below the shared SOA's zone, the SOA is a record."""
     response = from_wire(response)
     if response.soa is not None and not is_below(labels, labels_of(response.soa.rrset.owner)):
         response = _with_fixed_soa(response)
@@ -42,7 +42,7 @@ def taken_apart(response: Response, labels: Labels) -> Response:
 
 
 def _with_fixed_soa(response: Response) -> Response:
-    """Returns the SOA as a record: it is of this moment, so that the answer is for this query only."""
+    """Turns the shared SOA into a record with its current serial, valid for this query only."""
     if response.soa is None:
         return response
     return evolve(
@@ -68,7 +68,7 @@ def by_pattern(pattern: NamePattern) -> Rename:
 
 
 def by_suffix(owner: Labels, to: Labels) -> Rename:
-    """Returns a rewrite of names at and below one name to another; of the root, only the root itself."""
+    """Renames names at and below `owner`; for the root, only the root itself."""
     return partial(_moved, owner, to)
 
 
@@ -80,7 +80,7 @@ def _moved(owner: Labels, to: Labels, labels: Labels) -> Labels:
 
 @dataclass(frozen=True, slots=True)
 class RenameRecords:
-    """Changes the owners of records, the names in rdata, or both. A name that would become too long is not changed."""
+    """Changes owners, names in rdata, or both. A name that would become too long stays."""
 
     rename: Rename
     owners: bool = True
@@ -95,7 +95,7 @@ class RenameRecords:
         if self.owners:
             owner = self._name(owner)
         if self.values and rrset.rtype in LAYOUTS and rrset.rtype not in _SIGNED:
-            rdata = tuple(self._rdata(rrset.rtype, one) for one in rdata)
+            rdata = tuple(self._rdata(rrset.rtype, value) for value in rdata)
         return rrset if owner == rrset.owner and rdata == rrset.rdata else replace(rrset, owner=owner, rdata=rdata)
 
     def _name(self, name: str) -> str:
@@ -117,7 +117,7 @@ class RenameRecords:
 
 @dataclass(frozen=True, slots=True)
 class LimitTtls:
-    """Limits the TTLs of all records to these bounds, in seconds."""
+    """Limits the TTLs of all records."""
 
     least_s: int
     most_s: int
@@ -143,7 +143,7 @@ class ReplaceRcode:
 
 @dataclass(frozen=True, slots=True)
 class RestoreOption:
-    """Restores the client's data in options of a code, or removes them if the client sent none."""
+    """Restores the client's data in options with `code`, or removes the options if the client sent none."""
 
     code: int
 
@@ -164,10 +164,10 @@ class RestoreOption:
 
 @dataclass(frozen=True, slots=True)
 class RetargetCname:
-    """Changes the target of the first CNAME that matches; `resolve` finds the records of the new target.
+    """Changes the target of the first CNAME that matches; `resolve` answers for the new target.
 
-    They, or the negative answer, replace all later records; if `resolve` fails, nothing changes. The response code is
-    that of the new target (RFC 6604 §3). Differs: CoreDNS keeps the old one.
+    Its records, or the negative answer, replace all later records; if `resolve` fails, nothing changes.
+    Differs: the response code is that of the new target (RFC 6604 §3); CoreDNS keeps the old one.
     """
 
     pattern: NamePattern
@@ -184,7 +184,7 @@ class RetargetCname:
     def _retargeted(self, request: Request, response: Response, index: int, target: str) -> ServeResult:
         try:
             labels = labels_of(target)
-            asked = request.about(labels)
+            retargeted = request.about(labels)
         except ValueError:
             return response
         response = counted_down(response, request.received_s)
@@ -192,7 +192,7 @@ class RetargetCname:
         start = (*response.answer[:index], cname)
         if request.query.qtype == CNAME:
             return evolve(response, answer=start, flags=response.flags & ~AD)
-        return then(self.resolve(asked), partial(_joined, response, start, request.received_s))
+        return then(self.resolve(retargeted), partial(_joined, response, start, request.received_s))
 
 
 def _joined(response: Response, start: tuple[RRset, ...], now_s: float, reply: Reply) -> Reply:
@@ -202,5 +202,5 @@ def _joined(response: Response, start: tuple[RRset, ...], now_s: float, reply: R
     if reply.rcode not in {NOERROR, NXDOMAIN}:
         reuse = response.reuse.and_then(reply.reuse)
         return evolve(response, reuse=reuse, tallies=(*response.tallies, *reply.tallies))
-    led = evolve(response, answer=start, flags=response.flags & ~(AD | TC), soa=None, zone="")
-    return joined(led, reply, TC, now_s)
+    cnames = evolve(response, answer=start, flags=response.flags & ~(AD | TC), soa=None, zone="")
+    return joined(cnames, reply, TC, now_s)

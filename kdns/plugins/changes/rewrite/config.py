@@ -1,4 +1,4 @@
-"""Parser of `rewrite` stanzas: one rule, on its line or in its block, whose lines are read as if they were one."""
+"""Parser of `rewrite` stanzas: one rule, on its line or in its block, whose lines are joined."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ EDNS_USAGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CnameTarget:
-    """A rule of kind `cname`; it gets the server, which resolves the new target, when the block is built."""
+    """A rule of kind `cname`, completed with `World.resolve` when the block is built."""
 
     pattern: NamePattern
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteConfig:
-    """One rule; with `stops`, no later rule is tried if it applies."""
+    """One rule; with `stops`, no later rule is tried if it applies. `doubts` are warnings."""
 
     rule: Rule | CnameTarget
     stops: bool = True
@@ -100,17 +100,17 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> RewriteConfig:
         stops = words.pop(0).text.lower() == "stop"
     if not words:
         raise stanza.error(f"a rule is missing; expected for example `rewrite {USAGES['name']}`")
-    field, rest = words[0], words[1:]
+    field, arguments = words[0], words[1:]
     kind = field.text.lower()
     if kind == "answer":
         raise field.error("`answer` is allowed only after a rule of kind `name`")
     if kind not in FIELDS:
         raise field.expected(f"a rule of kind {', '.join(FIELDS)}")
-    return RewriteConfig(FIELDS[kind](field, rest), stops, tuple(_doubts(rest)))
+    return RewriteConfig(FIELDS[kind](field, arguments), stops, tuple(_doubts(arguments)))
 
 
 def _doubts(words: Words) -> Iterator[DoubtfulError]:
-    """Yields warnings about groups in the syntax of other programs, which are literal text here as in CoreDNS."""
+    """Groups in the syntax of other programs, which are literal text here as in CoreDNS."""
     patterns = [at for at, word in enumerate(words[:-2]) if word.text.lower() in {"regex", *_OF_ANSWERS}]
     for replacement in (words[at + 2] for at in patterns):
         if group := _FOREIGN_GROUP.search(replacement.text):
@@ -146,11 +146,11 @@ def _class(field: Token, words: Words) -> Rule:
 def _name(field: Token, words: Words) -> Rule:
     _count(field, words, USAGES["name"], 2, len(words))
     kind = words[0].text.lower()
-    kind, rest = (kind, words[1:]) if kind in KINDS and len(words) > 2 else ("exact", words)
-    pattern = pattern_of(kind, rest[0], rest[1])
-    auto, answers = _answers(rest[2:], words[0])
+    kind, arguments = (kind, words[1:]) if kind in KINDS and len(words) > 2 else ("exact", words)
+    pattern = pattern_of(kind, arguments[0], arguments[1])
+    auto, answers = _answers(arguments[2:], words[0])
     if kind == "exact":
-        return ExactNameRule(_labels(rest[0], pattern.text), _labels(rest[1], pattern.to), answers)
+        return ExactNameRule(_labels(arguments[0], pattern.text), _labels(arguments[1], pattern.to), answers)
     if kind == "suffix" and auto:
         return NameRule(pattern, False, (restored_suffix(pattern), *answers))
     return NameRule(pattern, auto, answers)
@@ -166,7 +166,7 @@ def _labels(word: Token, name: str) -> tuple[bytes, ...]:
 
 
 def _answers(words: Words, first: Token) -> tuple[bool, tuple[Change, ...]]:
-    """The word `answer` may be left out before all options about answers but the first."""
+    """The word `answer` is required before the first option only."""
     auto = False
     changes: list[Change] = []
     position = 0
@@ -179,25 +179,25 @@ def _answers(words: Words, first: Token) -> tuple[bool, tuple[Change, ...]]:
             near = closest(first.text, KINDS) if meant else ""
             meant += f": did you mean `{near}`?" if near else ""
             raise word.expected(f"`answer`, as in `rewrite {USAGES['name']}`{meant}")
-        what = words[position] if position < len(words) else word
-        match what.text.lower():
-            case "auto" if what is not word or position:
+        option = words[position] if position < len(words) else word
+        match option.text.lower():
+            case "auto" if option is not word or position:
                 auto = True
                 position += 1
             case "name" | "value" as part:
                 if len(words) < position + 3:
-                    raise what.error("expected 2 arguments: an expression and its replacement")
+                    raise option.error("expected 2 arguments: an expression and its replacement")
                 pattern = pattern_of("regex", words[position + 1], words[position + 2])
                 changes.append(RenameRecords(by_pattern(pattern), part == "name", part == "value"))
                 position += 3
             case _:
-                raise what.expected("one of auto, name, value")
+                raise option.expected("one of auto, name, value")
     return auto, tuple(changes)
 
 
 def _ttl(field: Token, words: Words) -> Rule:
-    kind, rest = _matched(field, words, 2, USAGES["ttl"])
-    return AnswerRule(pattern_of(kind, rest[0]), _limits(rest[1]))
+    kind, arguments = _matched(field, words, 2, USAGES["ttl"])
+    return AnswerRule(pattern_of(kind, arguments[0]), _limits(arguments[1]))
 
 
 def _matched(field: Token, words: Words, least: int, usage: str) -> tuple[str, Words]:
@@ -224,16 +224,16 @@ def _limits(word: Token) -> LimitTtls:
 
 
 def _cname(field: Token, words: Words) -> CnameTarget:
-    kind, rest = _matched(field, words, 2, USAGES["cname"])
-    pattern = pattern_of(kind, rest[0], rest[1])
+    kind, arguments = _matched(field, words, 2, USAGES["cname"])
+    pattern = pattern_of(kind, arguments[0], arguments[1])
     if kind == "exact":
-        _labels(rest[1], pattern.to)
+        _labels(arguments[1], pattern.to)
     return CnameTarget(pattern)
 
 
 def _rcode(field: Token, words: Words) -> Rule:
-    kind, rest = _matched(field, words, 3, USAGES["rcode"])
-    return AnswerRule(pattern_of(kind, rest[0]), ReplaceRcode(_rcode_number(rest[1]), _rcode_number(rest[2])))
+    kind, (pattern, rcode, to) = _matched(field, words, 3, USAGES["rcode"])
+    return AnswerRule(pattern_of(kind, pattern), ReplaceRcode(_rcode_number(rcode), _rcode_number(to)))
 
 
 def _rcode_number(word: Token) -> int:
@@ -249,7 +249,7 @@ def _rcode_number(word: Token) -> int:
 
 def _edns0(field: Token, words: Words) -> Rule:
     _count(field, words, USAGES["edns0"], 2, len(words))
-    option, action_word, rest = words[0], words[1], list(words[2:])
+    option, action_word, arguments = words[0], words[1], list(words[2:])
     kind, action = option.text.lower(), ACTIONS.get(action_word.text.lower())
     if kind not in EDNS_USAGES:
         raise option.expected(f"one of {', '.join(EDNS_USAGES)}, as in `rewrite {USAGES['edns0']}`")
@@ -257,21 +257,21 @@ def _edns0(field: Token, words: Words) -> Rule:
         raise action_word.expected(f"one of {', '.join(ACTIONS)}, as in `rewrite {EDNS_USAGES[kind]}`")
     usage = EDNS_USAGES[kind]
     most = {"local": 2, "nsid": 0, "subnet": 2}[kind] if action != "unset" else int(kind == "local")
-    reverts = len(rest) == most + 1 and action != "unset" and rest[-1].text.lower() == "revert"
-    _count(field, rest, usage, most, most + reverts)
-    code = {"nsid": NSID, "subnet": CLIENT_SUBNET}.get(kind) or _number(rest[0], 65535)
+    reverts = len(arguments) == most + 1 and action != "unset" and arguments[-1].text.lower() == "revert"
+    _count(field, arguments, usage, most, most + reverts)
+    code = {"nsid": NSID, "subnet": CLIENT_SUBNET}.get(kind) or _number(arguments[0], 65535)
     changes = (RestoreOption(code),) if reverts else ()
     if action == "unset" or kind == "nsid":
         return OptionRule(code, action, lambda _request: b"", code in HOP_BY_HOP, reverts=changes)
     if kind == "subnet":
-        value = subnet_value(_number(rest[0], 32), _number(rest[1], 128))
+        value = subnet_value(_number(arguments[0], 32), _number(arguments[1], 128))
         return OptionRule(code, action, value, reads_client=True, needs_value=True, reverts=changes)
-    value, reads_client, is_variable = _data(rest[1])
+    value, reads_client, is_variable = _data(arguments[1])
     return OptionRule(code, action, value, reads_client or code in HOP_BY_HOP, is_variable, changes)
 
 
 def _number(word: Token, most: int) -> int:
-    """Returns a number as Go writes it: 65518, 0xffee, 0o17, 0b11."""
+    """In Go's syntax: 65518, 0xffee, 0o17, 0b11."""
     text = word.text
     try:
         number = int(text, 0) if text.isascii() and len(text) < 20 and text[:1].isdecimal() else -1
@@ -283,7 +283,7 @@ def _number(word: Token, most: int) -> int:
 
 
 def _data(word: Token) -> tuple[Value, bool, bool]:
-    """Returns the data, whether it depends on more than the packet, and whether it may be missing."""
+    """The data, whether it depends on more than the packet, and whether it may be missing."""
     text = word.text
     if text.startswith("{") and text.endswith("}"):
         if text in VARIABLES:

@@ -1,8 +1,8 @@
-"""How rules match names, and what they make of them: exact, prefix, suffix, substring and regex.
+"""Patterns that match and replace names: exact, prefix, suffix, substring and regex.
 
-Names are text in lower case with a dot at the end.
-Differs: CoreDNS adds a dot to the patterns of `prefix` and `substring`, so that they only match up to the end of a
-label, against its documentation. Here that is so where one of the two words ends in a dot.
+Names are text in lower case with a trailing dot.
+Differs: `prefix` and `substring` match to the end of a label only if one of the two words ends in a dot; CoreDNS always
+adds a dot to the pattern, against its documentation.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kdns.dns.names import folded
 from kdns.serverblocks.patterns import Pattern, regex
 
 Replaced: TypeAlias = Callable[[str], str | None]
-"""Returns the new name for a name; None if it does not match."""
+"""Name → new name; None if it does not match."""
 
-_PLACE: Final = re.compile(r"\{([0-9]+)\}")
+_GROUP: Final = re.compile(r"\{([0-9]+)\}")
 
 
 class NamePattern(NamedTuple):
-    """The replacement of a name that matches; `text` and `to` are the words, with a dot at the end."""
+    """`text` and `to` are the words of the rule, with a trailing dot."""
 
     text: str
     to: str
@@ -44,7 +44,7 @@ def pattern_of(kind: str, word: Token, to: Token | None = None) -> NamePattern:
 
 
 def suffix_pattern(text: str, to: str) -> NamePattern:
-    return NamePattern(text, to, partial(_ended, text, to))
+    return NamePattern(text, to, partial(_suffix, text, to))
 
 
 def dotted(name: str) -> str:
@@ -64,7 +64,7 @@ def _regex(word: Token, to: Token | None) -> NamePattern:
     if to is None:
         return NamePattern(word.text, "", lambda name: name if pattern.search(name) else None)
     replacement = folded(_latin(to))
-    numbers = [int(number) for number in _PLACE.findall(replacement)]
+    numbers = [int(number) for number in _GROUP.findall(replacement)]
     if max(numbers, default=0) > pattern.groups:
         raise to.error(f"group {{{max(numbers)}}} does not exist: the expression has {pattern.groups}")
     return NamePattern(word.text, replacement, partial(_with_groups, pattern, replacement))
@@ -74,29 +74,29 @@ def _with_groups(pattern: Pattern, replacement: str, name: str) -> str | None:
     match = pattern.search(name)
     if match is None:
         return None
-    return dotted(_PLACE.sub(lambda place: match.group(int(place[1])) or "", replacement))
+    return dotted(_GROUP.sub(lambda group: match.group(int(group[1])) or "", replacement))
 
 
-def _whole(text: str, to: str, name: str) -> str | None:
+def _exact(text: str, to: str, name: str) -> str | None:
     return to if name == text else None
 
 
-def _begun(text: str, to: str, name: str) -> str | None:
+def _prefix(text: str, to: str, name: str) -> str | None:
     return to + name[len(text) :] if name.startswith(text) else None
 
 
-def _ended(text: str, to: str, name: str) -> str | None:
+def _suffix(text: str, to: str, name: str) -> str | None:
     return name[: -len(text)] + to if name.endswith(text) else None
 
 
-def _held(text: str, to: str, name: str) -> str | None:
+def _substring(text: str, to: str, name: str) -> str | None:
     return dotted(name.replace(text, to)) if text in name else None
 
 
 _KINDS: Final[dict[str, Callable[[str, str, str], str | None]]] = {
-    "exact": _whole,
-    "prefix": _begun,
-    "suffix": _ended,
-    "substring": _held,
+    "exact": _exact,
+    "prefix": _prefix,
+    "suffix": _suffix,
+    "substring": _substring,
 }
 KINDS: Final = (*_KINDS, "regex")

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve, ServeResult, for_one_client, then
 from kdns.answers.response import Response
 from kdns.dns.types import SERVFAIL
-from kdns.plugins.changes.rewrite.answers import Change, RetargetCname, taken_apart
+from kdns.plugins.changes.rewrite.answers import Change, RetargetCname, in_records
 from kdns.plugins.changes.rewrite.config import USAGES, RewriteConfig, parse
 from kdns.serverblocks.directive import Directive, Repeat, World
 from kdns.values import evolve
@@ -73,7 +73,7 @@ class _Work(NamedTuple):
         is_same = (query.labels, query.qtype, query.qclass) == (answered.labels, answered.qtype, answered.qclass)
         response = reply
         if self.changes or not is_same:
-            response = taken_apart(response, query.labels)
+            response = in_records(response, query.labels)
             if response.more_messages:
                 response = evolve(response, more_messages=map(self._further, response.more_messages))
         return self._changed(self.changes, response)
@@ -92,7 +92,7 @@ class _Work(NamedTuple):
 
     def _further(self, message: Response) -> Response:
         """Returns a further message of a zone transfer with all changes for the client; targets of CNAMEs stay."""
-        message = taken_apart(message, self.request.query.labels)
+        message = in_records(message, self.request.query.labels)
         for change in self.changes:
             changed = change(self.request, message) if not isinstance(change, RetargetCname) else message
             message = changed if isinstance(changed, Response) else message

@@ -185,7 +185,7 @@ class Forwarder:
                     break
         finally:
             if config.max_concurrent:
-                self._shares.give_back(client)
+                self._shares.release(client)
         return response
 
     def _exchange(self, member: Member, request: Request, transport: Transport, timeout_s: float) -> Awaitable[bytes]:
