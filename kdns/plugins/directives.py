@@ -1,7 +1,7 @@
-"""All directives of kdns: a name each, in the order of the chain.
+"""All directives, in the order of the chain.
 
-A name, and the directive's own file or folder, page and tests are all that a directive is; those that say how a block
-is served are rows of `settings`. A directive is imported when it is looked up: a Corefile has a few of them.
+A new directive is a name here, its file or folder, its page and its tests; those that only set up their block are rows
+of `settings`. A directive is imported when it is looked up: a Corefile uses only a few.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ FOLDERS: Final[Mapping[str, str]] = {
     "whoami": "sources",
     "view": "guards",
 }
-"""Directive → its folder, or `settings`, in CoreDNS's order of execution; a Corefile's order means nothing."""
+"""Directive → its folder, or `settings`, in CoreDNS's order of execution, whatever the order of a Corefile."""
 
 
 class _Directives(Mapping[str, Row]):
@@ -102,11 +102,11 @@ COREDNS_ORDER: Final = (
 """The directives of CoreDNS 1.14.7, in its order, with the external rrl and records."""
 
 COREDNS_ONLY: Final = frozenset(COREDNS_ORDER).difference(FOLDERS)
-"""Those that kdns does not have. They are refused by name, so that nobody takes one for a typing error."""
+"""They are refused by name, so that nobody takes one for a typo."""
 
 
 def configure(blocks: Iterable[ServerBlock], *, dns_port: int = DEFAULT_PORTS["dns"]) -> tuple[ServerConfig, ...]:
-    """Returns the servers of these blocks, in order; raises the first CorefileError. See `server_configs`."""
+    """Raises the first CorefileError of `server_configs`."""
     servers, _, errors = server_configs(blocks, BY_NAME, dns_port=dns_port)
     if errors:
         raise errors[0]

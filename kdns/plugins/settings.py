@@ -1,4 +1,4 @@
-"""Directives that say how a server block is served; they are in no chain."""
+"""Directives that set up their server block and are not in the chain."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PPROF_INSTEAD: Final = "`py-spy dump` and `py-spy top` show the stacks of the pr
 
 
 def _host(token: Token) -> str:
-    """Interfaces are only looked up by the listeners: a name here need not exist."""
+    """The listeners look interfaces up: a name need not exist yet."""
     try:
         return str(ip_address(token.text))
     except ValueError:
@@ -145,7 +145,7 @@ def _jitter_s(token: Token) -> float:
 
 
 def _pprof(stanza: Stanza, _zones: tuple[str, ...]) -> Token:
-    """Returns the directive's word, which is all that is used of it."""
+    """Only the position of the directive is used, for its warning."""
     count(stanza, "pprof [ADDRESS]")
     for token in stanza.args:
         host_port(token)
@@ -234,7 +234,7 @@ _ROWS: Final[tuple[Row, ...]] = (
         example="::1",
         sets_up=lambda bind: BlockOptions(binds=(bind,)),
     ),
-    # Differs: CoreDNS ends with a query that fails unexpectedly; kdns answers it with SERVFAIL and logs the stack.
+    # Differs: CoreDNS crashes on a query that fails unexpectedly; kdns answers SERVFAIL and logs the stack trace.
     Directive("debug", lambda: BlockOptions(logs_stacks=True, logs_debug=True), repeat=Repeat.LAST, sets_up=_as_is),
     Directive(
         "ready [ADDRESS]",

@@ -33,7 +33,7 @@ class Framing(Protocol):
 
 
 class Lengths:
-    """DNS over TCP and TLS: messages with a prefix of two bytes, their length (RFC 1035 §4.2.2). Keys are random ids."""
+    """DNS over TCP and TLS: a message follows its length in two bytes (RFC 1035 §4.2.2). Keys are random ids."""
 
     def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
         self.max_pending = PIPELINED

@@ -1,1 +1,1 @@
-"""Directives that decide whether a query is answered at all."""
+"""Directives that decide whether a query is answered."""

@@ -34,13 +34,13 @@ REPLIES: Final[dict[Action, Reply]] = {
     "filter": Response(NOERROR, options=(extended_error(FILTERED),), reuse=Reuse(), plugin="acl"),
     "drop": None,
 }
-"""The options are sent to clients that sent an OPT (RFC 6891 §7)."""
+"""Options are sent to clients that sent an OPT (RFC 6891 §7)."""
 COUNTED: Final = {"block": "blocked", "filter": "filtered", "drop": "dropped"}
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The action on queries for one of `qtypes` from one of `networks`; None means every type and client."""
+    """The action on queries for one of `qtypes` from one of `networks`; None: all types, all clients."""
 
     action: Action
     qtypes: frozenset[int] | None = None
@@ -56,7 +56,7 @@ class AclConfig:
 
 
 class Networks:
-    """Tests whether an address is in one of some networks: one look-up for each of their prefix lengths."""
+    """A set of networks; `in` takes one look-up for each prefix length."""
 
     __slots__ = ("_prefixes",)
 
@@ -70,11 +70,11 @@ class Networks:
     def __contains__(self, address: bytes) -> bool:
         number = int.from_bytes(address, "big")
         prefixes = self._prefixes.get(len(address), {})
-        return any(number >> host_bits in found for host_bits, found in prefixes.items())
+        return any(number >> host_bits in networks for host_bits, networks in prefixes.items())
 
 
 class Acl(Plugin):
-    """Answers, drops or passes on each query. Without a rule that names networks it depends on the packet only."""
+    """Answers, drops or passes on each query; without a rule about networks by the packet only."""
 
     takes_notify = True
 
@@ -103,7 +103,7 @@ class Acl(Plugin):
         else:
             tally = self._families[action].tally(request.server, zone, request.view)
             reply = _tallied(tally, REPLIES[action])
-        # an internal query for a CNAME's target: a cache in front of the caller serves all clients
+        # an internal query for a CNAME's target: a cache in front of its caller serves all clients
         return then(reply, for_one_client) if is_of_client and request.depth else reply
 
     def _decision(self, request: Request) -> tuple[Action, str, bool]:
@@ -122,7 +122,7 @@ class Acl(Plugin):
 
 
 def _tallied(tally: Tally, reply: Reply) -> Reply:
-    """Returns the reply, counted when it is sent; silence is counted at once."""
+    """Counts the reply when it is sent; silence now."""
     if reply is None:
         tally.count += 1
         return None

@@ -1,4 +1,4 @@
-"""any: a query for every type of a name gets one HINFO record instead (RFC 8482 §4.2)."""
+"""any: answers queries of type ANY with one HINFO record (RFC 8482 §4.2)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ RDATA: Final = text_rdata(b"ANY obsoleted", b"See RFC 8482")
 
 
 class Any(Plugin):
-    """Answers queries of type ANY and class IN; the answer is the same for all names.
-
-    Differs: CoreDNS ignores arguments, so that `any yes` and `any no` mean the same.
-    """
+    """Differs: CoreDNS ignores arguments, so that `any yes` and `any no` mean the same."""
 
     sees = Sees.PACKET
 

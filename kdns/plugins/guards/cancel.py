@@ -1,4 +1,4 @@
-"""cancel [TIMEOUT]: a query that later directives have not answered in time gets SERVFAIL."""
+"""cancel [TIMEOUT]: SERVFAIL if later directives do not answer in time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_S: Final = 5.001
 
 
 class Cancel(Plugin):
-    """Ends what waits longer than `timeout_s` seconds. An answer that is there at once is not touched."""
+    """A reply that does not wait passes unchanged."""
 
     sees = Sees.PACKET
 
@@ -30,7 +30,7 @@ class Cancel(Plugin):
 
     def source(self, zone: Labels, later: Source | None, server: str) -> Source | None:
         del zone, server
-        return later  # which never waits
+        return later  # a source never waits
 
     async def _in_time(self, reply: Awaitable[Reply]) -> Reply:
         try:

@@ -1,10 +1,10 @@
-"""loop: an upstream that sends questions back to this server is found by a question that nobody else knows.
+"""loop: detects upstreams that send queries back to this server.
 
-Each upstream of `forward` is queried for HINFO of a name of its own, made of random numbers. If that query
-arrives here again, the upstream forms a loop: it gets no queries until such a query no longer arrives. Differs: CoreDNS
-ends the process, and with it the names of the cluster, which need no upstream. Differs: one return is enough; CoreDNS
-waits for the third, as its own first question is one that it counts. Differs: upstreams that a changed file or name
-brings are checked too.
+Each upstream of `forward` is queried for HINFO of a random name. If that query arrives here, the upstream forms a loop:
+it gets no queries until such a query no longer arrives.
+Differs: CoreDNS exits, and with it go the names of the cluster, which need no upstream.
+Differs: one return is enough; CoreDNS waits for the third, because it counts its own first query.
+Differs: upstreams from a changed file or name are checked too.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from kdns.serverblocks.directive import Directive, NoConfig, World
 from kdns.upstream.upstream import UpstreamError
 
 EVERY_S: Final = 1.0
-"""The interval at which new upstreams are checked, in seconds."""
-AGAIN_S: Final = 30.0
-"""The time until an upstream in a loop, or one that did not answer, is queried again, in seconds."""
+"""The interval of checks for new upstreams."""
+RETRY_S: Final = 30.0
+"""When an upstream that loops, or did not answer, is queried again."""
 TIMEOUT_S: Final = 2.0
 EXPECTED_S: Final = 30.0
-"""The time in which a query may return, in seconds."""
+"""How long a query may take to return."""
 REMEDY: Final = (
     "forward to servers that do not ask this one: where resolv.conf names 127.0.0.53, systemd-resolved has the real "
     "upstreams in /run/systemd/resolve/resolv.conf, which kubelet's resolvConf or `forward` can name"
@@ -37,7 +37,7 @@ REMEDY: Final = (
 
 
 class Route(NamedTuple):
-    """One upstream of one stanza, and the zone of the names for its queries."""
+    """One upstream of one stanza, and the zone of the names to query it for."""
 
     group: Group
     member: Member
@@ -45,7 +45,7 @@ class Route(NamedTuple):
 
 
 class Loop(Plugin):
-    """Detects its own queries; every query is passed to the next directive."""
+    """Detects its own queries, and passes all queries on."""
 
     sees = Sees.PACKET
 
@@ -62,19 +62,19 @@ class Loop(Plugin):
     def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         query = request.query
         if query.qtype == HINFO and query.labels in self._expected:
-            until_s, came_back = self._expected[query.labels]
+            until_s, returned = self._expected[query.labels]
             if self._world.now_s() < until_s:
-                came_back()
+                returned()
         return next(request)
 
     def plain_zones(self) -> tuple[Labels, ...]:
         return ()  # no plain question is for HINFO
 
-    def expect(self, labels: Labels, came_back: Callable[[], None]) -> None:
-        """Calls a function at each query for HINFO of a name, in the next 30 s."""
+    def expect(self, labels: Labels, returned: Callable[[], None]) -> None:
+        """Calls `returned` for each query for HINFO of a name in the next EXPECTED_S."""
         now_s = self._world.now_s()
-        self._expected = {name: one for name, one in self._expected.items() if one[0] > now_s}
-        self._expected[labels] = now_s + EXPECTED_S, came_back
+        self._expected = {name: expected for name, expected in self._expected.items() if expected[0] > now_s}
+        self._expected[labels] = now_s + EXPECTED_S, returned
 
     async def _follow(self) -> None:
         while True:
@@ -84,14 +84,13 @@ class Loop(Plugin):
             self._looping = {group: members & {*group.members} for group, members in self._looping.items()}
             for route in routes:
                 if self._due_s[route.member] <= now_s:
-                    self._due_s[route.member] = now_s + AGAIN_S
-                    self._world.spawn(partial(self._ask, route))
+                    self._due_s[route.member] = now_s + RETRY_S
+                    self._world.spawn(partial(self._check, route))
             await self._world.sleep(EVERY_S)
 
     def _routes(self) -> Iterator[Route]:
-        forwarders = [
-            each for plugin in self._world.plugins() if isinstance(plugin, Forward) for each in plugin.forwarders
-        ]
+        plugins = [plugin for plugin in self._world.plugins() if isinstance(plugin, Forward)]
+        forwarders = [forwarder for plugin in plugins for forwarder in plugin.forwarders]
         zones = [labels_of(zone) for zone in self._world.zones]
         for forwarder in forwarders:
             common = [
@@ -103,21 +102,21 @@ class Loop(Plugin):
             for member in forwarder.group.members if common else ():
                 yield Route(forwarder.group, member, common[0])
 
-    async def _ask(self, route: Route) -> None:
+    async def _check(self, route: Route) -> None:
         random, member = self._world.random, route.member
         labels = (b"%016x" % random.randrange(1 << 64), b"%016x" % random.randrange(1 << 64), *route.zone)
         returns: list[Route] = []
 
-        def came_back() -> None:
+        def returned() -> None:
             returns.append(route)
             if self._mark(route, is_looping=True):
                 facts = {"effect": "upstream not used", "remedy": REMEDY}
                 self._world.log("error", "forwarding loop detected", upstream=member.name, **facts)
 
-        self.expect(labels, came_back)
+        self.expect(labels, returned)
         try:
             await member.upstream.exchange(query_for(labels, HINFO), "udp", TIMEOUT_S)
-        except (UpstreamError, ValueError):  # a zone may leave no room for the name
+        except (UpstreamError, ValueError):  # ValueError: the zone leaves no room for the name
             return
         if not returns:
             self._due_s[member] = inf

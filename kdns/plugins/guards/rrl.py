@@ -1,7 +1,7 @@
-"""rrl [ZONES…] { … }: how many responses of one kind, and queries, a network of clients gets a second over UDP.
+"""rrl [ZONES…] { … }: limits responses per kind, and queries, per client network and second over UDP.
 
-Queries with forged sources make a server flood others; it answers those less. The same as BIND's rate-limit and the
-external plugin rrl of CoreDNS.
+So queries with forged sources cannot make the server flood others. As BIND's rate-limit and CoreDNS's external plugin
+rrl.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Verdict: TypeAlias = Literal["send", "slip", "drop"]
 MAX_SLIP: Final = 10
 MAX_TABLE: Final = 10_000_000
 CREDIT_S: Final = 1.0
-"""The most credit of an account, in seconds: the allowance of one second may be used at once."""
+"""The most credit of an account: the allowance of this time may be used at once."""
 SHARES: Final = 16
-"""The number of shares of the table: one network has at most one of them."""
+"""A network may have 1/16 of the table's accounts."""
 SHARED: Final = 1024
-"""Shared accounts for networks for which the table has no room."""
+"""Accounts that networks share for which the table has no room."""
 SWEPT: Final = 2
-"""Accounts that are checked for each new one, and dropped if they are full."""
+"""Accounts that are checked for each new one, and dropped if their credit is full."""
 
 
 @dataclass(frozen=True, slots=True)
 class RrlConfig:
-    """How many a second; 0: without limit, None: as many as `responses`. Prefix lengths in bits."""
+    """Allowances per second; 0: no limit, None: that of `responses`. Prefix lengths are in bits."""
 
     zones: tuple[str, ...]
     window_s: float = 15.0
@@ -64,12 +64,11 @@ class RrlConfig:
 
 
 class Accounts:
-    """The remaining allowances of client networks, at most `size` accounts; the least recently used one is first.
+    """The remaining allowances of client networks, at most `size` accounts, the least recently used first.
 
-    An account is the time at which its balance was 0, in seconds: it is credited by the clock. Who has nothing to
-    remember, having saved CREDIT_S, is as good as new and may be dropped. A network that has its share of the table, or
-    any network while the table is full, uses one of SHARED accounts for what would need another one: it is limited
-    more, never less, and cannot take the accounts of others.
+    An account is the time at which its balance was 0, so the clock credits it. One with a credit of CREDIT_S is as good
+    as new, and may be dropped. If a network has its share of the table, or the table is full, a further account is one
+    of the SHARED: the network is limited more, never less, and cannot take the accounts of others.
     """
 
     def __init__(self, size: int, window_s: float, slip_ratio: int) -> None:
@@ -85,7 +84,7 @@ class Accounts:
         return len(self._accounts)
 
     def debit(self, key: object, allowance: float, now_s: float, network: bytes | None = None) -> Verdict:
-        """Takes one from an account with this allowance a second; no share bounds an account without a `network`."""
+        """`allowance` is per second; without a `network` the account counts in no share."""
         self._sweep(now_s)
         accounts = self._accounts
         if key not in accounts:
@@ -117,8 +116,8 @@ class Accounts:
 class Rrl(Plugin):
     """Drops or truncates responses beyond the limit. Streams are not limited: their sources cannot be forged.
 
-    Differs: denials of one zone share an account, as in BIND; otherwise random names would each have their own. The
-    metrics have no label for clients, whose number is not limited.
+    Differs: denials of one zone share an account, as in BIND, because random names would each have their own.
+    Differs: metrics have no label for clients, whose number is unlimited.
     """
 
     sees = Sees.EVERY
@@ -133,7 +132,7 @@ class Rrl(Plugin):
         self._requests = world.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
-        """Returns the next directive's reply, a truncated one, or no response. Internal queries are not limited."""
+        """Internal queries are not limited."""
         config = self._config
         if request.is_stream or request.depth or request.query.labels not in self._zones:
             return next(request)
@@ -168,9 +167,9 @@ class Rrl(Plugin):
 
 
 def _subject(request: Request, reply: Response, outcome: ResponseClass) -> tuple[object, ...]:
-    """Returns the key that equal responses share, so that names and types which a client makes up share an account.
+    """The key that equal responses share, so that a client cannot get further accounts by invented names and types.
 
-    Denials are of a zone, referrals of a delegation, answers of a wildcard or a name.
+    The zone of a denial, the delegation of a referral, the wildcard or name of an answer.
     """
     query = request.query
     match outcome:

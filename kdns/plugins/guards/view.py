@@ -1,7 +1,7 @@
-"""view NAME { expr EXPRESSION }: a server block for the queries for which all expressions are true.
+"""view NAME { expr EXPRESSION }: the server block answers only queries for which all expressions are true.
 
-Several blocks may have the same zone then: the first matching one answers, and a block of a zone is tried before the
-blocks of zones above it.
+So several blocks may have the same zone: the first that matches answers. Blocks of a zone are tried before those of
+zones above it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kdns.serverblocks.stanza import UNLIMITED, Option
 
 @dataclass(frozen=True, slots=True)
 class ViewConfig:
-    """The name, for metrics and as the fact `view/name`, and what must be true of a query."""
+    """`name` is for metrics and metadata; `conditions` must all be true."""
 
     name: str
     conditions: tuple[Expression, ...] = ()
@@ -44,7 +44,7 @@ OPTIONS: Final = {"expr": Option("expr EXPRESSION", _expr, (1, UNLIMITED))}
 
 
 class ViewPlugin(Plugin):
-    """Provides the view's name; the server chooses the block before its chain is called."""
+    """Selects the queries of its block; the server asks before it calls the chain."""
 
     sees = Sees.PACKET
 
@@ -59,7 +59,7 @@ class ViewPlugin(Plugin):
         return {"view/name": self.view_name}
 
     def accepts(self, request: Request) -> bool:
-        """Whether each expression is true; with `metadata` in the block they use the facts of its directives."""
+        """With `metadata` in the block, expressions may use the facts of its directives."""
         for plugin in self._world.plugins():
             if isinstance(plugin, Metadata):
                 request = plugin.with_facts(request)

@@ -1,1 +1,1 @@
-"""Directives that look at queries and responses: logs, counts, metadata."""
+"""Directives that observe queries and responses: logs, dnstap, metadata."""

@@ -1,6 +1,6 @@
 """errors { stacktrace; consolidate DURATION REGEX [LEVEL] [show_first] }: failed queries in the log.
 
-REGEX is one of RE2, as Go's are: it takes a time linear in the text, which holds names that clients choose.
+REGEX is RE2, like Go's, and takes time linear in the text, which includes names that clients choose.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ LEVELS: dict[str, Level] = {level: level for level in ("warning", "error", "info
 
 @dataclass(frozen=True, slots=True)
 class Consolidate:
-    """A rule: errors that match `pattern` within `period_s` seconds of the first are one line at `level`.
+    """Errors that match `pattern` within `period_s` of the first are one line at `level`; `show_first` logs it now.
 
-    show_first logs the first at once. The first rule that matches an error counts it.
+    The first rule that matches an error applies.
     """
 
     period_s: float
@@ -38,19 +38,19 @@ class Consolidate:
 
 @dataclass(frozen=True, slots=True)
 class ErrorsConfig:
-    """The handling of errors; `stacktrace` adds the stack of an unexpected one."""
+    """`stacktrace` logs the stack trace of unexpected errors."""
 
     stacktrace: bool = False
     consolidate: tuple[Consolidate, ...] = ()
 
 
 def _consolidate(config: ErrorsConfig, line: Line) -> ErrorsConfig:
-    period, pattern, *rest = line.args
+    period, pattern, *words = line.args
     level: Level = "error"
-    if rest and rest[0].text in LEVELS:
-        level = LEVELS[rest.pop(0).text]
-    show_first = bool(rest) and rest[0].text == "show_first"
-    if wrong := rest[show_first:]:
+    if words and words[0].text in LEVELS:
+        level = LEVELS[words.pop(0).text]
+    show_first = bool(words) and words[0].text == "show_first"
+    if wrong := words[show_first:]:
         raise wrong[0].error(f"expected at most one level ({', '.join(LEVELS)}) and then at most one show_first")
     rule = Consolidate(positive_s(period), regex(pattern), level, show_first)
     return replace(config, consolidate=(*config.consolidate, rule))
@@ -70,7 +70,7 @@ def _stdout(token: Token) -> str:
 
 @dataclass(slots=True)
 class Pending:
-    """Errors of one rule in its period; `shown` of them were logged at once."""
+    """Errors of one rule in its current period; `shown` of them are logged already."""
 
     count: int
     last: str
@@ -78,11 +78,11 @@ class Pending:
 
 
 class Errors(Plugin):
-    """Logs each response that has an `error`. The table never has such a response: observers see each one.
+    """Logs each response that has an `error`: such responses are never in the table, so observers see all of them.
 
-    SERVFAIL of an upstream, fresh or cached, is its answer and not an error of this server, as in CoreDNS. Errors that
-    match a `consolidate` rule, without the query that they are about, are one line when its period is over; a single
-    one that was shown at once is not repeated.
+    An upstream's SERVFAIL, fresh or cached, is its answer and not an error of this server, as in CoreDNS. A
+    `consolidate` rule matches the error without its query, and logs one line at the end of its period, unless that
+    would only repeat the first error.
     """
 
     sees = Sees.PACKET
@@ -91,7 +91,7 @@ class Errors(Plugin):
         self._config = config
         self._world = world
         self._pending: dict[Consolidate, Pending] = {}
-        world.on_stop(self._flush)  # errors that are still being counted
+        world.on_stop(self._flush)
 
     def sent(self, request: Request, response: Response, wire: bytes, took_s: float) -> None:
         del took_s

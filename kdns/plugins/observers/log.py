@@ -1,6 +1,6 @@
-"""log [NAMES…] [FORMAT] { class CLASSES… }: one line for each query whose name and answer match.
+"""log [NAMES…] [FORMAT] { class CLASSES… }: a line for each query whose name and answer match.
 
-The rules of several stanzas are tried in order; the first that matches a query is used.
+The rules of several stanzas are tried in order; the first whose names match applies.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TYPE_OF: Final = {
     ResponseClass.ERROR: "OTHERERROR",
 }
 OWN_METADATA: Final = frozenset(("/log/class", "/log/type"))
-"""Placeholders that look like metadata, and need no `metadata`."""
+"""Placeholders that look like metadata but do not need the directive `metadata`."""
 
 FLAGS = (("qr", QR), ("aa", AA), ("tc", TC), ("rd", RD), ("ra", RA), ("ad", AD), ("cd", CD))
 
@@ -62,7 +62,7 @@ FIELDS = QUERY_FIELDS | HEADER_FIELDS | ANSWER_FIELDS
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A placeholder of a format: one of FIELDS, or /LABEL for metadata."""
+    """A placeholder: one of FIELDS, or /LABEL for metadata."""
 
     name: str
 
@@ -72,14 +72,14 @@ Format: TypeAlias = tuple[str | Field, ...]
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Queries for names in `zones` whose answer is in one of `classes` are written as `format` says."""
+    """Logs queries for names in `zones` whose answer is in one of `classes`."""
 
     zones: tuple[str, ...]
     format: Format
     classes: frozenset[Class] = frozenset()
 
     def includes(self, answer_class: Class) -> bool:
-        """Returns whether answers of this class are logged; no class, or the class `all`, means every answer."""
+        """No class, or the class `all`, means every answer."""
         return not self.classes or "all" in self.classes or answer_class in self.classes
 
 
@@ -116,7 +116,7 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> LogConfig:
 
 
 class Log(Plugin):
-    """Writes the line of a query when its response has been sent; the first rule whose zones match is used."""
+    """Writes a line when the response was sent."""
 
     sees = Sees.EVERY
     takes_notify = True
@@ -150,16 +150,16 @@ class Log(Plugin):
 
 
 def class_and_type(response: Response | None, wire: bytes) -> tuple[Class, str]:
-    """Returns the class of a response as the `log` directive names them, and CoreDNS's type; silence is an error."""
+    """The `class` of `log`, and CoreDNS's type; no response is an error."""
     if response is None:
         return "error", "OTHERERROR"
     rcode = rcode_of(response, wire)
-    found = response_class_of_wire(wire, rcode)
-    return CLASS_OF[found], "SERVERERROR" if rcode in {SERVFAIL, NOTIMP} else TYPE_OF[found]
+    response_class = response_class_of_wire(wire, rcode)
+    return CLASS_OF[response_class], "SERVERERROR" if rcode in {SERVFAIL, NOTIMP} else TYPE_OF[response_class]
 
 
 def rcode_of(response: Response, wire: bytes) -> int:
-    """Returns the rcode with the upper bits that are in the OPT (RFC 6891 §6.1.3)."""
+    """With the upper bits, which are in the OPT (RFC 6891 §6.1.3)."""
     return response.rcode & ~15 | wire[3] & 15
 
 
@@ -170,7 +170,7 @@ def facts_of(
     wire: bytes,
     took_s: float,
 ) -> dict[str, str]:
-    """Returns the facts that a format names, without > and /; `response` None and `wire` b"" for silence."""
+    """The facts that a format names, without > and /; `response` is None and `wire` b"" if nothing was sent."""
     named = dict.fromkeys(piece.name for piece in format if isinstance(piece, Field))
     fields = query_fields(request)
     if response is not None:
@@ -194,7 +194,7 @@ def filled(format: Format, facts: Mapping[str, str]) -> str:  # noqa: A002 - Cor
 
 
 def query_fields(request: Request) -> dict[str, str]:
-    """Returns the facts that a format may name, in CoreDNS's words; the response's size is that of silence."""
+    """Facts about the query, by CoreDNS's names, and the response size if nothing was sent."""
     query, (host, port) = request.query, request.client
     bufsize = query.edns.payload_bytes if query.edns else PLAIN_PAYLOAD_BYTES
     return {

@@ -1,4 +1,4 @@
-"""metadata [ZONES…]: facts about queries from the directives that know them, for logs and later directives.
+"""metadata [ZONES…]: facts about queries, for logs and later directives.
 
 A fact's label begins with the directive that provides it, such as `kubernetes/namespace`.
 """
@@ -16,21 +16,21 @@ from kdns.values import evolve
 
 @runtime_checkable
 class Provider(Protocol):
-    """A plugin that knows facts about queries."""
+    """A plugin that provides facts about queries."""
 
     def metadata(self, request: Request) -> Mapping[str, str]:
-        """Returns its facts about this query, by label; called once for a query when a fact of it is read."""
+        """Facts by label; called at most once for a query, when one of its facts is read."""
         ...
 
 
 def is_label(text: str) -> bool:
-    """Returns whether it names a fact: a directive, a slash, and something behind it."""
+    """A directive, a slash, and a name."""
     directive, slash, name = text.partition("/")
     return bool(directive and slash and name.strip("/"))
 
 
 class Facts(Mapping[str, str]):
-    """The metadata of one query. Providers are called at the first look-up of a label."""
+    """The metadata of one query, from providers that are called at the first look-up of a label."""
 
     __slots__ = ("_facts", "_noted", "_providers", "_request")
 
@@ -66,9 +66,9 @@ class Facts(Mapping[str, str]):
 
 
 class Metadata(Plugin):
-    """Gives each request the facts that the block's other plugins know about it.
+    """Adds the facts of the block's plugins to each request.
 
-    Facts may be the client's, so that a directive behind it may make answers of them: it sees every query.
+    It sees every query, because answers of later directives may depend on facts about the client.
     """
 
     sees = Sees.EVERY

@@ -32,7 +32,7 @@ _GROUP: Final = re.compile(r"\{(\d+)\}")
 
 @dataclass(frozen=True, slots=True)
 class AutoConfig:
-    """The files of a directory whose names match the pattern; `template` makes the zone's name of its groups."""
+    """Files in `directory` that match `pattern`; `template` makes the zone's name of the groups."""
 
     zones: tuple[str, ...]
     directory: str = ""
@@ -60,7 +60,7 @@ OPTIONS: Final = {
 
 
 def origin_of(path: str, pattern: Pattern, template: str) -> str | None:
-    """Returns the zone of a file. None if the name does not match or does not give a zone's name."""
+    """None if the file name does not match, or does not give the name of a zone."""
     match = pattern.search(basename(path))
     if match is None:
         return None
@@ -89,7 +89,7 @@ def files_by_zone(paths: Iterable[str], config: AutoConfig, pattern: Pattern) ->
 
 @dataclass(slots=True)
 class Scan:
-    """The result of a scan of the directory: the file of each zone, new versions, and mistakes."""
+    """The result of a scan of the directory; `chosen` is zone → file, `left_out` further file → its zone."""
 
     chosen: dict[str, str]
     left_out: dict[str, str]
@@ -99,21 +99,21 @@ class Scan:
 
 def scan(config: AutoConfig, served_zones: dict[str, ServedZone], world: World) -> Scan:
     pattern = compiled(config.pattern)
-    found = Scan(*files_by_zone(world.files_below(config.directory), config, pattern))
-    for name, path in found.chosen.items():
+    result = Scan(*files_by_zone(world.files_below(config.directory), config, pattern))
+    for name, path in result.chosen.items():
         known = served_zones.setdefault(name, ServedZone(name))
         try:
             version = newer_version(path, known, world)
         except CorefileError as error:
-            found.mistakes += (error, *error.others)
+            result.mistakes += (error, *error.others)
         else:
             if version:
-                found.versions[name] = version
-    return found
+                result.versions[name] = version
+    return result
 
 
 class AutoZones(Authority):
-    """The zones of directories: a new file adds a zone, and a removed file removes its zone.
+    """The zones of directories; zones come and go with their files.
 
     Differs: a name in ZONES without a file is REFUSED, also for zone transfers.
     """
@@ -128,11 +128,11 @@ class AutoZones(Authority):
             placed = replace(config, directory=world.path(config.directory))
             served_zones: dict[str, ServedZone] = {}
             self._of_config.append(served_zones)
-            look = partial(self._refresh, placed, served_zones)
-            world.prepare(look)
+            refresh = partial(self._refresh, placed, served_zones)
+            world.prepare(refresh)
             if config.reload_s:
                 report = partial(self._report, placed, "directory not usable")
-                world.spawn(partial(watch, world.sleep, config.reload_s, look, report))
+                world.spawn(partial(watch, world.sleep, config.reload_s, refresh, report))
 
     def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         query = request.query
@@ -143,19 +143,21 @@ class AutoZones(Authority):
     async def _refresh(self, config: AutoConfig, served_zones: dict[str, ServedZone]) -> None:
         known = dict(served_zones)
         try:
-            found = await self._world.in_thread(partial(scan, config, known, self._world))
+            result = await self._world.in_thread(partial(scan, config, known, self._world))
         except UnreadableFileError as error:
             self._report(config, "directory not readable", [error])
             return
-        for name in served_zones.keys() - found.chosen.keys():
+        for name in served_zones.keys() - result.chosen.keys():
             del served_zones[name]
-        for name, version in found.versions.items():
+        for name, version in result.versions.items():
             zone = served_zones.setdefault(name, known[name])
             self.renew(zone, version.zone, version.differences)
-            self._world.log("info", "zone loaded", zone=name, path=found.chosen[name], serial=version.zone.serial)
-        duplicates = [{"path": path, "zone": name, "used": found.chosen[name]} for path, name in found.left_out.items()]
-        self._report(config, "zone file not usable", found.mistakes, duplicates)
-        self.serve_zones(zone for each in self._of_config for zone in each.values() if zone.zone)
+            self._world.log("info", "zone loaded", zone=name, path=result.chosen[name], serial=version.zone.serial)
+        duplicates = [
+            {"path": path, "zone": name, "used": result.chosen[name]} for path, name in result.left_out.items()
+        ]
+        self._report(config, "zone file not usable", result.mistakes, duplicates)
+        self.serve_zones(zone for by_name in self._of_config for zone in by_name.values() if zone.zone)
 
     def _report(
         self,

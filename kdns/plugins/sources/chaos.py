@@ -1,4 +1,4 @@
-"""chaos [VERSION] [AUTHORS…]: what the server is called, for queries of class CH such as version.bind. TXT."""
+"""chaos [VERSION] [AUTHORS…]: version, host name and authors for queries of class CH such as version.bind. TXT."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ChaosConfig:
 
 
 class Chaos(Plugin):
-    """Answers TXT queries of class CH for five names; what it says never changes."""
+    """Answers TXT queries of class CH for five names; the answers are constant."""
 
     sees = Sees.PACKET
 
@@ -54,7 +54,7 @@ class Chaos(Plugin):
 
 
 def text_of_strings(text: str) -> bytes:
-    """Differs: CoreDNS cuts a text off at 255 bytes, here it gets as many strings as it needs."""
+    """Differs: a text of more than 255 bytes gets several strings; CoreDNS cuts it off."""
     octets = text.encode()
     starts = range(0, max(len(octets), 1), MAX_STRING_BYTES)
     return text_rdata(*(octets[start : start + MAX_STRING_BYTES] for start in starts))

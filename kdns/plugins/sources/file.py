@@ -24,9 +24,9 @@ RELOAD_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class FileConfig:
-    """One file and its zones; it is read again every `reload_s` seconds, 0: never.
+    """One file and its zones, checked every `reload_s` seconds, 0: never.
 
-    With `ignores_serial` a changed text is a new version, also if the serial of its SOA is not.
+    With `ignores_serial` a changed text is a new version even if its serial is the same.
     """
 
     path: str
@@ -53,20 +53,20 @@ OPTIONS: Final = {
 
 
 def zone_of(text: str, path: str, name: str, read: Callable[[str], str]) -> Zone:
-    """Returns the zone of a file's text, with the files that it includes; CorefileError for mistakes."""
+    """`read` reads included files; CorefileError for mistakes."""
     from kdns.dns.zonefile import ZoneFileError, parse_zone  # noqa: PLC0415 - only where it is used
 
     try:
         return Zone(name, parse_zone(text, name, path, partial(_included, read)))
     except ZoneFileError as error:
-        found = (error, *error.others)
-        raise first_of(CorefileError(each.path, each.line, "", each.reason) for each in found) from error
+        mistakes = (error, *error.others)
+        raise first_of(CorefileError(at.path, at.line, "", at.reason) for at in mistakes) from error
     except ZoneError as error:
         raise first_of(CorefileError(path, 0, "", reason) for reason in error.reasons) from error
 
 
 def _included(read: Callable[[str], str], path: str, name: str) -> tuple[str, str]:
-    """Returns the path and text of a file that another one includes: relative to that one's folder."""
+    """The path of an included file is relative to the folder of the including file."""
     included = join(dirname(path), name)
     try:
         return included, read(included)
@@ -75,7 +75,7 @@ def _included(read: Callable[[str], str], path: str, name: str) -> tuple[str, st
 
 
 def newer_version(path: str, served: ServedZone, world: World, *, ignores_serial: bool = False) -> Version | None:
-    """Returns the zone of the file, if its version differs from the current one: in its serial, or in its text.
+    """The zone of the file if its serial, or its text, differs from the served one; None otherwise.
 
     The same text is not parsed again, unless it includes files.
     """
@@ -100,9 +100,9 @@ def newer_version(path: str, served: ServedZone, world: World, *, ignores_serial
 
 
 class ZoneFiles(Authority):
-    """Zones of files, which are read again at intervals. An unusable file does not change the zone.
+    """Zones of files, which are checked at intervals. An unusable file does not change the zone.
 
-    Differs: `fallthrough` applies to the zones of its own stanza; in CoreDNS to those of all in the server block.
+    Differs: `fallthrough` applies to the zones of its own stanza; in CoreDNS to those of all stanzas in the block.
     """
 
     def __init__(self, configs: tuple[FileConfig, ...], world: World) -> None:
@@ -116,12 +116,12 @@ class ZoneFiles(Authority):
             placed = replace(config, path=world.path(config.path))
             world.prepare(partial(self._load, placed, zones))
             for served in zones if config.reload_s else ():
-                look = partial(self._refresh, placed, served)
-                world.spawn(partial(watch, world.sleep, config.reload_s, look, report))
+                refresh = partial(self._refresh, placed, served)
+                world.spawn(partial(watch, world.sleep, config.reload_s, refresh, report))
         self.serve_zones(by_name.values())
 
     async def _load(self, config: FileConfig, zones: list[ServedZone]) -> None:
-        """Loads the first version. A missing file does not prevent the start if it is read again later."""
+        """A missing file does not prevent the start if it is checked again later."""
         for served in zones:
             try:
                 await self._refresh(config, served)
@@ -132,8 +132,8 @@ class ZoneFiles(Authority):
 
     async def _refresh(self, config: FileConfig, served: ServedZone) -> None:
         path = config.path
-        look = partial(newer_version, path, served, self._world, ignores_serial=config.ignores_serial)
-        version = await self._world.in_thread(look)
+        load = partial(newer_version, path, served, self._world, ignores_serial=config.ignores_serial)
+        version = await self._world.in_thread(load)
         if version:
             self.renew(served, version.zone, version.differences)
             ignored = len(version.zone.ignored)

@@ -1,9 +1,9 @@
 """hosts [FILE [ZONES…]] { entries and options }: names and addresses of a file such as /etc/hosts, and of the block.
 
-Differs: without `fallthrough`, a name that is the zone's own, or has names below it, is NODATA (RFC 8020); CoreDNS says
-SERVFAIL, as to any name that is not there.
-Differs: a wildcard does not answer for a name that has an entry of its own, whatever its family (RFC 4592 §2.2.1).
-Differs: ANY gives the addresses (RFC 8482 §4.1); CoreDNS says NODATA.
+Differs: without `fallthrough`, the apex and empty non-terminals are NODATA (RFC 8020); CoreDNS answers SERVFAIL, as for
+any missing name.
+Differs: a wildcard does not match a name that has an entry, whatever its family (RFC 4592 §2.2.1).
+Differs: ANY returns the addresses (RFC 8482 §4.1); CoreDNS answers NODATA.
 Differs: a directory as FILE is an error; CoreDNS ignores it.
 """
 
@@ -43,17 +43,17 @@ NAME: Final = "hosts"
 DEFAULT_PATH: Final = "/etc/hosts"
 MAX_TTL_S: Final = 65535
 EXACT: Final = Reuse()
-"""An answer is valid until the file changes, which drops all of them."""
+"""Answers are valid until the file changes, which drops all of them."""
 WILDCARD: Final = b"*"
 MAX_RECORDS: Final = 1000
-"""The most addresses of one name and type, and names of one address; an answer has no room for more."""
+"""The most addresses of a name and type, and names of an address; more would not fit into an answer."""
 
 _SERVED: Final = frozenset((A, AAAA, PTR, ANY))
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line: a packed address and the names that it has, as they are written and with a dot at the end."""
+    """One line: a packed address and its names, as written and with a trailing dot."""
 
     address: bytes
     names: tuple[str, ...]
@@ -61,11 +61,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class HostsConfig:
-    """The file and its zones, the entries of the block, and the options.
+    """`inline` are the entries of the block. The file is checked every `reload_s` seconds, 0: never.
 
-    The file is checked every `reload_s` seconds, 0 means never. Names without an entry in the zones of `fallthrough`
-    are passed to the next directive; with `fallthrough_unsupported` so are types other than A, AAAA and PTR of existing
-    names.
+    Missing names in the zones of `fallthrough` go to the next directive; with `fallthrough_unsupported` also existing
+    names for types other than A, AAAA and PTR.
     """
 
     zones: tuple[str, ...]
@@ -77,7 +76,7 @@ class HostsConfig:
     fallthrough: tuple[str, ...] = ()
     fallthrough_unsupported: bool = False
     mistakes: tuple[DoubtfulError, ...] = ()
-    """Mistakes in lines of the block, which are ignored."""
+    """In lines of the block, which are ignored."""
 
 
 OPTIONS: Final = {
@@ -111,7 +110,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> HostsConfig:
 
 
 def _address(text: str) -> bytes | None:
-    """Returns the packed address, without the zone of an IPv6 address; a mapped IPv4 address becomes IPv4."""
+    """Packed, without the zone of an IPv6 address; an IPv4-mapped address becomes IPv4."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:
@@ -129,7 +128,7 @@ def _name(text: str) -> str | None:
 
 
 def read_entries(text: str) -> Iterator[Entry]:
-    """Yields the entries of a hosts file; comments, and invalid lines and names are left out (hosts(5))."""
+    """The entries of a hosts(5) file, without invalid lines and names."""
     for line in text.splitlines():
         words = line.partition("#")[0].split()
         address = _address(words[0]) if len(words) > 1 else None
@@ -138,7 +137,7 @@ def read_entries(text: str) -> Iterator[Entry]:
 
 
 def left_out(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yields the lines (from 1) of a hosts file with invalid entries or names: the wrong word, and the reason."""
+    """Lines (from 1) of a hosts file with invalid entries or names: the wrong word, and the reason."""
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if words and (reason := _no_entry(words)):
@@ -152,7 +151,7 @@ def left_out(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _no_entry(words: Sequence[str]) -> str:
-    """Returns why the words of a line are no entry and what was probably meant, "" for an entry."""
+    """Why the words of a line are no entry, with what was probably meant; "" for an entry."""
     first = words[0]
     if _address(first) is not None:
         return "" if len(words) > 1 else f"expected a name after {first}"
@@ -170,22 +169,22 @@ def _address_in(words: Iterable[str]) -> str:
 
 
 def _ignored(line: Line, text: str) -> Iterator[DoubtfulError]:
-    """Yields the mistakes of a line of the block that is no option."""
+    """The mistakes in a line of the block that is not an option."""
     empty = next((word for word in line.words if not word.text), None)
     meant = "" if _address_in(text.split()) else closest(line.name, OPTIONS)
     hint = f"; did you mean the option `{meant}`?" if meant else ""
     if line.name in FOLDERS:
         hint = f"; is a `}}` missing before the directive `{line.name}`?"
-    found = left_out(text) if text.strip() else [(1, "", "expected ADDRESS NAME..., got ''; the line is ignored")]
-    for _, word, reason in found:
+    mistakes = left_out(text) if text.strip() else [(1, "", "expected ADDRESS NAME..., got ''; the line is ignored")]
+    for _, word, reason in mistakes:
         shown = reason + (hint if word == line.name else "")
         yield DoubtfulError(line.path, line.line, word, empty.error(shown).reason if empty else shown)
 
 
 class HostTable:
-    """Entries in the two ways that they are looked up: addresses by name and type, and names by address.
+    """Addresses by name and type, and names by address, at most MAX_RECORDS each.
 
-    `parents` are the names above them, in the zones. Each name and address has MAX_RECORDS at most.
+    `parents` are the apexes and the empty non-terminals above the names.
     """
 
     __slots__ = ("addresses", "names", "parents")
@@ -213,14 +212,11 @@ class HostTable:
         return by_name + sum(map(len, self.names.values()))
 
     def by_type(self, labels: Labels) -> dict[int, dict[bytes, None]] | None:
-        """Returns the addresses of a name, or of its wildcard; None if it does not exist.
-
-        A wildcard matches one label, and no name that has entries or names below it.
-        """
-        found = self.addresses.get(labels)
-        if found is None and labels not in self.parents:
-            found = self.addresses.get((WILDCARD, *labels[1:]))
-        return found
+        """The addresses of a name, or of its wildcard, which matches one label; None if there is neither."""
+        addresses = self.addresses.get(labels)
+        if addresses is None and labels not in self.parents:
+            addresses = self.addresses.get((WILDCARD, *labels[1:]))
+        return addresses
 
     def has(self, labels: Labels) -> bool:
         return labels in self.parents or self.by_type(labels) is not None or bool(self.names_of(labels))
@@ -237,7 +233,7 @@ def _in_order(entries: Iterable[Entry]) -> Iterator[tuple[bytes, str, Labels]]:
 
 
 class Hosts(Plugin):
-    """Answers from the table; a changed file drops all kept answers."""
+    """Answers from its HostTable; a changed file drops all answers of the answer table."""
 
     sees = Sees.PACKET
 
@@ -258,9 +254,9 @@ class Hosts(Plugin):
         )
 
     def _read(self, text: str) -> tuple[HostTable, list[DoubtfulError]]:
-        """Returns the table of the file's entries and then the block's, and the mistakes in ignored lines.
+        """The table of the file's entries and then the block's, and the mistakes in ignored lines.
 
-        It takes a second for 100,000 lines. Mistakes in DEFAULT_PATH are not reported: it belongs to the machine.
+        Takes a second for 100,000 lines. Mistakes in DEFAULT_PATH are not reported: it belongs to the machine.
         """
         config = self._config
         table = HostTable((*read_entries(text), *config.inline), config.zones, has_reverse=config.has_reverse)
@@ -281,10 +277,9 @@ class Hosts(Plugin):
         return [((), self._read_s)]
 
     def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
-        """Returns the records of a name in the zones, and the names of an address in any zone.
+        """Names must be in the zones, but addresses are looked up in any zone: reverse zones need not be listed.
 
-        `next` for a missing name. A missing PTR always falls through: the reverse zones need not be listed.
-        Other classes are REFUSED for names of the table: these names are not for upstreams.
+        A missing PTR always falls through. Other classes are REFUSED for existing names, which are not for upstreams.
         """
         query = request.query
         qtype, labels = query.qtype, query.labels
@@ -307,10 +302,11 @@ class Hosts(Plugin):
             return next(request)
         selected = by_type if qtype == ANY else {qtype: by_type[qtype]} if qtype in by_type else {}
         ttl_s = self._config.ttl_s
-        response = self._response(tuple(RRset(query.name, one, ttl_s, tuple(found)) for one, found in selected.items()))
-        return (
-            response if labels in self.table.addresses else evolve(response, wildcard=text_of((WILDCARD, *labels[1:])))
-        )
+        rrsets = (RRset(query.name, rtype, ttl_s, tuple(addresses)) for rtype, addresses in selected.items())
+        response = self._response(tuple(rrsets))
+        if labels in self.table.addresses:
+            return response
+        return evolve(response, wildcard=text_of((WILDCARD, *labels[1:])))
 
     def _response(self, answer: tuple[RRset, ...]) -> Response:
         return Response(NOERROR, AA, answer, reuse=EXACT, plugin=NAME)

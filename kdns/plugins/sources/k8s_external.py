@@ -1,9 +1,9 @@
-"""k8s_external [ZONES…] { apex; ttl; headless; fallthrough }: Services by the addresses that lead to them from outside.
+"""k8s_external [ZONES…] { apex; ttl; headless; fallthrough }: external addresses of Services.
 
-`svc.namespace.ZONE` has the addresses of the Service's load balancer and its externalIPs. The cluster is the one that
-`kubernetes` of the same server block follows, with its `namespaces` and `noendpoints`.
-Differs: CoreDNS answers NXDOMAIN for names between others, such as `_tcp.svc.namespace.ZONE`, which exist (RFC 8020).
-Differs: a load balancer with several host names gives the first as CNAME; CoreDNS gives all, against RFC 2181 §10.1.
+`svc.namespace.ZONE` has the addresses of the Service's load balancer and its externalIPs. The cluster is that of
+`kubernetes` in the same server block, with its `namespaces` and `noendpoints`.
+Differs: empty non-terminals such as `_tcp.svc.namespace.ZONE` exist (RFC 8020); CoreDNS answers NXDOMAIN.
+Differs: of several host names of a load balancer the first is the CNAME; CoreDNS returns all, against RFC 2181 §10.1.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NAME_SERVER: Final = b"ns1"
 
 @dataclass(frozen=True, slots=True)
 class ExternalConfig:
-    """The zones and the objects that they show; `apex` is the label of the zone's own names."""
+    """`apex` is the label of the zone's own names; `headless` also shows headless Services."""
 
     zones: tuple[str, ...]
     apex: str = "dns"
@@ -88,7 +88,7 @@ class ExternalZones(Zones):
         return f"{label}.{self._config.apex}.{zone.lstrip('.')}"
 
     def _fixed(self, relative: Labels, zone: KubernetesZone) -> NameRecords | None:
-        """Returns the zone's own name, its apex label, and its name server."""
+        """The apex, the apex label, and the name server."""
         node: Node | None = None
         match relative:
             case ():
@@ -116,7 +116,7 @@ class ExternalZones(Zones):
         return f"{key[1]}.{key[0]}.{zone.lstrip('.')}"
 
     def _service_of(self, key: Key, zone: str) -> tuple[Service | None, dict[Key, dict[Key, EndpointSlice]]]:
-        """Returns the Service with its external addresses in place of its virtual ones; headless ones as they are."""
+        """With external addresses in place of the cluster IPs; headless Services unchanged."""
         del zone
         service = self.state.services.get(key)
         if service is None or service.is_external_name:
@@ -133,7 +133,7 @@ class ExternalZones(Zones):
         return tuple(sorted(set(self._reverse_names(address))))
 
     def _reverse_names(self, address: bytes) -> Iterator[str]:
-        """Yields the Services with this external address, or the ready endpoints of headless Services that have it."""
+        """Services with this external address, or ready endpoints of headless Services."""
         zone = self.options.primary_zone
         services = [key for key in self.state.services_by_external_ip[address] if self._is_shown(key[0])]
         yield from (self._base(key, zone) for key in services)
@@ -162,7 +162,7 @@ class ExternalZones(Zones):
         return {self._below_apex("ns1", zone): self._own_node()}
 
     def _own_node(self) -> Node:
-        """Returns the external addresses of the Services that select this server; its own where they have none."""
+        """External addresses of the Services that select this server, or else its own addresses."""
         node: dict[int, dict[bytes, None]] = {}
         for service, _, _ in self.own_services():
             for address in map(packed, service.external_ips):
@@ -172,17 +172,17 @@ class ExternalZones(Zones):
 
 
 def load_balancer_name(service: Service) -> str:
-    """Returns the host name of a load balancer that has no address, "" for any other Service."""
+    """The host name of a load balancer that has no address; "" for any other Service."""
     if service.external_ips or service.is_headless or service.is_external_name:
         return ""
     return next((entry.hostname for entry in service.ingress if entry.hostname), "")
 
 
 def hostname_node(service: Service, hostname: str, below: Labels, qtype: int) -> Node | None:
-    """Returns the records of a Service whose load balancer has a name, and below it.
+    """The records of a Service whose load balancer has a host name; None for a missing name.
 
-    None for a name that does not exist. `below` are the labels from right to left. The Service's own name is a CNAME,
-    and has SRV records, as in CoreDNS.
+    `below` are the labels below the Service, from right to left. The Service's name is a CNAME, and also has SRV
+    records, as in CoreDNS.
     """
     alias = external_node(hostname)
     if not alias or (not below and qtype != SRV):
@@ -198,7 +198,7 @@ def hostname_node(service: Service, hostname: str, below: Labels, qtype: int) ->
 
 
 class External(Plugin):
-    """Answers for the stanza's zones if the block has `kubernetes`; otherwise passes all queries on."""
+    """Without `kubernetes` in the block all queries are passed on."""
 
     sees = Sees.PACKET
 

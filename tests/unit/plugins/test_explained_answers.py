@@ -13,7 +13,7 @@ from kdns.cluster.state import State
 from kdns.dns.message import query
 from kdns.dns.types import EXTENDED_ERROR, type_number
 from kdns.dnsserver.blocks import Server
-from kdns.plugins.sources.kubernetes.causes import LOOKED_AT
+from kdns.plugins.sources.kubernetes.causes import MAX_ENDPOINTS
 from kdns.plugins.sources.kubernetes.options import Options
 from kdns.plugins.sources.kubernetes.plugin import EXPLAINED_PER_S, Kubernetes
 
@@ -103,7 +103,7 @@ def test_random_names_cost_no_more_than_a_bound() -> None:
 def test_many_endpoints_are_not_looked_at(name: str, qtype: str, text: str) -> None:
     server, _, objects = served()
     crowd = endpoint_slice("db", namespace="shop")
-    crowd["endpoints"] *= LOOKED_AT + 1
+    crowd["endpoints"] *= MAX_ENDPOINTS + 1
     objects.upsert(msgspec.convert(crowd, EndpointSlice))
     assert why(server, f"{name}.shop.svc.cluster.local.", qtype).startswith(text)
 

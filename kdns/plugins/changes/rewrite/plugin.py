@@ -1,7 +1,7 @@
-"""rewrite [continue | stop] FIELD …: questions and answers made into others.
+"""rewrite [continue | stop] FIELD …: changes questions and answers.
 
-The rules of a server block are tried in the order of the Corefile; `stop`, the default, ends that where its rule
-applies, `continue` applies the next rule to the changed question. Answers are changed back in the opposite order.
+The rules of a server block are tried in the order of the Corefile. After a rule that applies, `stop` (the default)
+skips later ones, `continue` tries the next on the changed question. Answers are changed back in reverse order.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from kdns.serverblocks.directive import Directive, Repeat, World
 from kdns.values import evolve
 
 NO_NAME: Final = Response(SERVFAIL, plugin="rewrite", error="invalid name after rewrite")
-"""The response if a rule makes an invalid name."""
+"""For a rule that makes an invalid name."""
 
 
 class Rewrite(Plugin):
     """Applies rules to each query, and reverts their changes in the answer.
 
-    Differs: a complete new name is checked when the Corefile is read.
+    Differs: constant new names are checked when the Corefile is read.
     """
 
     sees = Sees.PACKET
@@ -79,19 +79,19 @@ class _Work(NamedTuple):
         return self._changed(self.changes, response)
 
     def _changed(self, changes: tuple[Change, ...], response: Reply) -> ServeResult:
-        """One CNAME is led elsewhere: what is there was changed already."""
+        """Only one CNAME is retargeted: later rules have changed the records of its target already."""
         while changes and response is not None:
             change, changes = changes[0], changes[1:]
             changed = change(self.request, response)
             if isinstance(change, RetargetCname) and changed is not response:
-                changes = tuple(each for each in changes if not isinstance(each, RetargetCname))
+                changes = tuple(other for other in changes if not isinstance(other, RetargetCname))
             if not isinstance(changed, Response):
                 return then(changed, partial(self._changed, changes))
             response = changed
         return response if self.is_of_packet else for_one_client(response)
 
     def _further(self, message: Response) -> Response:
-        """Returns a further message of a zone transfer with all changes for the client; targets of CNAMEs stay."""
+        """Changes a further message of a zone transfer; targets of CNAMEs stay."""
         message = in_records(message, self.request.query.labels)
         for change in self.changes:
             changed = change(self.request, message) if not isinstance(change, RetargetCname) else message

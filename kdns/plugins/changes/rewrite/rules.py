@@ -1,7 +1,7 @@
-"""The rules of `rewrite`: the queries to which a rule applies, and its changes of the query and of its answer.
+"""The rules of `rewrite`: the queries that a rule applies to, and its changes of query and answer.
 
-Differs: a client that sent no OPT gets none back, where CoreDNS answers with one of 4096 bytes (RFC 6891 §7).
-`append` of data that the Corefile has adds a further option; of a variable or the subnet, a first one only, as CoreDNS.
+`append` of constant data always adds an option; of a variable or the subnet only if there is none, as in CoreDNS.
+Differs: a client that sent no OPT gets none (RFC 6891 §7); CoreDNS answers with an OPT of 4096 bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kdns.values import evolve
 Action: TypeAlias = Literal["set", "append", "replace", "unset"]
 ACTIONS: Final[dict[str, Action]] = {"set": "set", "append": "append", "replace": "replace", "unset": "unset"}
 Value: TypeAlias = Callable[[Request], bytes]
-"""The data of an option for a query; b"" for none, where that is a reason to leave the query alone."""
+"""The data of an option for a query; b"" if a variable is missing."""
 
 NEW_EDNS: Final = Edns(MAX_UDP_BYTES, do=False, version=0)
 
@@ -51,7 +51,7 @@ def metadata_value(label: str) -> Value:
 
 
 def subnet_value(ipv4_bits: int, ipv6_bits: int) -> Value:
-    """Returns the client's network, this long (RFC 7871 §6)."""
+    """The client's network (RFC 7871 §6)."""
 
     def value(request: Request) -> bytes:
         try:
@@ -67,10 +67,7 @@ def subnet_value(ipv4_bits: int, ipv6_bits: int) -> Value:
 
 
 class RuleResult(NamedTuple):
-    """The result of a rule: the next one, and the changes to its answer, in order.
-
-    `is_of_packet` says that both depend on nothing but the packet.
-    """
+    """The changed request, and the changes of its answer in order; `is_of_packet`: they depend on the packet only."""
 
     request: Request
     changes: tuple[Change, ...] = ()
@@ -78,13 +75,13 @@ class RuleResult(NamedTuple):
 
 
 class Rule(ABC):
-    """One rule. `reads_client`: it uses more than the packet, also when it does not apply."""
+    """One rule. `reads_client`: whether it applies depends on more than the packet."""
 
     reads_client: bool = False
 
     @abstractmethod
     def apply(self, request: Request, name: str, /) -> RuleResult | None:
-        """Returns None where the rule does not apply; ValueError if the new name is not a domain name."""
+        """None if the rule does not apply; ValueError if the new name is not a domain name."""
 
 
 class Step(NamedTuple):
@@ -126,11 +123,7 @@ class ExactNameRule(Rule):
 
 @dataclass(frozen=True, slots=True)
 class NameRule(Rule):
-    """Replaces names that match.
-
-    With `auto` the answer gets the first name again, and so do names below it; for a suffix, all names with the new
-    suffix.
-    """
+    """Replaces names that match; with `auto`, the answer gets the original name back, also in names below it."""
 
     pattern: NamePattern
     auto: bool = False
@@ -149,7 +142,7 @@ class NameRule(Rule):
 
 @dataclass(frozen=True, slots=True)
 class AnswerRule(Rule):
-    """Changes the answers to queries for names that match, without a pattern for all names."""
+    """Changes the answers to queries for names that match; without a pattern, for all names."""
 
     pattern: NamePattern | None
     change: Change
@@ -162,7 +155,7 @@ class AnswerRule(Rule):
 
 @dataclass(frozen=True, slots=True)
 class OptionRule(Rule):
-    """Sets, appends, replaces or removes an option of a query; `reverts` are what it does to the answer.
+    """Sets, appends, replaces or removes an option of a query; `reverts` are its changes of the answer.
 
     `needs_value`: the value is a variable, which may be missing.
     """
@@ -175,7 +168,7 @@ class OptionRule(Rule):
     reverts: tuple[Change, ...] = ()
 
     def apply(self, request: Request, _name: str, /) -> RuleResult | None:
-        """Options of other codes keep their places."""
+        """Other options keep their positions."""
         query = request.query
         edns = query.edns
         has_option = edns is not None and any(code == self.code for code, _ in edns.options)
@@ -192,7 +185,7 @@ class OptionRule(Rule):
         if self.action == "append" or (self.action == "set" and not has_option):
             return self._outcome(request, edns, (*edns.options, (self.code, data)))
         if has_option:
-            options = tuple((code, data if code == self.code else had) for code, had in edns.options)
+            options = tuple((code, data if code == self.code else old) for code, old in edns.options)
             return self._outcome(request, edns, options)
         return None
 

@@ -1,1 +1,1 @@
-"""tsig: messages that are signed with a shared secret (RFC 8945)."""
+"""tsig: messages signed with a shared secret (RFC 8945)."""

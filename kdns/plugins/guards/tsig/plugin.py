@@ -1,6 +1,6 @@
 """tsig [ZONES...] { secret NAME KEY | secrets FILE | require … | require_opcode … }: signed queries and responses.
 
-RFC 8945. A signature identifies the client: `transfer` behind this directive gives zones to who signed the query.
+RFC 8945. A signature identifies the client: `transfer` behind this directive then serves zones to signed queries only.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from kdns.values import evolve
 
 NAME: Final = "tsig"
 OPCODES: Final = {"QUERY": 0, "IQUERY": 0x0800, "STATUS": 0x1000, "NOTIFY": NOTIFY, "UPDATE": 0x2800}
-"""Opcodes where they stand in the flags. kdns answers QUERY and NOTIFY; all others are NOTIMP before any directive."""
+"""Opcodes at their position in the flags. kdns answers QUERY and NOTIFY; others are NOTIMP before any directive."""
 ALL: Final = "all"
 NONE: Final = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class TsigConfig:
-    """The keys, and which queries have to be signed: None for all types or opcodes."""
+    """The keys, and the types and opcodes of queries that must be signed; None for all."""
 
     zones: tuple[str, ...]
     secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -48,7 +48,7 @@ class TsigConfig:
 
 
 def key_name(token: Token) -> str:
-    """Returns the name of a key, as keys are found by it; CorefileError for a word that is not a name."""
+    """Normalized for look-ups; CorefileError for a word that is not a name."""
     if not token.text:
         raise token.expected("the name of a key")
     try:
@@ -70,14 +70,14 @@ def _secret(config: TsigConfig, line: Line) -> TsigConfig:
 
 
 def _numbers(number: Callable[[str], int], wanted: str, args: Sequence[Token]) -> frozenset[int] | None:
-    found = set()
+    numbers = set()
     for token in args:
         if token.text.lower() in {ALL, NONE}:
             if len(args) > 1:
                 raise token.error(f"`{token.text}` cannot be combined with other arguments")
             return None if token.text.lower() == ALL else frozenset()
-        found.add(mnemonic(token, number, f"{wanted}, all or none", folds=True))
-    return frozenset(found)
+        numbers.add(mnemonic(token, number, f"{wanted}, all or none", folds=True))
+    return frozenset(numbers)
 
 
 _qtypes = partial(_numbers, type_number, "a record type, such as AXFR")
@@ -97,9 +97,9 @@ _COMMENT = re.compile(r"//[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def parse_secrets(text: str, path: str) -> dict[str, bytes]:
-    """Returns the keys of a file that has `key "NAME" { algorithm …; secret "…"; };` as BIND.
+    """The keys of a file in BIND's format: `key "NAME" { algorithm …; secret "…"; };`.
 
-    CorefileError for others; behind a mistake it goes on at the next key.
+    CorefileError for other text; after a mistake it continues at the next key.
     """
     text = _COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
     secrets: dict[str, bytes] = {}
@@ -126,7 +126,7 @@ def parse_secrets(text: str, path: str) -> dict[str, bytes]:
 class Tsigs(Plugin):
     """Verifies signed queries, refuses queries without a required signature, and signs the responses.
 
-    A signed query is never answered from the table, because its signature is an additional record.
+    A signed query always misses the table, because its signature is an additional record.
     """
 
     sees = Sees.PACKET

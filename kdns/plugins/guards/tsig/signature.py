@@ -1,4 +1,4 @@
-"""The door to dnspython's TSIG: messages are verified and signed with shared secrets (RFC 8945)."""
+"""The door to dnspython's TSIG: verifies and signs messages with shared secrets (RFC 8945)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BADSIG: Final = 16
 BADKEY: Final = 17
 BADTIME: Final = 18
 FUDGE_S: Final = 300
-"""The allowed difference of clocks, in seconds (RFC 8945 §10)."""
+"""The allowed clock skew (RFC 8945 §10)."""
 MAX_MAC_BYTES: Final = 64
 MAC_BYTES: Final = {
     "hmac-sha1.": 20,
@@ -42,7 +42,7 @@ _FIXED_BYTES: Final = 10 + 16 + 6
 
 
 class Tsig(NamedTuple):
-    """The TSIG record of a message, and where it starts."""
+    """The TSIG record of a message, and its position."""
 
     start: int
     key: Labels
@@ -54,13 +54,13 @@ class Tsig(NamedTuple):
 
 
 def tsig_of(packet: bytes) -> Tsig | None:
-    """Returns None for an unsigned message; ValueError where the TSIG does not stand last (RFC 8945 §5.2)."""
-    found = records(packet)
-    signed = [record for record in found if record.rtype == TSIG]
-    if not signed:
+    """None for an unsigned message; ValueError if the TSIG is not the last record (RFC 8945 §5.2)."""
+    scanned = records(packet)
+    signatures = [record for record in scanned if record.rtype == TSIG]
+    if not signatures:
         return None
-    record = signed[0]
-    if record is not found[-1] or record.section != ADDITIONAL or record.rclass != ANY_CLASS or record.ttl:
+    record = signatures[0]
+    if record is not scanned[-1] or record.section != ADDITIONAL or record.rclass != ANY_CLASS or record.ttl:
         raise ValueError("expected one TSIG at most, last in the additional section")
     size = record.end - record.rdata_at
     try:
@@ -77,9 +77,9 @@ def unsigned(packet: bytes, tsig: Tsig) -> bytes:
 
 
 class Signer:
-    """Signs the messages of one response, or of one request, in order (RFC 8945 §5.3, §5.3.1).
+    """Signs the messages of one response or request, in order (RFC 8945 §5.3, §5.3.1).
 
-    `request_mac` is what the first message answers, b"" for a request.
+    `request_mac` is that of the request that is answered, b"" for a request.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Signer:
 
 
 class Unsigned:
-    """Appends a TSIG with the error of the request's signature; it is not signed (RFC 8945 §5.2)."""
+    """Appends an unsigned TSIG with the error of the request's signature (RFC 8945 §5.2)."""
 
     def __init__(self, tsig: Tsig, error: int) -> None:
         self._tsig = tsig
@@ -129,9 +129,9 @@ class Unsigned:
 
 
 def verified(packet: bytes, tsig: Tsig, secrets: Secrets, unix_s: Callable[[], float]) -> tuple[int, Signer | Unsigned]:
-    """Returns the error of a request's signature, 0 for none, and what is put behind the response.
+    """The error of a request's signature, 0 for none, and the signer of the response.
 
-    The key is looked at first, then the signature, then the time (RFC 8945 §5.2).
+    Checks the key first, then the signature, then the time (RFC 8945 §5.2).
     """
     secret = secrets.get(text_of(tsig.key))
     if secret is None or tsig.algorithm not in MAC_BYTES:
@@ -191,7 +191,7 @@ class Verifier:
         self.is_complete = False
 
     def check(self, packet: bytes, now_s: float) -> None:
-        """Raises ValueError for a message whose signature is wrong or missing."""
+        """ValueError for a message with a wrong signature, or without a required one."""
         tsig = tsig_of(packet)
         self.is_complete = tsig is not None
         if tsig is None:

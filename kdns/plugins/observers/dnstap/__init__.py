@@ -1,1 +1,1 @@
-"""dnstap: copies of messages for collectors, as protobuf in frames."""
+"""dnstap: sends copies of messages to collectors, as protobuf in frames."""

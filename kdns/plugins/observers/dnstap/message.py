@@ -1,4 +1,4 @@
-"""dnstap's protobuf messages (dnstap.proto), which are few enough to be written field by field."""
+"""Encodes dnstap's protobuf messages (dnstap.proto) by hand: they have few fields."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _DNSTAP_MESSAGE: Final = 1
 
 
 class Tap(NamedTuple):
-    """One message on its way, seen by this server; times in Unix seconds, None for what is not known.
+    """One message; times are in Unix seconds, None is unknown.
 
-    `asker` sent the query, to `answerer`. `query` and `response` are None if only headers are recorded.
+    `initiator` sent the query, to `responder`. `query` and `response` are None unless `full`.
     """
 
     kind: int
     transport: str
-    asker: tuple[str, int]
+    initiator: tuple[str, int]
     query_s: float
-    answerer: tuple[str, int] | None = None
+    responder: tuple[str, int] | None = None
     response_s: float | None = None
     query: bytes | None = None
     response: bytes | None = None
@@ -46,20 +46,20 @@ def payload(tap: Tap, identity: bytes, version: bytes, extra: bytes = b"") -> by
 
 
 def message(tap: Tap) -> bytes:
-    asker = packed(without_zone(tap.asker[0]))
+    initiator = packed(without_zone(tap.initiator[0]))
     parts = [_number(1, tap.kind)]
-    answerer = packed(without_zone(tap.answerer[0])) if tap.answerer else b""
-    if known := asker or answerer:
+    responder = packed(without_zone(tap.responder[0])) if tap.responder else b""
+    if known := initiator or responder:
         parts.append(_number(2, INET if len(known) == 4 else INET6))
     parts.append(_number(3, PROTOCOLS.get(tap.transport, PROTOCOLS["udp"])))
-    if asker:
-        parts.append(_text(4, asker))
-    if answerer:
-        parts.append(_text(5, answerer))
-    if asker:
-        parts.append(_number(6, tap.asker[1]))
-    if tap.answerer and answerer:
-        parts.append(_number(7, tap.answerer[1]))
+    if initiator:
+        parts.append(_text(4, initiator))
+    if responder:
+        parts.append(_text(5, responder))
+    if initiator:
+        parts.append(_number(6, tap.initiator[1]))
+    if tap.responder and responder:
+        parts.append(_number(7, tap.responder[1]))
     parts.append(_time(8, tap.query_s))
     if tap.query is not None:
         parts.append(_text(10, tap.query))
@@ -71,9 +71,8 @@ def message(tap: Tap) -> bytes:
 
 
 def _time(field: int, unix_s: float) -> bytes:
-    nanoseconds = round(unix_s * NANOSECONDS)
-    seconds, rest = divmod(nanoseconds, NANOSECONDS)
-    return _number(field, seconds) + _key(field + 1, _FIXED32) + rest.to_bytes(4, "little")
+    seconds, nanoseconds = divmod(round(unix_s * NANOSECONDS), NANOSECONDS)
+    return _number(field, seconds) + _key(field + 1, _FIXED32) + nanoseconds.to_bytes(4, "little")
 
 
 def _number(field: int, value: int) -> bytes:
@@ -89,7 +88,7 @@ def _key(field: int, wire_type: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Returns a number in groups of 7 bits, the lowest first."""
+    """Groups of 7 bits, the lowest first."""
     octets = bytearray()
     while value > 127:
         octets.append(value & 127 | 128)

@@ -1,4 +1,4 @@
-"""dnstap [listen] SOCKET [full] [BUFFER] [QUEUE] { identity|version|extra TEXT; … }: queries and responses, copied.
+"""dnstap [listen] SOCKET [full] [BUFFER] [QUEUE] { identity|version|extra TEXT; … }: copies queries and responses.
 
 Several stanzas add up: each has its own reader.
 """
@@ -45,10 +45,7 @@ QUEUE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class DnstapConfig:
-    """One reader. `full`: with the messages' bytes; an empty `identity` is the machine's name.
-
-    `mistakes` are options without effect.
-    """
+    """One reader. `full`: with the messages' bytes; `identity` defaults to the host name; `mistakes` have no effect."""
 
     frames: FrameSpec
     full: bool = False
@@ -59,7 +56,7 @@ class DnstapConfig:
 
 
 class Reader(NamedTuple):
-    """The receiver of the copies and their contents."""
+    """A destination, and what its copies contain."""
 
     put: Callable[[bytes], None]
     full: bool
@@ -69,7 +66,7 @@ class Reader(NamedTuple):
 
 
 class Dnstap(Plugin):
-    """Copies each query when it comes, each response when it is sent, and what `forward` asks its upstreams."""
+    """Copies queries when received, responses when sent, and exchanges of `forward` with upstreams."""
 
     sees = Sees.EVERY
 
@@ -120,14 +117,14 @@ def _with_metadata(request: Request, reply: Reply) -> Reply:
 
 
 def _frames(token: Token, *, listens: bool) -> FrameSpec:
-    scheme, separator, rest = token.text.partition("://")
+    scheme, separator, destination = token.text.partition("://")
     if not separator:
-        scheme, rest = "unix", token.text
+        scheme, destination = "unix", token.text
     if scheme == "unix":
-        if not rest:
+        if not destination:
             raise token.error("expected the path of a socket after unix://")
-        return FrameSpec("unix", path=rest, listens=listens)
-    parts = split_host_port(rest)
+        return FrameSpec("unix", path=destination, listens=listens)
+    parts = split_host_port(destination)
     if scheme not in {"tcp", "tls"} or not parts or not (parts[0] or listens):
         raise token.expected("tcp://HOST:PORT, tls://HOST:PORT, unix://PATH or PATH")
     address = HostPort(parts[0], port_number(token, parts[1]))
@@ -149,7 +146,7 @@ def _tls(config: DnstapConfig, line: Line) -> DnstapConfig:
 
 
 def _secured(config: DnstapConfig, line: Line) -> DnstapConfig:
-    """Notes an option of TLS that has no effect, as in CoreDNS."""
+    """Notes a TLS option without effect, which is no error, as in CoreDNS."""
     if config.frames.scheme == "tls":
         return config
     mistake = line.error(f"`{line.name}` has no effect with {config.frames.scheme}://; tls:// encrypts")
@@ -169,17 +166,17 @@ def parse(stanza: Stanza, _zones: tuple[str, ...]) -> DnstapConfig:
     listens = bool(stanza.args) and stanza.args[0].text == LISTEN
     usage = LISTEN_USAGE if listens else USAGE
     count(stanza, usage)
-    socket, *rest = stanza.args[listens:]
+    socket, *sizes = stanza.args[listens:]
     config = DnstapConfig(_frames(socket, listens=listens))
-    if rest and rest[0].text == "full":
+    if sizes and sizes[0].text == "full":
         config = replace(config, full=True)
-        rest = rest[1:]
-    if rest:
-        if not config.full or len(rest) > 2:
-            raise rest[0].error(f"one argument too many; expected `{usage}`, with BUFFER and QUEUE after full")
-        frames = replace(config.frames, buffer_bytes=integer(rest[0], 1, MAX_BUFFER) << 20)
-        if len(rest) == 2:
-            frames = replace(frames, queued=integer(rest[1], 1, MAX_QUEUE) * QUEUE)
+        sizes = sizes[1:]
+    if sizes:
+        if not config.full or len(sizes) > 2:
+            raise sizes[0].error(f"one argument too many; expected `{usage}`, with BUFFER and QUEUE after full")
+        frames = replace(config.frames, buffer_bytes=integer(sizes[0], 1, MAX_BUFFER) << 20)
+        if len(sizes) == 2:
+            frames = replace(frames, queued=integer(sizes[1], 1, MAX_QUEUE) * QUEUE)
         config = replace(config, frames=frames)
     config = configured(config, stanza, OPTIONS)
     if listens and config.frames.scheme == "tls" and config.frames.tls is None:
@@ -205,10 +202,7 @@ def build(configs: tuple[DnstapConfig, ...], world: World) -> Dnstap:
 
 
 def _placed(frames: FrameSpec, files: World) -> FrameSpec:
-    """Returns the endpoint with the paths of its certificate, and how collectors are verified by it.
-
-    A collector needs a certificate if there is a CA; with `skipverify` it may have none.
-    """
+    """Makes paths relative to `root`. With a CA, collectors need a certificate; with `skipverify` they may have one."""
     tls = frames.tls
     if tls is None:
         return frames

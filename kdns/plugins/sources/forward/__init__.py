@@ -1,1 +1,1 @@
-"""forward: queries that are answered by other servers."""
+"""forward: queries that other servers answer."""

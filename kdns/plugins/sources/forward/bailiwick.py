@@ -1,13 +1,13 @@
-"""Which records of an upstream's response concern the question (RFC 2181 §5.4.1, RFC 5452 §6).
+"""Removes records of an upstream's response that are out of bailiwick (RFC 2181 §5.4.1, RFC 5452 §6).
 
-In the answer section that is the name in question, and what CNAMEs and DNAMEs lead to from there. In the authority
-section: zones that such a name is in, and proofs that something does not exist, which are worth their signatures only.
-In the additional section: names that the other records hold.
+Records that stay: in the answer section those of the question name, and of names that CNAMEs and DNAMEs lead to; in the
+authority section those of zones of these names, and NSEC and NSEC3 records, which prove nothing without signatures;
+in the additional section those of names in the other records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from struct import unpack_from
 from typing import Final
 
@@ -24,14 +24,14 @@ from kdns.upstream.message import response_to
 
 PROOFS: Final = frozenset((NSEC, NSEC3))
 CHECKED: Final = frozenset((A, AAAA, *LAYOUTS))
-"""Types whose rdata may be invalid."""
+"""Types with rdata that may be invalid."""
 NAMED_AT: Final = {NS: 0, MX: 2, SRV: 6, SVCB: 2, HTTPS: 2}
-"""Type → the position in the rdata of the name whose addresses are in the additional section."""
+"""Type → position in the rdata of a name that may have addresses in the additional section."""
 
-MAX_TAKEN_APART: Final = 256
-"""The most records of a message that is parsed to remove others, which takes up to 10 ms."""
+MAX_PARSED: Final = 256
+"""The most remaining records of a message that is parsed to remove others, which takes up to 10 ms."""
 POINTERS: Final = 8
-"""The most pointers in a row that `is_plain` follows; names are read without this limit."""
+"""The most successive pointers that `is_plain` follows; other readers of names have no such limit."""
 
 _ONE: Final = b"\0\1"
 _NO_ADDITIONAL: Final = bytes(2)
@@ -40,11 +40,10 @@ _UPPER_RCODE_AT: Final = 5
 
 
 def checked(wire: bytes, query: Query, plugin: str) -> Response:
-    """Returns the response of an upstream's message, without records that do not belong to the question.
+    """The upstream's message as a response, with the query's id and spelling, and only records in bailiwick.
 
-    It has the id and the spelling of the query. If all records belong to the question, the other bytes are unchanged
-    except for the OPT. ValueError if the bytes are not a DNS message, and for invalid rdata, which another directive
-    would report as an internal error.
+    If all are, the message's other bytes stay, except for the OPT. ValueError if the bytes are not a DNS message, and
+    for invalid rdata, which would be an internal error in another directive.
     """
     packet, end = query.packet, query.question_end
     if query.qclass == IN and (shape := shape_of(wire, end)):
@@ -53,35 +52,35 @@ def checked(wire: bytes, query: Query, plugin: str) -> Response:
         own = b"".join((packet[:2], wire[2:10], _NO_ADDITIONAL, packet[HEADER_BYTES:end], wire[end:stop]))
         return Response(upper_rcode | wire[3] & 15, plugin=plugin, body=Message(own, shape))
     wire = response_to(query, wire)
-    every, names = records(wire), NamesAt(wire)
+    scanned, names = records(wire), NamesAt(wire)
     end = HEADER_BYTES
-    for record in every:
+    for record in scanned:
         owner_at, rtype, rdata_at, end = record.owner_at, record.rtype, record.rdata_at, record.end
         if wire[owner_at] and not wire.startswith(QUESTION_POINTER, owner_at):
             names.at(owner_at)
         if rtype in CHECKED and end - rdata_at != ADDRESS_BYTES.get(rtype):
             check_rdata(rtype, wire, rdata_at, end, names)
     has_question = wire.startswith(_ONE, 4)
-    wire = wire[: end if every else query.question_end if has_question else len(wire)]
-    if not (has_question and is_plain(wire, query, every)):
-        related = in_bailiwick(wire, query, every)
-        if len(related) < len(every) or any(record.rtype == OPT for record in every[:-1]):
-            if len(related) > MAX_TAKEN_APART:
-                raise ValueError(f"more than {MAX_TAKEN_APART} records beside some that do not concern the question")
+    wire = wire[: end if scanned else query.question_end if has_question else len(wire)]
+    if not (has_question and is_plain(wire, query, scanned)):
+        related = in_bailiwick(wire, query, scanned)
+        if len(related) < len(scanned) or any(record.rtype == OPT for record in scanned[:-1]):
+            if len(related) > MAX_PARSED:
+                raise ValueError(f"more than {MAX_PARSED} records beside some that do not concern the question")
             return with_records(Response(body=Message(wire), plugin=plugin), related)
-    bare, options, upper_rcode = without_opt(wire, every)
+    bare, options, upper_rcode = without_opt(wire, scanned)
     return Response(upper_rcode | wire[3] & 15, body=Message(bare), options=options, plugin=plugin)
 
 
-def is_plain(wire: bytes, query: Query, every: Iterable[Record]) -> bool:
-    """Returns whether all records belong to the question, as far as that can be decided without reading a name.
+def is_plain(wire: bytes, query: Query, scanned: Iterable[Record]) -> bool:
+    """Whether all records are in bailiwick, as far as pointers tell without reading a name.
 
-    Most messages have pointers to the question, and to the target of the previous CNAME, and zones that end the
-    question.
+    In most messages owners are pointers to the question name or the target of the previous CNAME, and zones are
+    pointers into the question name.
     """
     owners = {HEADER_BYTES}
     zones: Collection[int] = ()
-    for record in every:
+    for record in scanned:
         if record.section == ADDITIONAL:
             if record.rtype != OPT or record.end != len(wire):
                 return False
@@ -103,7 +102,7 @@ def is_plain(wire: bytes, query: Query, every: Iterable[Record]) -> bool:
 
 
 def _start(wire: bytes, position: int) -> int:
-    """Returns the start of a name, or the last pointer to it; pointers lead backwards (RFC 1035 §4.1.4)."""
+    """Follows up to POINTERS pointers at the start of a name; they lead backwards (RFC 1035 §4.1.4)."""
     try:
         for _ in range(POINTERS):
             if wire[position] < 0xC0:
@@ -126,14 +125,13 @@ def _label_starts(query: Query) -> frozenset[int]:
     return frozenset(starts)
 
 
-def in_bailiwick(wire: bytes, query: Query, every: Iterable[Record]) -> list[Record]:
-    every = tuple(every)
+def in_bailiwick(wire: bytes, query: Query, scanned: Sequence[Record]) -> list[Record]:
     names = NamesAt(wire)
-    chain = _chain(names, query, [record for record in every if record.section == ANSWER])
+    chain = _chain(names, query, [record for record in scanned if record.section == ANSWER])
     zones = {labels[count:] for labels in chain for count in range(len(labels) + 1)}
     named = set(chain)
     related: list[Record] = []
-    for record in every:
+    for record in scanned:
         if record.rtype == OPT:
             if record.section == ADDITIONAL:
                 related.append(record)
@@ -143,12 +141,12 @@ def in_bailiwick(wire: bytes, query: Query, every: Iterable[Record]) -> list[Rec
         owner = names.at(record.owner_at)
         rtype = _covered(wire, record)
         if record.section == ANSWER:
-            concerns = owner in chain or (rtype == DNAME and owner in zones)
+            is_related = owner in chain or (rtype == DNAME and owner in zones)
         elif record.section == AUTHORITY:
-            concerns = owner in zones or rtype in PROOFS
+            is_related = owner in zones or rtype in PROOFS
         else:
-            concerns = owner in named
-        if not concerns:
+            is_related = owner in named
+        if not is_related:
             continue
         related.append(record)
         if record.rtype in NAMED_AT and record.section != ADDITIONAL:

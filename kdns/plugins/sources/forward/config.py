@@ -1,7 +1,7 @@
-"""forward FROM TO… { … }: what a stanza says.
+"""forward FROM TO… { … }: configuration and grammar.
 
-The options are CoreDNS's. `max_age` and `max_connect_attempts` are those of 1.14.
-Differs: a network as FROM represents all of its reverse zones; CoreDNS takes the first of them and warns.
+The options are CoreDNS's; `max_age` and `max_connect_attempts` are those of 1.14.
+Differs: a network as FROM means all its reverse zones; CoreDNS takes the first and warns.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NO_TLS: Final = TlsSpec()
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """The health check of a failed upstream, repeated at an interval in seconds until it answers: NS of `domain`."""
+    """Queries a failed upstream for NS of `domain` until it answers."""
 
     interval_s: float = 0.5
     recursion_desired: bool = True
@@ -57,11 +57,10 @@ class HealthCheck:
 
 @dataclass(frozen=True, slots=True)
 class ForwardConfig:
-    """One stanza; times in seconds.
+    """One stanza: names in `zones` are forwarded to `targets`, except those in `excluded`.
 
-    Names in `zones` are forwarded to `targets`, except those in `excluded`. `tls` counts for tls:// and https://,
-    `max_connect_attempts` is None for two for each upstream, 0 for no limit, `max_concurrent` 0 for no limit.
-    `next_rcodes` lead to the next stanza, `failover_rcodes` to the next upstream.
+    `tls` is for tls:// and https://. `max_connect_attempts` None: two for each upstream; 0: no limit. `max_concurrent`
+    0: no limit. `next_rcodes` lead to the next stanza, `failover_rcodes` to the next upstream.
     """
 
     zones: tuple[str, ...]
@@ -108,7 +107,7 @@ def _doh_method(token: Token) -> str:
 
 
 def _tls(config: ForwardConfig, line: Line) -> ForwardConfig:
-    """Parses no files, the authority's, certificate and key, or certificate, key and authority."""
+    """No files, CA, certificate and key, or certificate, key and CA."""
     paths = [path_of(token) for token in line.args]
     certificate, key = paths[:2] if len(paths) > 1 else ("", "")
     authority = paths[-1] if len(paths) in {1, 3} else ""

@@ -1,6 +1,6 @@
-"""The upstreams of one stanza: their order, their health, and the addresses of those that are written as host names.
+"""The upstreams of one stanza: their order, their health, and the addresses of host names.
 
-Differs: CoreDNS does not start while a name has no address; kdns starts, logs, and asks again.
+Differs: CoreDNS does not start while a name has no address; kdns starts, logs, and retries.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from functools import partial
+from itertools import chain
 from typing import Final, TypeAlias
 
 from kdns.answers.decode import from_wire
@@ -29,9 +30,9 @@ BOUNDS_S: Final = tuple(0.00025 * 2**power for power in range(16))
 CHECK_TIMEOUT_S: Final = 1.0
 SHORTEST_INTERVAL_S: Final = 0.01
 FILE_EVERY_S: Final = 30.0
-"""The interval at which a file of upstreams is checked, in seconds."""
+"""The interval at which a file of upstreams is checked."""
 CLOSE_AFTER_S: Final = 6.0
-"""A removed upstream is closed after this time in seconds, in which its pending queries end."""
+"""A removed upstream is closed after this time, in which its pending queries end."""
 RESOLV_CONF: Final = "/etc/resolv.conf"
 RESOLVE_TIMEOUT_S: Final = 2.0
 SHORTEST_TTL_S: Final = 5.0
@@ -41,7 +42,7 @@ LONGEST_RETRY_S: Final = 60.0
 
 
 class Durations(dict[int, Histogram]):
-    """How long the responses of one upstream took, by rcode; rcodes without a name are "other"."""
+    """Response times of one upstream by rcode; rcodes without a name are "other"."""
 
     def __init__(self, address: str, histograms: Histograms) -> None:
         super().__init__()
@@ -56,10 +57,10 @@ class Durations(dict[int, Histogram]):
 
 
 class Member:
-    """One upstream of a stanza, and what is known of its health; `name` is how it may be written in a Corefile.
+    """One upstream of a stanza with its health; `name` is its form in a Corefile.
 
-    Others are asked in its place while it `is_down`: after more than max_fails health checks failed in a row. They
-    begin when a question got no response, and end with the first response, whatever it says.
+    Health checks start when a query gets no response, and end with the first response, whatever its rcode. It `is_down`
+    after more than max_fails failed checks in a row.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Member:
         self._is_checking = False
 
     def failed(self, transport: Transport) -> None:
-        """Starts health checks, over the protocol that got no response, unless they are under way."""
+        """Starts health checks, over the protocol that got no response, unless they are running."""
         if self._max_fails and not self._is_checking:
             self._is_checking = True
             self._tasks.spawn(lambda: self._check_health(transport))
@@ -122,15 +123,15 @@ def order(policy: Policy, random: RandomNumbers) -> Order:
 
 
 def _random(random: RandomNumbers, members: Members) -> Iterator[Member]:
-    """Yields members in a random order, all equally likely; computed lazily."""
-    rest = list(members)
-    while len(rest) > 1:
-        yield rest.pop(random.randrange(len(rest)))
-    yield from rest
+    """Members in a random order, computed lazily."""
+    remaining = list(members)
+    while len(remaining) > 1:
+        yield remaining.pop(random.randrange(len(remaining)))
+    yield from remaining
 
 
 class _RoundRobin:
-    """Puts each member first in turn; the others follow in the order of the Corefile."""
+    """Rotates the members, in the order of the Corefile."""
 
     def __init__(self) -> None:
         self._turn = -1
@@ -141,7 +142,7 @@ class _RoundRobin:
 
 
 class Name:
-    """One host name. `update` is called with its addresses when they change."""
+    """One host name; calls `update` with its addresses after each resolution."""
 
     def __init__(
         self, target: Target, config: ForwardConfig, world: World, update: Callable[[tuple[Target, ...]], None]
@@ -190,22 +191,22 @@ class Name:
             self._world.log("warning", "upstream addresses not usable", name=self._target.host, error=str(error))
 
     async def _addresses(self) -> tuple[tuple[str, ...], float]:
-        """Returns the addresses that the name has now, and how many seconds that holds; () if no resolver answered.
+        """The name's current addresses, and their TTL; () if no resolver answered.
 
-        A resolver that fails for one of the two types says nothing about the other: what is known counts on.
+        If only one of the two types fails, known addresses stay in use.
         """
-        found: list[RRset] = []
+        answers: list[RRset] = []
         for qtype in (A, AAAA):
             rrsets = await self._rrsets(qtype)
             if rrsets is None and self._is_known:
                 return (), 0.0
-            found += rrsets or ()
-        packed = {rdata for rrset in found for rdata in rrset.rdata if isinstance(rdata, bytes)}
+            answers += rrsets or ()
+        packed = {rdata for rrset in answers for rdata in rrset.rdata if isinstance(rdata, bytes)}
         self._is_known = self._is_known or bool(packed)
-        return tuple(map(unpacked, sorted(packed))), float(min((rrset.ttl for rrset in found), default=0))
+        return tuple(map(unpacked, sorted(packed))), float(min((rrset.ttl for rrset in answers), default=0))
 
     async def _rrsets(self, qtype: int) -> list[RRset] | None:
-        """Returns the addresses of one family as the first resolver that answers has them; None if none answers."""
+        """Addresses of one family from the first resolver that answers; None if none does."""
         query = query_for(labels_of(self._target.host), qtype)
         for resolver in self._resolvers:
             try:
@@ -219,10 +220,9 @@ class Name:
 
 
 class Group:
-    """The upstreams of a stanza, in the order in which its words are written; `members` changes with files and names.
+    """The upstreams of a stanza, in the order of its words; `members` changes with files and host names.
 
-    `usable` are those of them that are asked. An upstream that stays keeps its connections and what is known of its
-    health.
+    `usable` are the members that are not disabled. A member that stays keeps its connections and its health.
     """
 
     def __init__(self, config: ForwardConfig, world: World) -> None:
@@ -260,30 +260,30 @@ class Group:
         self.usable = tuple(member for member in self.members if member not in members)
 
     def _read(self, path: str, part: int, text: str) -> None:
-        """Uses the addresses of a file. One that becomes empty changes nothing."""
-        found = resolv_conf(text)
-        for line, word in found.wrong:
+        """A file that becomes empty changes nothing."""
+        nameservers = resolv_conf(text)
+        for line, word in nameservers.wrong:
             self._world.log(
                 "warning", "nameserver line ignored", file=path, line=line, got=word, expected="nameserver ADDRESS"
             )
-        if not found.targets and self._parts[part]:
+        if not nameservers.targets and self._parts[part]:
             raise CorefileError(path, 0, "", "expected a line `nameserver ADDRESS`")
-        self._update(part, found.targets)
+        self._update(part, nameservers.targets)
 
     def _update(self, part: int, targets: tuple[Target, ...]) -> None:
         """Sets the upstreams of one word of the stanza; CorefileError for too many, and for an unusable one."""
         if targets == self._parts[part]:
             return
         parts = [*self._parts[:part], targets, *self._parts[part + 1 :]]
-        everyone = [target for each in parts for target in each]
-        if len(everyone) > MAX_UPSTREAMS:
-            raise self._error(f"expected at most {MAX_UPSTREAMS} upstreams, got {len(everyone)}")
-        members = {target: self._by_target.get(target) or self._member(target) for target in everyone}
-        gone = [member for target, member in self._by_target.items() if target not in members]
+        all_targets = list(chain.from_iterable(parts))
+        if len(all_targets) > MAX_UPSTREAMS:
+            raise self._error(f"expected at most {MAX_UPSTREAMS} upstreams, got {len(all_targets)}")
+        members = {target: self._by_target.get(target) or self._member(target) for target in all_targets}
+        removed = [member for target, member in self._by_target.items() if target not in members]
         self._parts, self._by_target = parts, members
-        self.members = tuple(members[target] for target in everyone)
+        self.members = tuple(members[target] for target in all_targets)
         self.disable(self._disabled & set(self.members))
-        for member in gone:
+        for member in removed:
             self._world.call_later(CLOSE_AFTER_S, member.upstream.close)
 
     def _member(self, target: Target) -> Member:

@@ -1,12 +1,12 @@
-"""forward FROM TO… { … }: names that other servers know are asked of them; their answers are passed on as they came.
+"""forward FROM TO… { … }: forwards queries to other servers, and passes on their answers unchanged.
 
-Several stanzas of a block are tried in the order in which they are written: the first whose FROM has the name takes it,
-and `next` and `next_on_nodata` lead to the one after.
-Differs: UDP answers with TC are asked for again over TCP, whatever the options; CoreDNS does so with prefer_udp only.
-Differs: `next` counts where a later stanza takes the name, and otherwise not at all; CoreDNS answers SERVFAIL where
-the next stanza is for other names.
-Differs: zone transfers are refused; CoreDNS forwards them and gives the first message only.
-Differs: records that do not concern the question are left out, see kdns.plugins.sources.forward.bailiwick.
+Of several stanzas of a block the first whose FROM has the name answers; `next` and `next_on_nodata` lead to the one
+after it.
+Differs: truncated UDP answers are always retried over TCP; CoreDNS does so with prefer_udp only.
+Differs: `next` has an effect only if a later stanza has the name; CoreDNS answers SERVFAIL if the next stanza is for
+other names.
+Differs: zone transfers are refused; CoreDNS forwards them and returns the first message only.
+Differs: records out of bailiwick are removed, see kdns.plugins.sources.forward.bailiwick.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from kdns.values import evolve
 
 NAME: Final = "forward"
 TIMEOUT_S: Final = 5.0
-"""The timeout of a query in seconds, with all attempts, as in CoreDNS."""
+"""The timeout of a query with all attempts, as in CoreDNS."""
 MAX_ATTEMPTS: Final = 100
-"""The most attempts of one query, also if max_connect_attempts sets no limit."""
+"""The most attempts of one query if max_connect_attempts sets no limit."""
 
 FAILED: Final = Response(SERVFAIL, plugin=NAME, options=(extended_error(NETWORK_ERROR),), error="no healthy proxies")
 
@@ -52,7 +52,7 @@ _TC: Final = 0x02
 
 
 class Forward(Plugin):
-    """All stanzas of a server block. Answers are not reused; `cache` keeps them."""
+    """All stanzas of a server block. Answers are not reusable, but `cache` stores them."""
 
     sees = Sees.PACKET
     plugin = NAME
@@ -66,10 +66,10 @@ class Forward(Plugin):
             return next(request)
         if request.is_dry_run:
             return self._would_ask(request, next)
-        takers = [forwarder for forwarder in self.forwarders if forwarder.matches(query.labels)]
-        if len(takers) == 1:
-            return takers[0].ask(request)
-        return _first_that_knows(takers, request) if takers else next(request)
+        matching = [forwarder for forwarder in self.forwarders if forwarder.matches(query.labels)]
+        if len(matching) == 1:
+            return matching[0].forward(request)
+        return _forward_in_turn(matching, request) if matching else next(request)
 
     def _would_ask(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
         for forwarder in self.forwarders:
@@ -85,12 +85,12 @@ class Forward(Plugin):
         return only or super().linked(zone, later)
 
 
-async def _first_that_knows(takers: list[Forwarder], request: Request) -> Reply:
-    for forwarder in takers[:-1]:
-        response = await forwarder.ask(request)
+async def _forward_in_turn(matching: list[Forwarder], request: Request) -> Reply:
+    for forwarder in matching[:-1]:
+        response = await forwarder.forward(request)
         if not forwarder.falls_through(response):
             return response
-    return await takers[-1].ask(request)
+    return await matching[-1].forward(request)
 
 
 class Forwarder:
@@ -115,14 +115,14 @@ class Forwarder:
         ).tally()
 
     def matches(self, labels: Labels) -> bool:
-        """Returns whether names of these folded labels are forwarded: FROM itself always is, in spite of `except`."""
+        """`labels` are folded. FROM itself is always forwarded, in spite of `except`."""
         zone = self.zones.closest(labels)
         if zone is None or not self._config.excluded:
             return zone is not None
         return labels == zone or labels not in self._excluded
 
     def falls_through(self, response: Response) -> bool:
-        """Returns whether the next stanza replaces an upstream's response (`next`, `next_on_nodata`)."""
+        """Whether the next stanza answers instead (`next`, `next_on_nodata`)."""
         if response is self._too_many or (not response.wire and response.options == FAILED.options):
             return False
         config = self._config
@@ -136,16 +136,16 @@ class Forwarder:
         yield from map(labels_of, self._config.excluded)
 
     def linked(self, zone: Labels, later: Serve) -> Serve | None:
-        """Returns what answers names of a zone that are in none of `plain_zones` below it; None if that differs."""
+        """As Plugin.linked; None if some names of the zone are forwarded and others are not."""
         closest = self.zones.closest(zone)
         if closest is None:
             return later
         if zone not in self._excluded:
-            return self.ask
+            return self.forward
         return None if closest == zone else later  # FROM itself is forwarded
 
-    async def ask(self, request: Request) -> Response:
-        """Returns the first answer of an upstream; SERVFAIL if none has one, REFUSED if too many queries wait."""
+    async def forward(self, request: Request) -> Response:
+        """SERVFAIL if no upstream answers, REFUSED beyond `max_concurrent`."""
         config, now_s = self._config, self._world.now_s
         client = request.client[0]
         if config.max_concurrent and not self._shares.take(client):
@@ -172,7 +172,7 @@ class Forwarder:
                 except (UpstreamError, ValueError) as error:
                     at_s = now_s()
                     member.failed(transport)
-                    response = response if has_answer else evolve(FAILED, error=_said(error, member, transport))
+                    response = response if has_answer else evolve(FAILED, error=_reason(error, member, transport))
                     failures += not isinstance(error, UpstreamTimeoutError)
                     if failures >= self._max_failures(len(members)):
                         break
@@ -189,7 +189,7 @@ class Forwarder:
         return response
 
     def _exchange(self, member: Member, request: Request, transport: Transport, timeout_s: float) -> Awaitable[bytes]:
-        """Returns the upstream's message; the block's observers receive it, and `metadata` of the upstream."""
+        """The upstream's message; passed to the block's observers, and the upstream's address to `metadata`."""
         if request.metadata is not NO_METADATA and isinstance(request.metadata, Facts):
             request.metadata.note(f"{NAME}/upstream", str(member.upstream.spec.address))
         if self._observers is None and (plugins := self._world.plugins()):
@@ -213,14 +213,14 @@ class Forwarder:
         finally:
             spec = member.upstream.spec
             over = transport if spec.scheme == "dns" else spec.scheme
-            place = (spec.address.host, spec.address.port)
-            exchange = Forwarded(place, over, request.query.packet, wire, started_s, self._world.now_s())
+            address = (spec.address.host, spec.address.port)
+            exchange = Forwarded(address, over, request.query.packet, wire, started_s, self._world.now_s())
             for observer in observers:
                 observer.forwarded(request, exchange)
         return wire
 
     def transport(self, request: Request) -> Transport:
-        """Returns the client's protocol, or that of the stanza's options; a stream of any kind is TCP."""
+        """The client's protocol, where any stream is TCP, or that of the stanza's options."""
         config = self._config
         return "tcp" if config.force_tcp or (request.transport != "udp" and not config.prefer_udp) else "udp"
 
@@ -229,9 +229,9 @@ class Forwarder:
         return 2 * members if limit is None else min(limit or MAX_ATTEMPTS, MAX_ATTEMPTS)
 
     def _candidates(self, members: Members) -> Iterator[Member]:
-        """Yields the upstreams to try, round after round: those that are not down, by the policy in the first round.
+        """Upstreams that are not down, round after round; the first round is in the order of the policy.
 
-        If all are down, any of them is the last, as the health checks may be wrong.
+        If all are down, a random one is the last attempt, because health checks may be wrong.
         """
         upstreams = self._order(members) if len(members) > 1 else members
         while members:
@@ -249,10 +249,9 @@ class Forwarder:
             upstreams = members
 
     async def _whole(self, member: Member, request: Request, truncated: bytes, deadline_s: float) -> bytes:
-        """Returns the answer over TCP in place of one that UDP truncated.
+        """Retries a truncated answer over TCP; if that fails, clients over UDP get the truncated one.
 
-        If TCP fails, clients over UDP get the truncated one. Differs: CoreDNS does this with prefer_udp only. Here the
-        cache gets whole answers, and a client whose limit is higher than the upstream's asks once.
+        So the cache gets whole answers, and a client with a higher limit than the upstream's needs one query only.
         """
         timeout_s = min(self._config.read_timeout_s, deadline_s - self._world.now_s())
         try:
@@ -263,8 +262,8 @@ class Forwarder:
             return truncated
 
 
-def _said(error: Exception, member: Member, transport: Transport) -> str:
-    """Returns each upstream and its error, for logs; a timeout has Go's text, for operators' existing patterns."""
+def _reason(error: Exception, member: Member, transport: Transport) -> str:
+    """The upstream and its error, for logs; a timeout has Go's text, for operators' existing patterns."""
     spec = member.upstream.spec
     over = transport if spec.scheme == "dns" else spec.scheme
     if isinstance(error, UpstreamTimeoutError):

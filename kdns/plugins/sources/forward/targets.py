@@ -1,7 +1,7 @@
 """The words TO of `forward FROM TO...`: addresses, host names, and files such as /etc/resolv.conf with addresses.
 
-`dns://` is UDP and TCP, `tls://` is DNS over TLS, `https://` DNS over HTTPS. After % is the name in the certificate of
-an upstream of `tls://` and `https://`, and otherwise the zone of an IPv6 address.
+`dns://` is UDP and TCP, `tls://` is DNS over TLS, `https://` is DNS over HTTPS. The word after % is the name in the
+certificate for `tls://` and `https://`, and the zone of an IPv6 address otherwise.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _FORMS: Final = "IP[:PORT], [IPV6]:PORT, a host name or a file, with dns://, tls
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One upstream as it is written: an IP address, or a host name where `is_name`. `port` is that of the scheme.
+    """One upstream as written: an IP address, or a host name if `is_name`.
 
-    `zone` stood behind %: the name in the certificate, or the zone of an IPv6 address of the scheme `dns`.
-    `may_be_file` holds for a word without a scheme and a port: if a file has this name, its addresses are meant.
+    `zone` is the word after %: the name in the certificate, or the zone of an IPv6 address of the scheme `dns`.
+    `may_be_file`: a word without scheme and port, which may also be the name of a file.
     """
 
     host: str
@@ -47,11 +47,11 @@ class Target:
 
     @property
     def server_name(self) -> str:
-        """The name that its certificate has to have, "" if it is not set."""
+        """The name that the certificate must have; "" if it is not set."""
         return "" if self.scheme == "dns" else self.zone or (self.host if self.is_name else "")
 
     def at(self, address: str) -> Target:
-        """Returns the same upstream at an address of its name; its certificate has to have the name."""
+        """The upstream at an address of its host name, which the certificate must have."""
         return replace(self, host=address, zone=self.server_name, is_name=False, may_be_file=False)
 
     def __str__(self) -> str:
@@ -80,22 +80,22 @@ def split_zone(text: str) -> tuple[str, str]:
 def target_of(token: Token) -> Target | File:
     if "," in token.text:
         raise token.expected("upstreams with blanks between them, without commas")
-    found = _SCHEME.fullmatch(token.text)
-    name, rest = (found[1], found[2]) if found else ("dns", token.text)
+    match = _SCHEME.fullmatch(token.text)
+    name, text = (match[1], match[2]) if match else ("dns", token.text)
     if name not in SCHEMES:
         raise token.expected("one of the schemes dns://, tls:// and https://")
     scheme, default_port = SCHEMES[name]
-    if "/" in rest:
-        if found:
+    if "/" in text:
+        if match:
             path = " (the path of DNS over HTTPS is /dns-query)" if scheme == "https" else ""
             raise token.error(f"expected an upstream without a path{path}")
-        return File(rest, token)
-    bare, zone = split_zone(rest)
+        return File(text, token)
+    bare, zone = split_zone(text)
     host, port_text = split_optional_port(bare)
     port = default_port if port_text is None else parse_port(port_text)
     if not port:
         raise token.expected("a port from 1 to 65535")
-    return _target(token, Target(host, port, scheme, zone, token=token), plain=not found and port_text is None)
+    return _target(token, Target(host, port, scheme, zone, token=token), plain=not match and port_text is None)
 
 
 def _target(token: Token, target: Target, *, plain: bool) -> Target:
@@ -111,7 +111,7 @@ def _target(token: Token, target: Target, *, plain: bool) -> Target:
 
 
 def _name(token: Token, target: Target, *, plain: bool) -> Target:
-    """Returns a host name. One whose last label is a number is an address with a mistake (RFC 1123 §2.1)."""
+    """A host name whose last label is a number is a mistyped address (RFC 1123 §2.1)."""
     name = target.host.removesuffix(".")
     labels = name.split(".")
     if not all(map(_LABEL.fullmatch, labels)) or len(name) > _MAX_NAME_CHARACTERS or labels[-1].isdigit():
@@ -122,14 +122,14 @@ def _name(token: Token, target: Target, *, plain: bool) -> Target:
 
 
 class ResolvConf(NamedTuple):
-    """The nameservers of a file, and the words in their place that are not addresses, each with its line from 1."""
+    """The nameservers of a file, and words in their place that are not addresses, with their lines from 1."""
 
     targets: tuple[Target, ...]
     wrong: tuple[tuple[int, str], ...]
 
 
 def resolv_conf(text: str) -> ResolvConf:
-    """Returns the upstreams of lines with `nameserver ADDRESS`, as in resolv.conf(5); other lines are ignored."""
+    """Lines other than `nameserver ADDRESS` are ignored (resolv.conf(5))."""
     targets: list[Target] = []
     wrong: list[tuple[int, str]] = []
     for number, line in enumerate(text.splitlines(), start=1):

@@ -1,5 +1,5 @@
-"""The `kubernetes` directive: its stanza, and the records of Services, endpoints and Pods.
+"""The `kubernetes` directive: its grammar, and the records of Services, endpoints and Pods.
 
-It knows the cluster's state and the Kubernetes DNS specification.
-Begin with `plugin`; `zone` finds a name and `service` makes its records.
+It implements the Kubernetes DNS specification over the cluster's State.
+Begin with `plugin`; `zone` looks a name up, `service` makes its records.
 """

@@ -37,12 +37,12 @@ _UNKNOWN: Final = frozenset((Status.NXDOMAIN, Status.SERVFAIL))
 
 
 class ZoneAnswers(Plugin):
-    """Answers for its zones from a State, and names in `Response.reuse` what each answer depends on.
+    """Answers for its zones from a State, with the subjects of each answer in `Response.reuse`.
 
-    `fallthrough` are zones: their names that do not exist, or cannot be known yet, go to the next directive, and so do
-    names of reverse zones that only stand above addresses: other servers may have zones there.
-    DS of a zone goes to the directive behind this one that has the zone above, if there is one among `plugins`.
-    `resolve` has the records of names outside of the zones that a CNAME leads to; None for the next directive.
+    Missing and not yet known names in the zones of `fallthrough` go to the next directive, and so do empty
+    non-terminals of reverse zones, because other servers may have zones there.
+    DS of a zone goes to a later directive of `plugins` that has the parent zone, if there is one.
+    `resolve` answers for targets of CNAMEs outside of the zones; None: the next directive does.
     """
 
     sees = Sees.PACKET
@@ -56,7 +56,7 @@ class ZoneAnswers(Plugin):
         self._soas = {zone: ZoneSoa(self.zones.soa(zone)) for zone in zones.options.zones}
 
     def touch(self, subjects: Collection[Subject], serial: int) -> None:
-        """Drops what is remembered of these subjects, after a change that gives the zones this serial."""
+        """After a change: forgets the subjects, and sets the serial of the zones."""
         self.zones.forget(subjects)
         self.renew(serial)
 
@@ -67,10 +67,7 @@ class ZoneAnswers(Plugin):
                 soa.renew(self.zones.soa(zone))
 
     def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
-        """Returns the records of a name of these zones; `next` for other names and zone transfers.
-
-        Other classes are REFUSED for names of the zones: these names are not for upstreams.
-        """
+        """Passes on zone transfers. Other classes are REFUSED for names of the zones, which are not for upstreams."""
         query = request.query
         if query.qclass != IN:
             return next(request) if self.zones.zone_of(query.labels) is None else NOT_SERVED
@@ -98,7 +95,7 @@ class ZoneAnswers(Plugin):
         return not result.answer and request.query.labels in self._fallthrough
 
     def _response(self, result: Result, request: Request) -> Response:
-        """Returns the response of a result; a directive may say more of it to the client of the request."""
+        """A subclass may add more for the client of the request."""
         del request
         status, zone, answer, additional, _, _ = result
         reuse, state = _reuse(result), self.zones.state
@@ -116,7 +113,7 @@ class ZoneAnswers(Plugin):
 
 
 def _reuse(result: Result) -> Reuse:
-    """Returns the reuse of a result. A dangling CNAME has an SOA of its own, which each change makes stale."""
+    """A dangling CNAME has its own copy of the SOA, which each change makes stale."""
     if result.status is Status.SERVFAIL:
         return PRIVATE
     if result.answer and result.status is not Status.SUCCESS:

@@ -1,4 +1,4 @@
-"""The causes of an answer about the cluster: what stands in its objects, and what stands nowhere."""
+"""The causes of an answer about the cluster: which objects it is from, and which are missing."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from kdns.spelling import closest, listed
 
 FAMILIES: Final[Mapping[int, Family]] = {A: "IPv4", AAAA: "IPv6"}
 COMPARED: Final = 100
-"""The most names that a misspelt one is compared with for a query: each takes some 20 µs."""
-LOOKED_AT: Final = 1000
-"""The most endpoints of a Service that are looked at for a query: each takes some 3 µs."""
+"""The most names that a misspelt one is compared with for a query: about 20 µs each."""
+MAX_ENDPOINTS: Final = 1000
+"""The most endpoints of a Service that are checked for a query: about 3 µs each."""
 MAX_ALIASES: Final = 12
-"""ExternalName Services that are followed from one to the next."""
+"""The longest chain of ExternalName Services that is followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterCauses:
-    """The causes of answers for the names of one zone at a Unix time.
+    """The causes of answers for names of one zone; `now_s` is Unix time.
 
-    `is_brief`: as many as are found in a few milliseconds.
+    `is_brief`: for a query, so only what takes a few milliseconds.
     """
 
     state: State
@@ -43,7 +43,7 @@ class ClusterCauses:
     now_s: float = 0.0
 
     def of(self, labels: Labels, qtype: int) -> list[Cause]:
-        """Returns the causes of the answer for a folded name of the zone, the nearest first."""
+        """The causes of the answer for a folded name of the zone, the nearest first."""
         if self.zone.is_reverse:
             return [*self._of_address(labels)]
         relative = [label.decode("latin-1") for label in labels[: len(labels) - self.zone.depth]][::-1]
@@ -63,9 +63,9 @@ class ClusterCauses:
         return [*self._without_branch(relative[::-1], qtype)]
 
     def outside(self, labels: Labels, qtype: int) -> Cause | None:
-        """Returns the cause that a folded name outside of the zone was meant for an object in it; None if it was not.
+        """The cause if a folded name outside of the zone was meant for an object in it; None otherwise.
 
-        The name ends in another zone, or in none, behind `svc`: web.shop.svc, web.shop.svc.cluster.locl.
+        Such a name has another zone after `svc`, or none: web.shop.svc, web.shop.svc.cluster.locl.
         """
         words = [label.decode("latin-1") for label in labels]
         fronts = [words[: at + 1] for at, word in enumerate(words) if word == "svc" and at > 1]
@@ -74,8 +74,8 @@ class ClusterCauses:
         for front in filter(None, fronts):
             causes = self.of((*(word.encode("latin-1") for word in front), *self.zone.labels), qtype)
             if meant := next((cause.meant for cause in causes if cause.meant), ""):
-                rest = ".".join(words[len(front) :])
-                other = f"not {rest}" if rest else "which is missing"
+                suffix = ".".join(words[len(front) :])
+                other = f"not {suffix}" if suffix else "which is missing"
                 return Cause(f"the cluster's zone is {self._zone}, {other}: {meant.rstrip('.')}", meant=meant)
         return None
 
@@ -95,7 +95,7 @@ class ClusterCauses:
         return [Cause(f'Namespace "{namespace}" exists; it has no address, only the Services in it have')]
 
     def _hidden(self, namespace: str, meant: str = "", near: str = "") -> list[Cause]:
-        """Returns why no name of a namespace exists, nothing if some may. `near` is the one that was meant."""
+        """Why no name of a namespace exists; [] if some may. `near` is the namespace that was meant."""
         if ("", namespace) not in self.state.namespaces:
             near = near or self._closest(namespace, (name for _, name in self.state.namespaces))
             return [
@@ -132,12 +132,12 @@ class ClusterCauses:
             yield from self._virtual(service, qtype)
 
     def _full(self, service: Service, below: Sequence[str]) -> str:
-        """Returns the full name of a Service, or of the port or endpoint of it that was meant; "" if it has none."""
+        """The full name of a Service, or of its port or endpoint that was meant; "" if it has none."""
         mended = self._mended(service, below)
         return "" if mended is None else self._name(*mended, *service.key[::-1])
 
     def _mended(self, service: Service, below: Sequence[str]) -> Sequence[str] | None:
-        """Returns labels below a Service without their typing errors; None for labels like none that it has."""
+        """Labels below a Service, with typos corrected; None if it has no similar ones."""
         match below:
             case []:
                 return ()
@@ -157,44 +157,45 @@ class ClusterCauses:
         return None
 
     def _too_many(self, service: Service) -> tuple[Cause, ...]:
-        """Returns what is said in place of a look at the endpoints, nothing where there is time for it."""
-        number = sum(len(one.endpoints or ()) for one in self.state.slices_of(service.key))
-        if not self.is_brief or number <= LOOKED_AT:
+        """The cause in place of a check of all endpoints; () if there is time for that."""
+        number = sum(len(endpoint_slice.endpoints or ()) for endpoint_slice in self.state.slices_of(service.key))
+        if not self.is_brief or number <= MAX_ENDPOINTS:
             return ()
         return (Cause(f"Service {'/'.join(service.key)} has {number} endpoints: `kdns explain` looks at them"),)
 
     def _no_namespace(self, key: Key, below: Sequence[str]) -> Iterator[Cause]:
         namespace, name = key
-        having = [space for space in self._spaces() if (space, name) in self.state.services]
-        near = self._closest(namespace, having)
-        if near or not (space := self._closest(namespace, self._spaces())):
-            others = sorted(having, key=lambda space: (space != near, space))
+        owners = [other for other in self._namespaces() if (other, name) in self.state.services]
+        near = self._closest(namespace, owners)
+        if near or not (similar := self._closest(namespace, self._namespaces())):
+            others = sorted(owners, key=lambda other: (other != near, other))
             meant = self._full(self.state.services[others[0], name], below) if others else ""
             yield from self._hidden(namespace, meant, near)
             if others:
                 yield Cause(f'{and_(others[:SHOWN])} {_has(others)} Service "{name}": {self._named(name, others)}')
             return
-        other = self._closest(name, self._services_in(space))
-        meant = self._full(self.state.services[space, other], below) if other else ""
-        yield from self._hidden(namespace, meant, space)
-        if having:
-            yield Cause(f'{and_(having[:SHOWN])} {_has(having)} Service "{name}": {self._named(name, having)}')
+        service = self._closest(name, self._services_in(similar))
+        meant = self._full(self.state.services[similar, service], below) if service else ""
+        yield from self._hidden(namespace, meant, similar)
+        if owners:
+            yield Cause(f'{and_(owners[:SHOWN])} {_has(owners)} Service "{name}": {self._named(name, owners)}')
         else:
-            yield Cause(f'there is no Service "{name}" in "{space}"' + (f'; there is "{other}"' if other else ""))
+            hint = f'; there is "{service}"' if service else ""
+            yield Cause(f'there is no Service "{name}" in "{similar}"{hint}')
 
     def _no_service(self, key: Key, below: Sequence[str]) -> Iterator[Cause]:
         namespace, name = key
         is_pod = not below and key in self.state.pods
         near = "" if is_pod else self._closest(name, self._services_in(namespace))
         meant = self._full(self.state.services[namespace, near], below) if near else ""
-        others = [space for space in self._spaces() if (space, name) in self.state.services]
+        others = [other for other in self._namespaces() if (other, name) in self.state.services]
         if not meant and others:
             meant = self._full(self.state.services[others[0], name], below)
         if below and not meant:
-            asked = ".".join((*below, name))
+            queried = ".".join((*below, name))
             yield Cause(
-                f'a search list made this name of {asked}, and there is no Service "{name}" in "{namespace}"; '
-                f"with a dot at its end, `{asked}.` is asked as it is"
+                f'a search list made this name of {queried}, and there is no Service "{name}" in "{namespace}"; '
+                f"with a dot at its end, `{queried}.` is asked as it is"
             )
             return
         if (deleted_s := self.state.deleted.get(key)) is not None and self.now_s:
@@ -215,7 +216,7 @@ class ClusterCauses:
             yield from self._other_kind(key)
 
     def _other_kind(self, key: Key) -> Iterator[Cause]:
-        """Yields which Pod or Namespace has the name of a Service that does not exist, or which Service a like one."""
+        """Pods and Namespaces with the name of a missing Service, or a Service with a similar name."""
         _, name = key
         if pod := self.state.pods.get(key):
             endpoint = self._name_of_pod(pod)
@@ -228,28 +229,29 @@ class ClusterCauses:
         elif self.is_brief:
             return
         elif near := self._closest(name, dict.fromkeys(other for _, other in self.state.services)):
-            spaces = sorted(space for space, other in self.state.services if other == near)
-            yield Cause(f'{and_(spaces[:SHOWN])} {_has(spaces)} Service "{near}": {self._named(near, spaces)}')
+            namespaces = sorted(namespace for namespace, other in self.state.services if other == near)
+            owners = and_(namespaces[:SHOWN])
+            yield Cause(f'{owners} {_has(namespaces)} Service "{near}": {self._named(near, namespaces)}')
 
     def _name_of_pod(self, pod: Pod) -> str:
-        """Returns the name that a headless Service gives a Pod, or else that of its address; "" for none."""
+        """The name that a headless Service gives a Pod, "" for none."""
         for address in pod.addresses:
             for key in self.state.slices_by_ip[packed(address)]:
                 owner = self.state.slices[key].service_key
                 service = owner and self.state.services.get(owner)
                 if service and service.is_headless:
-                    labels = [text for text, one in self._endpoints(service) if address in one.addresses]
+                    labels = [label for label, endpoint in self._endpoints(service) if address in endpoint.addresses]
                     return self._full(service, labels[:1])
         return ""
 
-    def _spaces(self) -> Iterable[str]:
+    def _namespaces(self) -> Iterable[str]:
         return sorted(name for _, name in self.state.namespaces)
 
     def _services_in(self, namespace: str) -> Iterable[str]:
-        return (name for space, name in self.state.services if space == namespace)
+        return (name for other, name in self.state.services if other == namespace)
 
     def _named(self, service: str, namespaces: Iterable[str]) -> str:
-        return listed((self._name(service, space).rstrip(".") for space in namespaces), SHOWN)
+        return listed((self._name(service, namespace).rstrip(".") for namespace in namespaces), SHOWN)
 
     def _alias(self, service: Service) -> Iterator[Cause]:
         namespace, name = service.key
@@ -278,7 +280,7 @@ class ClusterCauses:
             circle.append(key)
 
     def _alias_outside(self, service: Service) -> Iterator[Cause]:
-        """Yields which Service an externalName outside of the zone was meant for: it has no search list."""
+        """The Service that an externalName outside of the zone was meant for: no search list applies to it."""
         target = service.spec.external_name.rstrip(".").lower()
         words = target.split(".")
         key = (words[1] if len(words) > 1 else service.key[0]), words[0]
@@ -289,7 +291,7 @@ class ClusterCauses:
             yield cause
 
     def _service_named(self, name: str) -> Key | None:
-        """Returns the key of the Service whose name this is in the zone, whether there is one or not."""
+        """The key of a Service name in the zone; the Service need not exist."""
         labels = tuple(label.lower() for label in labels_of(name))
         match [label.decode("latin-1") for label in labels[: len(labels) - self.zone.depth]]:
             case [service, namespace, "svc"] if is_below(labels, self.zone.labels):
@@ -297,7 +299,6 @@ class ClusterCauses:
         return None
 
     def _virtual(self, service: Service, qtype: int) -> Iterator[Cause]:
-        """Yields why a Service with cluster IPs has this answer, and what is behind it."""
         name = "/".join(service.key)
         if not service.virtual_ips:
             yield Cause(f"Service {name} has no cluster IP yet", f"kubectl describe service -n {' '.join(service.key)}")
@@ -311,19 +312,20 @@ class ClusterCauses:
             yield Cause(f"Service {name} exists, and has no records of type {type_name(qtype)}")
         else:
             yield Cause(f"Service {name} has cluster IP {', '.join(service.virtual_ips)}")
-        if not any(True for one in self.state.slices_of(service.key) for _ in ready_addresses(one)):
+        slices = self.state.slices_of(service.key)
+        if not any(True for endpoint_slice in slices for _ in ready_addresses(endpoint_slice)):
             cause = nothing_ready(self.state, service)
             yield cause._replace(text=f"nothing is behind it: {cause.text}")
 
     def _headless(self, service: Service, qtype: int) -> Iterator[Cause]:
         name, slices = "/".join(service.key), self.state.slices_of(service.key)
-        ready = [each for one in slices for each in ready_addresses(one)]
+        ready = [endpoint for endpoint_slice in slices for endpoint in ready_addresses(endpoint_slice)]
         if not self.options.endpoints:
             yield Cause("the Corefile's option `noendpoints` leaves headless Services without names")
-        elif not ready and not any(one.address_type == "FQDN" for one in slices):
+        elif not ready and not any(endpoint_slice.address_type == "FQDN" for endpoint_slice in slices):
             cause = nothing_ready(self.state, service)
             yield cause._replace(text=f"no endpoint of headless Service {name} is ready: {cause.text}")
-        elif qtype in FAMILIES and qtype not in {address_type(each.address) for each in ready}:
+        elif qtype in FAMILIES and qtype not in {address_type(endpoint.address) for endpoint in ready}:
             yield Cause(
                 f"the {len(ready)} ready endpoints of headless Service {name} have no {FAMILIES[qtype]} address"
             )
@@ -333,7 +335,7 @@ class ClusterCauses:
             yield Cause(f"headless Service {name} has {count(len(ready), 'ready endpoint')}: {self._ends(ready)}")
 
     def _ends(self, ready: Sequence[EndpointAddress]) -> str:
-        return listed((f"{each.pod} {unpacked(each.address)}".lstrip() for each in ready), SHOWN)
+        return listed((f"{endpoint.pod} {unpacked(endpoint.address)}".lstrip() for endpoint in ready), SHOWN)
 
     # Below a Service
 
@@ -354,17 +356,17 @@ class ClusterCauses:
                 yield Cause(f"nothing is {count(len(below), 'label')} below Service {namespace}/{name}")
 
     def _ports(self, service: Service) -> dict[tuple[str, str], int]:
-        """Returns the numbers of a Service's ports by their two labels; those of its endpoints if it is headless."""
-        ports = {port_labels(one): one.port for one in service.ports}
+        """Port and protocol labels → number; of a headless Service the ports of its endpoints."""
+        ports = {port_labels(port): port.port for port in service.ports}
         if service.is_headless:
-            slices = self.state.slices_of(service.key)
-            ports = {port_labels(one): one.port or 0 for each in slices for one in each.ports or ()} or ports
+            endpoint_ports = [port for part in self.state.slices_of(service.key) for port in part.ports or ()]
+            ports = {port_labels(port): port.port or 0 for port in endpoint_ports} or ports
         return ports
 
     def _endpoints(self, service: Service) -> Iterator[tuple[str, Endpoint]]:
-        """Yields the endpoints of a Service, ready or not, with their labels below its name."""
-        for one in self.state.slices_of(service.key):
-            for endpoint in one.endpoints or ():
+        """Endpoints of a Service, ready or not, with their labels below its name."""
+        for endpoint_slice in self.state.slices_of(service.key):
+            for endpoint in endpoint_slice.endpoints or ():
                 for address in addresses_of(endpoint):
                     yield endpoint_label(address, self.options), endpoint
 
@@ -392,15 +394,15 @@ class ClusterCauses:
 
     def _endpoint(self, service: Service, label: str) -> Iterator[Cause]:
         name = "/".join(service.key)
-        every = [*self._endpoints(service)]
-        own = [endpoint for text, endpoint in every if text == label]
+        endpoints = [*self._endpoints(service)]
+        own = [endpoint for text, endpoint in endpoints if text == label]
         if any(endpoint.is_ready for endpoint in own):
             yield Cause(f"endpoint {endpoint_text(own[0])} of Service {name} has this name")
         elif own:
             yield Cause(f"endpoint {endpoint_text(own[0])} of Service {name} is not Ready")
         else:
-            near = self._closest(label, (text for text, _ in every))
-            names = ", ".join(sorted({text for text, _ in every})[:SHOWN])
+            near = self._closest(label, (text for text, _ in endpoints))
+            names = ", ".join(sorted({text for text, _ in endpoints})[:SHOWN])
             pod = self.state.pods.get((service.key[0], label))
             why = ""
             if pod is not None and not self.options.endpoint_pod_names:
@@ -420,7 +422,7 @@ class ClusterCauses:
         address = undashed(front[0])
         near = namespace
         if ("", namespace) not in self.state.namespaces:
-            near = self._closest(namespace, self._spaces())
+            near = self._closest(namespace, self._namespaces())
         meant = f"{front[0]}.{near}.pod.{self.zone.name}" if address and near else ""
         if self.options.pods is PodMode.DISABLED:
             yield Cause("the Corefile gives Pods no names: the option is `pods insecure` or `pods verified`")
@@ -436,14 +438,14 @@ class ClusterCauses:
 
     def _verified(self, namespace: str, address: bytes) -> Iterator[Cause]:
         keys = self.state.pods_by_ip[address]
-        here = [name for space, name in keys if space == namespace]
-        if here:
-            yield Cause(f"Pod {namespace}/{here[0]} has address {unpacked(address)}")
+        pods = [name for other, name in keys if other == namespace]
+        if pods:
+            yield Cause(f"Pod {namespace}/{pods[0]} has address {unpacked(address)}")
         elif keys:
             others = ", ".join("/".join(key) for key in [*keys][:SHOWN])
             yield Cause(f'no running Pod in "{namespace}" has address {unpacked(address)}; {others} has it')
         else:
-            has_any = any(space == namespace for space, _ in self.state.pods)
+            has_any = any(other == namespace for other, _ in self.state.pods)
             command = f"kubectl get pods -n {namespace} -o wide" if has_any else ""
             yield Cause(f"no running Pod has address {unpacked(address)}", command)
 
@@ -458,7 +460,7 @@ class ClusterCauses:
         if services:
             yield Cause(f"{unpacked(address)} is the cluster IP of Service {and_(['/'.join(key) for key in services])}")
         elif slices:
-            owners = [f"{one.service_key[0]}/{one.service_key[1]}" for one in slices if one.service_key]
+            owners = ["/".join(part.service_key) for part in slices if part.service_key]
             yield Cause(f"{unpacked(address)} is an endpoint of {and_(owners[:SHOWN]) or 'a slice without a Service'}")
         elif pods:
             yield Cause(
@@ -468,7 +470,7 @@ class ClusterCauses:
             yield Cause(f"no Service, endpoint or Pod has address {unpacked(address)}")
 
     def _without_branch(self, front: Sequence[str], qtype: int) -> Iterator[Cause]:
-        """Yields why a name without `svc` or `pod` in front of the zone does not exist."""
+        """A name without `svc` or `pod` in front of the zone."""
         *words, last = front
         branches = [("svc", front, "`svc` is missing")]
         if branch := self._closest(last, ("svc", "pod", "service", "services")):
@@ -483,9 +485,9 @@ class ClusterCauses:
                     yield Cause(f"{mistake}: the name{of} is {meant.rstrip('.')}", meant=meant)
                     return
         if words:
-            asked = ".".join(front)
+            queried = ".".join(front)
             yield Cause(
-                f"a search list made this name of {asked}; in front of {self._zone} there is only `svc` or `pod`"
+                f"a search list made this name of {queried}; in front of {self._zone} there is only `svc` or `pod`"
             )
         else:
             yield Cause(
