@@ -10,10 +10,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from kdns.cluster.objects import Key
+from kdns.cluster.selectors import Selector, from_labels
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, POD, Json, Kind
+from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, POD, REPLICATION_CONTROLLER, Json, Kind
 from kdns.controlplane.controllers.reconciler import (
     Action,
     Change,
@@ -24,39 +26,95 @@ from kdns.controlplane.controllers.reconciler import (
     Result,
     status_update,
 )
+from kdns.controlplane.gc.owners import controller_of, owner_reference
 from kdns.controlplane.kinds.pod.pod import is_finished
-from kdns.controlplane.simulation.workloads.index import ACTIONS_MAX, WorkloadIndex
+from kdns.controlplane.kinds.validation import selector_of
+from kdns.controlplane.simulation.workloads.dependents import Dependents
 from kdns.controlplane.simulation.workloads.pods import available_in_s, count, new_pod, nonzero
 from kdns.controlplane.simulation.workloads.revisions import NO_HISTORY, History, history_of
 from kdns.controlplane.storage.object_meta import is_terminating
+
+ACTIONS_MAX: Final = 100
+"""Creations, and deletions, of one step at most; their events enqueue the workload for the next step."""
 
 Slot: TypeAlias = int | str
 """The place of a Pod in its workload: an ordinal, the name of a Node, or a number."""
 
 
 class WorkloadController(Reconciler):
-    """Requests are workloads of one kind by namespace and name; `parts` are the kinds that they own."""
+    """Requests are workloads of one kind by namespace and name; `parts` are the kinds that they own.
+
+    Claiming is that of Kubernetes' ControllerRefManager: an object that the selector matches is adopted, one that it no
+    longer matches is released.
+    """
 
     def __init__(self, name: str, kind: Kind, *parts: Kind) -> None:
-        self.name, self.kind, self._parts = name, kind, parts
-        self.watches = (kind, *parts)
-        self._index = WorkloadIndex(kind, *parts)
+        self.name, self.kind, self.watches = name, kind, (kind, *parts)
+        self.workloads: dict[Key, Json] = {}
+        self._parts = {part: Dependents() for part in parts}
+        self._selectors: dict[Key, Selector] = {}
+        self._keys_by_uid: dict[str, Key] = {}
+        self._keys_in: dict[str, dict[Key, None]] = {}
 
     def observe(self, change: Change) -> Iterable[Name]:
         kind, key, obj, _ = change
-        return self._index.observe(kind, key, obj)
+        if kind != self.kind:
+            old = self._parts[kind].apply(key, obj)
+            return {owner for state in (old, obj) if state for owner in self._affected(state)}
+        if (old := self.workloads.pop(key, None)) is not None:
+            self._keys_by_uid.pop(old["metadata"]["uid"], None)
+            self._selectors.pop(key, None)
+            del self._keys_in[key[0]][key]
+            if not self._keys_in[key[0]]:
+                del self._keys_in[key[0]]
+        if obj is not None:
+            self.workloads[key] = obj
+            self._keys_by_uid[obj["metadata"]["uid"]] = key
+            self._keys_in.setdefault(key[0], {})[key] = None
+        return (key,)
+
+    def _affected(self, obj: Json) -> set[Key]:
+        """Returns the workload that controls the object, or those that could adopt it."""
+        meta, controller = obj["metadata"], controller_of(obj)
+        if controller:
+            key = self._keys_by_uid.get(controller["uid"])
+            return {key} if key else set()
+        keys = self._keys_in.get(meta.get("namespace", ""), ())
+        return {key for key in keys if self._selector(key).matches(meta.get("labels"))}
+
+    def _selector(self, key: Key) -> Selector:
+        """Returns the selector of a workload; a ReplicationController's is a plain map of labels."""
+        if key not in self._selectors:
+            selector = (self.workloads[key].get("spec") or {}).get("selector") or {}
+            parse = from_labels if self.kind == REPLICATION_CONTROLLER else selector_of
+            self._selectors[key] = parse(selector)
+        return self._selectors[key]
 
     def reconcile(self, request: Request) -> Result:
-        owner = self._index.all.get(request.key)
+        owner = self.workloads.get(request.key)
         if owner is None or is_terminating(owner) or not self.acts_on(owner):
             return Result()
-        claimed = {part: self._index.claimed(request.key, part) for part in self._parts}
+        claimed = {part: self._claimed(request.key, owner, part) for part in self._parts}
         if claims := [claim for _, actions in claimed.values() for claim in actions if self.adopts(owner, claim.obj)]:
             return Result(claims)
         return self.step(owner, {part: objects for part, (objects, _) in claimed.items()}, request.now_s)
 
+    def _claimed(self, key: Key, owner: Json, part: Kind) -> tuple[list[Json], list[Action]]:
+        """Returns the objects of a kind that the workload owns and selects, and the required releases and adoptions."""
+        selector, mine, changes = self._selector(key), list[Json](), list[Json]()
+        for obj in self._parts[part].controlled_by(owner):
+            if selector.matches(obj["metadata"].get("labels")):
+                mine.append(obj)
+            else:
+                changes.append(_with_owners(obj, owner))
+        reference = owner_reference(self.kind, owner)
+        for obj in self._parts[part].orphans(key[0]):
+            if selector.matches(obj["metadata"].get("labels")) and not is_terminating(obj):
+                changes.append(_with_owners(obj, owner, reference))
+        return mine, [Action("update", part, obj) for obj in changes[:ACTIONS_MAX]]
+
     def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
-        owner = self._index.all.get(request.key)
+        owner = self.workloads.get(request.key)
         if owner is None or not any(map(action.creates, self._parts)):
             return None
         return Event(self.kind, owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
@@ -72,6 +130,15 @@ class WorkloadController(Reconciler):
     @abstractmethod
     def step(self, owner: Json, owned: Mapping[Kind, list[Json]], now_s: float) -> Result:
         """Returns the next writes, by the objects that the workload owns."""
+
+
+def _with_owners(obj: Json, workload: Json, *added: Json) -> Json:
+    """Returns the object with `added` in place of its references to the workload."""
+    meta, uid = obj["metadata"], workload["metadata"]["uid"]
+    owners = [reference for reference in meta.get("ownerReferences") or () if reference.get("uid") != uid]
+    metadata = {field: value for field, value in meta.items() if field != "ownerReferences"}
+    owners += added
+    return {**obj, "metadata": {**metadata, "ownerReferences": owners} if owners else metadata}
 
 
 @dataclass(frozen=True, slots=True)

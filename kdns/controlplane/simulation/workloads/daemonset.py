@@ -36,7 +36,7 @@ class DaemonSets(PodController):
         old = self._nodes.pop(key[1], None)
         if obj is not None:
             self._nodes[key[1]] = obj
-        return () if old and obj and _scheduling_fields(old) == _scheduling_fields(obj) else tuple(self._index.all)
+        return () if old and obj and _scheduling_fields(old) == _scheduling_fields(obj) else tuple(self.workloads)
 
     def plan(self, view: View) -> Plan:
         should, may = self._eligible(view.template.get("spec") or {})

@@ -7,7 +7,7 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Change
 from kdns.controlplane.gc.owners import Owners
 from kdns.controlplane.simulation.nodes.kubelet import Kubelet
-from kdns.controlplane.simulation.workloads.index import WorkloadIndex
+from kdns.controlplane.simulation.workloads.deployment import Deployments
 from kdns.controlplane.storage.store import stored_object_of
 
 KEY = ("x", "a")
@@ -30,12 +30,11 @@ def test_pods_on_nodes() -> None:
 
 
 def test_workloads() -> None:
-    workloads, fresh = (WorkloadIndex(DEPLOYMENT, REPLICA_SET) for _ in range(2))
-    workloads.observe(DEPLOYMENT, KEY, OBJECT)
-    workloads.observe(REPLICA_SET, KEY, OBJECT)
-    assert workloads.affected(OBJECT) == {KEY}
-    workloads.observe(REPLICA_SET, KEY, None)
-    workloads.observe(DEPLOYMENT, KEY, None)
+    workloads, fresh = Deployments(), Deployments()
+    workloads.observe(Change(DEPLOYMENT, KEY, OBJECT, 1))
+    assert workloads.observe(Change(REPLICA_SET, KEY, OBJECT, 2)) == {KEY}
+    workloads.observe(Change(REPLICA_SET, KEY, None, 3))
+    workloads.observe(Change(DEPLOYMENT, KEY, None, 4))
     assert vars(workloads) == vars(fresh)
 
 
