@@ -98,7 +98,7 @@ class ListOptions:
 
 
 def page(store: Store, kind: Kind, wanted: Filter, options: ListOptions) -> ListResult:
-    check_options(options, watch=False)
+    _check_options(options, watch=False)
     revision, start = 0, ("", "")
     continue_token, resource_version = options.continue_token, options.resource_version
     if continue_token:
@@ -159,6 +159,7 @@ def subscribe(store: Store, kind: Kind, wanted: Filter, options: ListOptions) ->
     sendInitialEvents requests those events with any revision if it is true, and suppresses them if it is false.
     A future revision closes the watch at once; one older than the history is 410.
     """
+    _check_options(options, watch=True)
     since, send_initial = _since(options.resource_version), options.send_initial
     if since > store.revision:
         subscription = store.watch(kind, wanted, since=None)
@@ -178,7 +179,7 @@ _LIST_OPTIONS: Final = Kind("meta.k8s.io", "v1", "ListOptions", "listoptions")
 _MATCH, _INITIAL = "resourceVersionMatch", "sendInitialEvents"
 
 
-def check_options(options: ListOptions, *, watch: bool) -> None:
+def _check_options(options: ListOptions, *, watch: bool) -> None:
     """Raises 422 with every option that contradicts another."""
     match, send_initial = options.resource_version_match, options.send_initial
     about_match = _watch_match(match, send_initial) if watch else _list_match(match, options.resource_version)

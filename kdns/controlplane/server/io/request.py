@@ -26,7 +26,6 @@ from kdns.controlplane.server.patch import APPLY_PATCH, PATCH_TYPES
 from kdns.controlplane.server.protobuf import ProtobufError
 from kdns.controlplane.server.registry import Request
 from kdns.controlplane.server.representation import JSON, YAML, IncludeObject, Renderer
-from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.listing import ListOptions
 from kdns.runtime.files import yaml
 
@@ -206,15 +205,10 @@ class ResourceRequest:
         """
         return self.request.method == "GET" and not self.target.name and bool(self.flag("watch"))
 
-    def check_options(self) -> None:
-        """Checks ListOptions: 422 for a combination that is not allowed, 400 for a number that cannot be parsed."""
-        for name in ("limit", "timeoutSeconds"):
-            self.number(name)
-        listing.check_options(self.list_options, watch=self.watches)
-
     @cached_property
     def list_options(self) -> ListOptions:
-        """The parameters of a list or watch. Raises 400 for values that cannot be parsed, and for a wrong selector."""
+        """The parameters of a list or watch. Raises 400 for numbers that cannot be parsed."""
+        self.number("timeoutSeconds")
         return ListOptions(
             label_selector=self.text("labelSelector"),
             field_selector=self.text("fieldSelector"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from random import uniform
 
 from aiohttp import web
@@ -24,7 +25,7 @@ from kdns.controlplane.server.io import watch
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.io.request import ResourceRequest, decoded, read_body
 from kdns.controlplane.server.io.response import add_warnings, object_response, response_to, send
-from kdns.controlplane.server.io.watch import WatchStream, WatchTimes
+from kdns.controlplane.server.io.watch import WatchStream
 from kdns.controlplane.server.patch import APPLY_PATCH, JSON_PATCH, patch_types
 from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.server.subresources import POSTS
@@ -101,11 +102,7 @@ class Verbs:
 
     async def list_(self, call: ResourceRequest) -> web.StreamResponse:
         _ = call.renderer  # 406 comes first
-        return self._page(call, self._listed(call))
-
-    def _listed(self, call: ResourceRequest) -> ListResult:
-        call.check_options()
-        return self.registry.list(call.target, call.list_options)
+        return self._page(call, self.registry.list(call.target, call.list_options))
 
     def _page(self, call: ResourceRequest, listed: ListResult) -> web.Response:
         renderer = call.renderer
@@ -178,7 +175,7 @@ class Verbs:
     async def delete_collection(self, call: ResourceRequest) -> web.StreamResponse:
         options = await self._delete_options(call)
         request = call.deletion(options)
-        listed = self._listed(call)
+        listed = self.registry.list(call.target, call.list_options)
         self.registry.delete_all(request, listed.stored, options)
         response = self._page(call, listed)
         add_warnings(response, _deletion_warnings(self.registry.kinds[request.kind].delete, options))
@@ -187,12 +184,11 @@ class Verbs:
     async def _watch(self, call: ResourceRequest) -> web.StreamResponse:
         if len(self.watches) >= self.config.watches_max:
             raise StatusError(429, "TooManyRequests", f"no more than {self.config.watches_max} watches at a time")
-        call.check_options()
-        renderer, initial = call.renderer, call.list_options.send_initial
+        options, renderer = call.list_options, call.renderer
         bookmarks = bool(call.flag("allowWatchBookmarks"))
         timeout_s = call.number("timeoutSeconds") or self.config.watch_timeout_s * uniform(0.6, 1.2)
         try:
-            subscription = self.registry.watch(call.target, call.list_options)
+            subscription = self.registry.watch(call.target, options)
         except StatusError as error:
             if error.code != 410:
                 raise
@@ -200,9 +196,10 @@ class Verbs:
         self.watches[subscription] = None
         try:
             response = await watch.started(call.request, call.kind.deprecation)
-            times = WatchTimes(timeout_s, self.config.bookmark_interval_s if bookmarks else None)
-            stream = WatchStream(subscription, renderer, self.registry, self.durable, times)
-            from_start = initial or (initial is None and call.text("resourceVersion") in {"", "0"})
+            interval_s = self.config.bookmark_interval_s if bookmarks else inf
+            stream = WatchStream(subscription, renderer, self.registry, self.durable, timeout_s, interval_s)
+            initial = options.send_initial
+            from_start = initial or (initial is None and options.resource_version in {"", "0"})
             await stream.run(call.request, response, ends_initial=from_start and bookmarks)
             await response.write_eof()
         finally:

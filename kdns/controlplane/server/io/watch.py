@@ -23,27 +23,20 @@ _PIECE_BYTES = 256 * 1024
 """How much is written at a time, so that a long initial list is neither held in memory nor under one deadline."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchTimes:
-    """The timeout of a watch and the interval of its bookmarks, None for no bookmarks; both in seconds."""
-
-    timeout_s: float
-    bookmark_interval_s: float | None
-
-
+@dataclass(slots=True)
 class WatchStream:
-    """One client's watch. `durable` returns when all commits are on disk."""
+    """One client's watch, for `timeout_s`. `durable` returns when all commits are on disk.
 
-    def __init__(
-        self,
-        subscription: Subscription,
-        renderer: Renderer,
-        registry: Registry,
-        durable: Callable[[], Awaitable[None]],
-        times: WatchTimes,
-    ) -> None:
-        self._subscription, self._renderer, self._registry = subscription, renderer, registry
-        self._durable, self._times, self._first = durable, times, True
+    `interval_s` is that of bookmarks, math.inf for none.
+    """
+
+    _subscription: Subscription
+    _renderer: Renderer
+    _registry: Registry
+    _durable: Callable[[], Awaitable[None]]
+    _timeout_s: float
+    _interval_s: float
+    _first: bool = True
 
     async def run(self, request: web.BaseRequest, response: web.StreamResponse, *, ends_initial: bool) -> None:
         """Writes until the subscription is closed, the timeout is reached, or the client is gone or stalled.
@@ -53,7 +46,7 @@ class WatchStream:
         """
         changed, time_s = asyncio.Event(), asyncio.get_running_loop().time
         self._subscription.wake = changed.set
-        end_s, interval_s = time_s() + self._times.timeout_s, self._times.bookmark_interval_s or inf
+        end_s, interval_s = time_s() + self._timeout_s, self._interval_s
         bookmark_s = time_s() + interval_s
         try:
             while True:

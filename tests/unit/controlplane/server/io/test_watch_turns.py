@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import Any, cast
 
 import pytest
@@ -11,7 +12,7 @@ from served_kinds import CATALOGUE
 from verbs_api import new_api
 
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP
-from kdns.controlplane.server.io.watch import WatchStream, WatchTimes
+from kdns.controlplane.server.io.watch import WatchStream
 from kdns.controlplane.server.registry import Request
 from kdns.controlplane.server.representation import JSON, Renderer, Representation
 from kdns.controlplane.storage.listing import ListOptions
@@ -40,7 +41,7 @@ async def test_others_have_turns_between_two_pieces(shape: Representation) -> No
         api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": f"c{number}"}, "data": {"k": VALUE}})
     subscription = api.watch(Request(CONFIG_MAP), ListOptions(resource_version="0"))
     renderer = Renderer(CATALOGUE, CONFIG_MAP, shape)
-    stream = WatchStream(subscription, renderer, api, durable, WatchTimes(60.0, None))
+    stream = WatchStream(subscription, renderer, api, durable, 60.0, inf)
     sent = cast("Any", response)
     running = asyncio.create_task(stream.run(cast("web.BaseRequest", None), sent, ends_initial=False))
     async with asyncio.timeout(60):
