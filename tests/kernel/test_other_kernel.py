@@ -32,15 +32,10 @@ FOR_RELEASES: Final = {*QEMU, "test_mode_changes_ipvs.py", "test_ipvs_agreement.
 
 Random Services take long in user mode, where test_ipvs_packets.py has the tables.
 """
-SLOW: Final = {"test_ipvs_connections.py"}
-"""Files that take half of the time in user mode, so that processors share it."""
 FILES: Final = sorted((*INSIDE.glob("test_*.py"), NETNS / "test_without_ipv6.py"))
 BOOTS: Final = [
     *(pytest.param([file], marks=pytest.mark.release) for file in FILES if file.name in FOR_RELEASES),
-    *(
-        [file for file in FILES if file.name not in FOR_RELEASES and (file.name in SLOW) == is_slow]
-        for is_slow in (True, False)
-    ),
+    [file for file in FILES if file.name not in FOR_RELEASES],
 ]
 """Files that share a boot."""
 

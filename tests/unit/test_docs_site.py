@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.release  # tests/unit/cli/test_docs.py has the links
 def test_the_site_is_made_without_a_warning(tmp_path: Path) -> None:
     """All pages are read and their references resolved; `make docs` writes the HTML too."""
     pytest.importorskip("sphinx", reason="Sphinx is not installed")

@@ -174,8 +174,11 @@ DATAPLANES: Final = {
     )
 }
 ONE_BACK_END: Final = {
+    "test_agreement.py": "the text of their rules is the same",
     "test_between.py": "both replace a table at once",
     "test_dns_rollout.py": "flows are conntrack's in both",
+    "test_relays_and_modes.py": "test_iptables_mode.py has what others do to rules in both",
+    "test_trace_live.py": "connections are conntrack's in both",
     "test_affinity.py": "both back ends leave clients to the kernel's xt_recent",
     "test_rolling.py": "both replace a table at once",
     "test_uniform.py": "both leave the draw to the kernel's xt_statistic",
