@@ -6,7 +6,6 @@ The server runs in a thread of its own, as the client blocks. Its history is sho
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,6 @@ from typing import Any, TypeAlias
 
 import pytest
 from kubernetes import client
-from kubernetes.client.exceptions import ApiException
 from kubernetes.informer import SharedInformer
 from kubernetes.watch import Watch
 
@@ -119,10 +117,6 @@ def touch(v1: CoreV1, name: str, times: int) -> None:
         v1.patch_namespaced_service(name, "default", {"metadata": {"annotations": {"n": str(number)}}})
 
 
-def names(found: Any) -> list[str]:
-    return [item.metadata.name for item in found.items]
-
-
 def seen(event: dict[str, Any]) -> tuple[str, str]:
     return event["type"], event["raw_object"]["metadata"].get("name", "")
 
@@ -132,61 +126,6 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
-
-
-def test_pages(v1: CoreV1) -> None:
-    create(v1, *"abcde")
-    first = v1.list_namespaced_service("default", limit=2)
-    assert (names(first), first.metadata.remaining_item_count) == (["a", "b"], 3)
-    v1.delete_namespaced_service("c", "default")
-    v1.delete_namespaced_service("a", "default")
-    second = v1.list_namespaced_service("default", limit=2, _continue=first.metadata._continue)  # noqa: SLF001
-    third = v1.list_namespaced_service("default", limit=2, _continue=second.metadata._continue)  # noqa: SLF001
-    assert names(second) + names(third) == ["c", "d", "e"], "the snapshot of the first page"
-    assert {page.metadata.resource_version for page in (first, second, third)} == {first.metadata.resource_version}
-    assert names(v1.list_namespaced_service("default")) == ["b", "d", "e"]
-
-
-def test_an_expired_page_offers_to_go_on(v1: CoreV1) -> None:
-    create(v1, *"abc")
-    first = v1.list_namespaced_service("default", limit=1)
-    touch(v1, "c", HISTORY + 1)
-    with pytest.raises(ApiException, match="The provided continue parameter is too old") as caught:
-        v1.list_namespaced_service("default", limit=1, _continue=first.metadata._continue)  # noqa: SLF001
-    assert caught.value.status == 410
-    status = json.loads(caught.value.body or "")
-    assert status["reason"] == "Expired"
-    rest_of_it = v1.list_namespaced_service("default", _continue=status["metadata"]["continue"])
-    assert names(rest_of_it) == ["b", "c"]
-
-
-def test_a_watch_from_a_list(v1: CoreV1) -> None:
-    create(v1, "a")
-    listed = v1.list_namespaced_service("default")
-    create(v1, "b")
-    touch(v1, "b", 1)
-    v1.delete_namespaced_service("a", "default")
-    events = []
-    for event in Watch().stream(
-        v1.list_namespaced_service, "default", resource_version=listed.metadata.resource_version, timeout_seconds=1
-    ):
-        assert isinstance(event["object"], client.V1Service)
-        events.append(seen(event))
-    assert events == [("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "a")]
-
-
-def test_selectors_narrow_a_watch(v1: CoreV1) -> None:
-    listed = v1.list_namespaced_service("default")
-    create(v1, "a", "b", app="x")
-    create(v1, "c", app="y")
-    v1.patch_namespaced_service("a", "default", {"metadata": {"labels": {"app": "y"}}})
-    stream = Watch().stream(
-        v1.list_service_for_all_namespaces,
-        label_selector="app=x",
-        resource_version=listed.metadata.resource_version,
-        timeout_seconds=1,
-    )
-    assert [seen(event) for event in stream] == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a")]
 
 
 def test_bookmarks_move_an_idle_watch_on(v1: CoreV1) -> None:
@@ -212,29 +151,6 @@ def test_bookmarks_move_an_idle_watch_on(v1: CoreV1) -> None:
         )
     )
     assert len(resumed) == HISTORY - 2, "the bookmark's revision is still there, that of the last event may not be"
-
-
-def test_initial_events_instead_of_a_list(v1: CoreV1) -> None:
-    create(v1, "a", "b")
-    stream = Watch().stream(
-        v1.list_namespaced_service,
-        "default",
-        send_initial_events=True,
-        resource_version_match="NotOlderThan",
-        allow_watch_bookmarks=True,
-        timeout_seconds=1,
-    )
-    events = [next(stream) for _ in range(3)]
-    assert [seen(event) for event in events] == [("ADDED", "a"), ("ADDED", "b"), ("BOOKMARK", "")]
-    stream.close()
-
-
-def test_an_expired_watch_says_so(v1: CoreV1) -> None:
-    created = create(v1, "a")[0]
-    touch(v1, "a", HISTORY + 1)
-    with pytest.raises(ApiException, match="too old resource version") as caught:
-        next(Watch().stream(v1.list_namespaced_service, "default", resource_version=created.metadata.resource_version))
-    assert caught.value.status == 410
 
 
 @contextmanager
@@ -266,18 +182,6 @@ def stop(informer: SharedInformer, v1: CoreV1) -> None:
     until(stopped)
 
 
-def test_the_informer_follows(v1: CoreV1) -> None:
-    create(v1, "a")
-    with informed(v1) as (informer, told):
-        until(lambda: ("ADDED", "a") in told)
-        create(v1, "b")
-        touch(v1, "b", HISTORY * 2)
-        v1.delete_namespaced_service("a", "default")
-        until(lambda: ("DELETED", "a") in told)
-        assert told.count(("MODIFIED", "b")) == HISTORY * 2, "each change once"
-        assert [obj.metadata.name for obj in informer.cache.list()] == ["b"]
-
-
 @pytest.mark.parametrize(("writes", "listed_again"), [(HISTORY - 5, False), (HISTORY + 5, True)])
 def test_the_informer_comes_back(server: Server, v1: CoreV1, writes: int, *, listed_again: bool) -> None:
     create(v1, "a", "b")
@@ -292,39 +196,3 @@ def test_the_informer_comes_back(server: Server, v1: CoreV1, writes: int, *, lis
         assert [obj.metadata.name for obj in informer.cache.list()] == ["a"]
         assert [error.status for error in errors] == [410] * listed_again
         assert told.count(("MODIFIED", "a")) == (1 if listed_again else writes)
-
-
-def test_any_list_and_watch_loop_ends_in_the_present(v1: CoreV1) -> None:
-    """A client that is cut off again and again, sometimes for too long, and never trusts but what it was told."""
-    create(v1, *"abc")
-    state: dict[str, str] = {}
-    revision, expired = "", 0
-    for turn in range(12):
-        if not revision:
-            listed: Any = v1.list_namespaced_service("default")
-            state = {item.metadata.name: item.metadata.resource_version for item in listed.items}
-            revision = listed.metadata.resource_version
-        touch(v1, "a", 3 if turn % 4 else HISTORY + 1)
-        create(v1, f"n{turn}")
-        if turn % 2:
-            v1.delete_namespaced_service(f"n{turn - 1}", "default")
-        stream = Watch().stream(v1.list_namespaced_service, "default", resource_version=revision, timeout_seconds=1)
-        try:
-            for event in stream:
-                metadata: Any = event["object"].metadata
-                assert int(metadata.resource_version) > int(revision)
-                revision = metadata.resource_version
-                if event["type"] == "DELETED":
-                    del state[metadata.name]
-                else:
-                    assert (event["type"] == "ADDED") is (metadata.name not in state)
-                    state[metadata.name] = revision
-                if event["type"] == "ADDED" and turn % 2 == 0:
-                    stream.close()
-        except ApiException as error:
-            assert error.status == 410  # noqa: PT017 - some turns expire, others do not
-            revision, expired = "", expired + 1
-    final = v1.list_namespaced_service("default")
-    if revision:
-        assert state == {item.metadata.name: item.metadata.resource_version for item in final.items}
-    assert expired == 3

@@ -6,7 +6,6 @@ No controllers run here: what is shown is the API alone.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from kubectl_api import KUBECTL, Kubectl, served
 from served_kinds import REVIEWS, SERVED
 
-from kdns.controlplane.apimachinery.kinds import NODE, POD, SERVICE
+from kdns.controlplane.apimachinery.kinds import SERVICE
 from kdns.controlplane.server.registry import Request
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")
@@ -141,37 +140,6 @@ async def test_change(kubectl: Kubectl) -> None:
     assert kubectl.service()["spec"]["selector"] == {"app": "other"}
 
 
-async def test_describe(kubectl: Kubectl) -> None:
-    kubectl.api.create(Request(NODE), {"metadata": {"name": "node-1"}})
-    await kubectl("create -f -", f"{SERVICE_YAML}\n---\n{POD_YAML}")
-    assert "TargetPort:               9376/TCP" in await kubectl("describe svc my-service")
-    assert "web:\n    Image:" in await kubectl("describe pod web-0")
-    node = await kubectl("describe node node-1")
-    assert "web-0" in node, "pods of a node are found by a field selector"
-    assert "Status:       Active" in await kubectl("describe ns default")
-    pod = kubectl.api.get(Request(POD, "default", "web-0"))
-    involved = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": "web-0",
-        "namespace": "default",
-        "uid": pod["metadata"]["uid"],
-    }
-    event = {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": "web-0.1"},
-        "involvedObject": involved,
-        "reason": "Started",
-        "message": "the pod started",
-        "type": "Normal",
-    }
-    await kubectl("create -f -", json.dumps(event))
-    assert "the pod started" in await kubectl("describe pod web-0")
-    assert "the pod started" in await kubectl("events --for pod/web-0")
-    assert "the pod started" in await kubectl("get events --field-selector reason=Started")
-
-
 async def test_discovery(kubectl: Kubectl) -> None:
     resources = await kubectl("api-resources --no-headers -o name")
     listed = (*SERVED, *REVIEWS)
@@ -221,12 +189,3 @@ async def _after(kubectl: Kubectl, process: asyncio.subprocess.Process) -> bytes
     deleted = await process.stdout.readline()
     assert deleted.split()[:2] == [b"DELETED", b"my-service"]
     return header + added + modified + deleted
-
-
-async def test_run_and_expose(kubectl: Kubectl) -> None:
-    await kubectl("run web --image=nginx --port=80 --labels=app=web")
-    await kubectl("expose pod web --port=8080 --target-port=80 --name=web-svc")
-    found = kubectl.api.get(Request(SERVICE, "default", "web-svc"))["spec"]
-    assert (found["ports"][0]["port"], found["ports"][0]["targetPort"], found["selector"]) == (8080, 80, {"app": "web"})
-    assert "force deleted" in await kubectl("delete pod web --force --grace-period=0")
-    assert await kubectl("delete svc --all --cascade=foreground") == 'service "web-svc" deleted\n'

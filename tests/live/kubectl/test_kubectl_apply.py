@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kubectl_api import KUBECTL, Kubectl, served
 
-from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, ENDPOINT_SLICE, SERVICE
+from kdns.controlplane.apimachinery.kinds import SERVICE
 from kdns.controlplane.server.registry import Request
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")
@@ -26,17 +26,6 @@ spec:
 """
 CHANGED = WEB.replace("9376", "8080")
 WIDE = WEB.replace("app: web}\nspec", "app: web, tier: front}\nspec") + "  - {name: tls, port: 443}\n"
-DEPLOYMENT_TEXT = """
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: c, image: i}]}
-"""
 SERVERSIDE = "service/my-service serverside-applied\n"
 PORT = '.spec.ports[port=80,protocol="TCP"].targetPort'
 
@@ -167,27 +156,6 @@ async def test_dry_runs_and_edits_that_change_nothing(kubectl: Kubectl) -> None:
     refused = await kubectl.run("edit svc my-service")
     assert 'services "my-service" is invalid' in refused.err
     assert kubectl.service()["spec"]["ports"][0]["port"] == 80
-
-
-async def test_scale(kubectl: Kubectl) -> None:
-    await kubectl("apply -f -", DEPLOYMENT_TEXT)
-    assert await kubectl("scale deployment web --replicas=5") == "deployment.apps/web scaled\n"
-    assert await kubectl("get deployment web --subresource=scale -o jsonpath={.kind}/{.spec.replicas}") == "Scale/5"
-    patch = '{"spec":{"replicas":4}}'
-    await kubectl(f"patch deployment web --subresource=scale --type=merge -p {patch}")
-    assert kubectl.api.get(Request(DEPLOYMENT, "default", "web"))["spec"]["replicas"] == 4
-    refused = await kubectl.run("scale deployment web --replicas=1 --current-replicas=3")
-    assert "Expected replicas to be 3, was 4" in refused.err
-
-
-@pytest.mark.parametrize(("cascade", "left"), [("background", []), ("foreground", []), ("orphan", ["mine"])])
-async def test_delete_cascades(kubectl: Kubectl, cascade: str, left: list[str]) -> None:
-    await kubectl("apply -f -", WEB)
-    owner = {"apiVersion": "v1", "kind": "Service", "name": "my-service", "uid": kubectl.service()["metadata"]["uid"]}
-    mine = {"metadata": {"name": "mine", "ownerReferences": [owner]}, "addressType": "IPv4", "endpoints": []}
-    kubectl.api.create(Request(ENDPOINT_SLICE, "default"), mine)
-    await kubectl(f"delete svc my-service --cascade={cascade}")
-    assert [obj["metadata"]["name"] for obj in kubectl.api.list(Request(ENDPOINT_SLICE, "default")).items] == left
 
 
 @pytest.mark.parametrize(

@@ -128,32 +128,6 @@ def test_a_node_port_that_an_external_name_writes_down_is_not_its_own() -> None:
         cluster.make("c", type="NodePort", ports=[{"port": 80, "nodePort": 30080}])
 
 
-FROM_TO = [
-    ("ClusterIP", "NodePort", {"externalTrafficPolicy", "ports"}, set()),
-    ("ClusterIP", "LoadBalancer", {"externalTrafficPolicy", "allocateLoadBalancerNodePorts"}, set()),
-    ("NodePort", "ClusterIP", set(), {"externalTrafficPolicy"}),
-    ("LoadBalancer", "ClusterIP", set(), {"externalTrafficPolicy", "allocateLoadBalancerNodePorts"}),
-    ("ClusterIP", "ExternalName", {"externalName"}, {"clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"}),
-    ("ExternalName", "ClusterIP", {"clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"}, set()),
-]
-
-
-@pytest.mark.parametrize(("before", "after", "gained", "lost"), FROM_TO)
-def test_type_transitions(before: str, after: str, gained: set[str], lost: set[str]) -> None:
-    cluster = Cluster()
-    old = cluster.make(type=before, **({"externalName": "x.example"} if before == "ExternalName" else {}))
-    new = cluster.change(old, type=after, **({"externalName": "x.example"} if after == "ExternalName" else {}))
-    assert gained <= new["spec"].keys()
-    assert not lost & new["spec"].keys()
-    has_node_ports = [bool(port.get("nodePort")) for port in new["spec"]["ports"]]
-    assert has_node_ports == [after in {"NodePort", "LoadBalancer"}]
-    services = cluster.registry.services
-    assert len(services.addresses["IPv4"].owners) == (after != "ExternalName")
-    assert len(services.ports.owners) == (after in {"NodePort", "LoadBalancer"})
-    cluster.delete(new)
-    assert not services.addresses["IPv4"].owners | services.ports.owners
-
-
 def test_node_ports_go_with_the_type_also_when_a_port_went_too() -> None:
     """As in kube-apiserver: they are cleared; new ones from the client are refused."""
     cluster = Cluster()

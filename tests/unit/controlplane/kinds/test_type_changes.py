@@ -1,19 +1,22 @@
-"""Every change of a Service's type, both ways, by a patch and by `kubectl apply` of another manifest.
+"""Every change of a Service's type, both ways, by a patch as `kubectl patch --type=merge` sends it.
 
 What the server chose is kept while the new type needs it, cleared when it does not, and chosen where it lacks.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
 from expecting import differs
-from kdns_process import Running, kdns_up
+from verbs_api import new_registry, refused
 
-Json = dict[str, Any]
+from kdns.controlplane.apimachinery.kinds import SERVICE, Json
+from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.server.patch import MERGE_PATCH
+from kdns.controlplane.server.registry import Registry, Request
+
 Spec = dict[str, Any]
 PORTS = [{"name": "http", "port": 80}]
 TYPES: dict[str, Spec] = {
@@ -75,12 +78,6 @@ CHANGES: dict[tuple[str, str], Spec | str] = {
     ("ExternalName", "Local"): {**CHOSEN, **CHECKED, **NEW_NODE_PORT},
 }
 """(from, to) → the spec behind the change, = for a value as it was; or what the refusal says."""
-BY_APPLY: dict[tuple[str, str], Spec] = {
-    ("Local", "NodePort"): {**KEPT, **OUTSIDE, **SAME_NODE_PORT},
-    ("Local", "LoadBalancer"): {**KEPT, **BALANCED, **SAME_NODE_PORT},
-}
-"""Where a manifest, which says everything, ends elsewhere than a patch: the policy goes back to its default."""
-
 INDECISIVE: list[tuple[str, Spec, str]] = [
     ("NodePort", {"type": "ClusterIP", "ports": [{**PORTS[0], "nodePort": 30999}]},
      "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"),
@@ -106,67 +103,16 @@ INDECISIVE: list[tuple[str, Spec, str]] = [
 """(from, patch, what the refusal says): values that the new type cannot have are not cleared when they are sent."""
 
 
-WAYS = ("patch", "apply")
+WEB, OTHER = (Request(SERVICE, "default", name) for name in ("web", "other"))
 
 
-def object_name(old: str, new: str) -> str:
-    return f"{old}-{new}".lower()
-
-
-def manifest(namespace: str, name: str, kind: str, *, dual: bool) -> Json:
+def created(old: str, *, dual: bool) -> tuple[Registry, Json]:
+    """A dual-stack cluster with Service `web` of a type, and the Service."""
+    networks = (ip_network("10.96.0.0/16"), ip_network("fd00:10:96::/112"))
+    api = new_registry(config=ClusterConfig(service_cidrs=networks))
     policy = {"ipFamilyPolicy": "PreferDualStack"} if dual else {}
-    spec = {**TYPES[kind], **policy, "selector": {"app": "a"}, "ports": PORTS}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name}, "spec": spec}
-
-
-def changing(namespace: str, old: str, new: str, kind: str) -> Json:
-    """The Service that changes from `old` to `new`, at one of both."""
-    dual = not {old, new} & {"ExternalName", "Headless"}
-    return manifest(namespace, object_name(old, new), kind, dual=dual)
-
-
-def objects(items: list[Json]) -> str:
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-
-
-def read(cluster: Running, namespace: str) -> dict[str, Json]:
-    """The Services of a namespace by name, without the price of kubectl."""
-    listed = cluster.read(f"/api/v1/namespaces/{namespace}/services")
-    return {item["metadata"]["name"]: item for item in listed["items"]}
-
-
-def patched(cluster: Running, namespace: str, name: str, spec: Spec) -> str:
-    """What a patch as that of `kubectl patch --type=merge` is refused with; "" if it is taken."""
-    path = f"/api/v1/namespaces/{namespace}/services/{name}"
-    answer = cluster.send("PATCH", path, {"spec": spec}, "application/merge-patch+json")
-    return "" if answer["kind"] == "Service" else str(answer["message"])
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A dual-stack `kdns up` with addresses for load balancers, and a namespace for each way with what is changed."""
-    ranges = ("--service-cidr", "10.96.0.0/16,fd00:10:96::/112", "--lb-pool", "192.0.2.0/24")
-    spaces = ({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in (*WAYS, "indecisive"))
-    changed = (changing(way, old, new, old) for way in WAYS for old, new in CHANGES)
-    rows = enumerate(old for old, _, _ in INDECISIVE)
-    undecided = (manifest("indecisive", f"row-{number}", old, dual=old == "ClusterIP") for number, old in rows)
-    with kdns_up(tmp_path_factory.mktemp("types"), *ranges) as running:
-        running.kubectl("apply", "-f", "-", stdin=objects([*spaces, *changed, *undecided]))
-        yield running
-
-
-@pytest.fixture(scope="module")
-def applied(cluster: Running) -> tuple[dict[str, Json], str, dict[str, Json]]:
-    """All changes by one `kubectl apply`: the Services before, what it said, and the Services after.
-
-    Those that give addresses and node ports back come last: nobody else gets them.
-    """
-    before = read(cluster, "apply")
-    changes = sorted(CHANGES, key=lambda pair: pair[1] == "ExternalName")
-    out = cluster.kubectl(
-        "apply", "-f", "-", stdin=objects([changing("apply", old, new, new) for old, new in changes]), check=False
-    )
-    return before, out, read(cluster, "apply")
+    spec = {**TYPES[old], **policy, "selector": {"app": "a"}, "ports": PORTS}
+    return api, api.create(WEB, {"metadata": {"name": "web"}, "spec": spec}).copy()
 
 
 def as_before(wanted: Any, before: Any) -> Any:
@@ -185,52 +131,26 @@ def test_every_pair_is_here() -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), CHANGES, ids=["-".join(pair) for pair in CHANGES])
-def test_a_change_of_type_by_patch(cluster: Running, old: str, new: str) -> None:
-    before = read(cluster, "patch")[object_name(old, new)]
-    out = patched(cluster, "patch", object_name(old, new), TYPES[new])
-    after = read(cluster, "patch")[object_name(old, new)]
-    check(CHANGES[old, new], before, out, after)
-    check_address_is_free(cluster, before, after)
-
-
-@pytest.mark.parametrize(("old", "new"), CHANGES, ids=["-".join(pair) for pair in CHANGES])
-def test_a_change_of_type_by_apply(
-    cluster: Running, applied: tuple[dict[str, Json], str, dict[str, Json]], old: str, new: str
-) -> None:
-    all_before, out, all_after = applied
-    before, after = all_before[object_name(old, new)], all_after[object_name(old, new)]
-    check(BY_APPLY.get((old, new), CHANGES[old, new]), before, out, after)
-    check_address_is_free(cluster, before, after)
-
-
-def check(wanted: Spec | str, before: Json, out: str, after: Json) -> None:
-    """A Service is as wanted, or unchanged and its refusal is among what was said."""
-    name = before["metadata"]["name"]
+def test_a_change_of_type(old: str, new: str) -> None:
+    api, before = created(old, dual=not {old, new} & {"ExternalName", "Headless"})
+    wanted, patch = CHANGES[old, new], {"spec": TYPES[new]}
     if isinstance(wanted, str):
-        assert f'Service "{name}" is invalid: {wanted}' in out
-        assert after["spec"] == before["spec"], "a refused change changes nothing"
+        refused(422, f'Service "web" is invalid: {wanted}', lambda: api.patch(WEB, MERGE_PATCH, patch))
+        assert api.get(WEB) == before, "a refused change changes nothing"
         return
-    assert not differs({"spec": as_before(wanted, before["spec"])}, after, name), out
-    if after["spec"]["type"] != "LoadBalancer":
-        assert after["status"] == {"loadBalancer": {}}, "an address of a load balancer goes with it"
-
-
-def check_address_is_free(cluster: Running, before: Json, after: Json) -> None:
-    """Another Service may have the address and node ports of one that became an ExternalName."""
+    after = api.patch(WEB, MERGE_PATCH, patch).obj
+    assert not differs({"spec": as_before(wanted, before["spec"])}, after)
     address, ports = before["spec"].get("clusterIP", "None"), before["spec"]["ports"]
-    if after["spec"]["type"] != "ExternalName" or address == "None":
-        return
-    kind = "NodePort" if "nodePort" in ports[0] else "ClusterIP"
-    taker = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"{before['metadata']['name']}-2"}}
-    taker["spec"] = {"type": kind, "clusterIP": address, "ports": ports}
-    created = cluster.send("POST", f"/api/v1/namespaces/{before['metadata']['namespace']}/services", taker)
-    assert created["kind"] == "Service", created
+    if new == "ExternalName" and address != "None":  # another Service may have its address and node ports
+        kind = "NodePort" if "nodePort" in ports[0] else "ClusterIP"
+        api.create(OTHER, {"metadata": {"name": "other"}, "spec": {"type": kind, "clusterIP": address, "ports": ports}})
+    api.delete(WEB)
+    assert not {("default", "web")} & {*api.services.ports.owners.values()}
+    assert not any(("default", "web") in pool.owners.values() for pool in api.services.addresses.values())
 
 
-@pytest.mark.parametrize("number", range(len(INDECISIVE)))
-def test_values_that_the_new_type_cannot_have(cluster: Running, number: int) -> None:
-    _, patch, says = INDECISIVE[number]
-    name = f"row-{number}"
-    before = read(cluster, "indecisive")[name]["spec"]
-    assert says in patched(cluster, "indecisive", name, patch)
-    assert read(cluster, "indecisive")[name]["spec"] == before
+@pytest.mark.parametrize(("old", "patch", "says"), INDECISIVE)
+def test_values_that_the_new_type_cannot_have(old: str, patch: Spec, says: str) -> None:
+    api, before = created(old, dual=old == "ClusterIP")
+    refused(422, says, lambda: api.patch(WEB, MERGE_PATCH, {"spec": patch}))
+    assert api.get(WEB) == before
