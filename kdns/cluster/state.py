@@ -205,8 +205,8 @@ class State:
             case Pod():
                 self.pods_by_ip.move(key, *_addresses("addresses", old, new))
             case EndpointSlice():
-                _regroup(self.slices_by_service, "service_key", key, old, new)
-                _regroup(self.slices_by_import, "import_key", key, old, new)
+                regroup(self.slices_by_service, "service_key", key, old, new)
+                regroup(self.slices_by_import, "import_key", key, old, new)
                 self.slices_by_ip.move(key, slice_addresses(old), slice_addresses(new))
 
     def retain(self, kind: type[Object], keys: Collection[Key]) -> list[Change]:
@@ -248,7 +248,7 @@ def _addresses(field: str, *versions: Any) -> Iterator[Iterable[bytes]]:
     return (map(packed, getattr(version, field)) if version else () for version in versions)
 
 
-def _regroup(groups: dict[Key, dict[Key, EndpointSlice]], field: str, key: Key, old: Any, new: Any) -> None:
+def regroup(groups: dict[Key, dict[Key, EndpointSlice]], field: str, key: Key, old: Any, new: Any) -> None:
     if old and (group := getattr(old, field)):
         del groups[group][key]
         if not groups[group]:

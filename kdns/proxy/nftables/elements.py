@@ -90,6 +90,7 @@ def _elements(part: list[bytes]) -> bytes:
     return attribute(uapi.NFTA_SET_ELEM_LIST_ELEMENTS, b"".join(part), nested=True)
 
 
+@lru_cache(256)
 def _encoder(family: Family, into: Set) -> Callable[[ElementKey, Data], bytes]:
     if into.has_intervals:
         encoded = _packer(family, (uapi.NFTA_SET_ELEM_KEY, into.key), (uapi.NFTA_SET_ELEM_KEY_END, into.key))

@@ -5,31 +5,26 @@ It has no indexes by address and no references from endpoints to Pods.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 from msgspec.structs import replace
 
 from kdns.cluster.objects import Endpoint, EndpointSlice, Key, Object
-from kdns.cluster.state import Change, Index, State
-
-
-class NoIndex(Index):
-    """An index without entries."""
-
-    def move(self, key: Key, old: Iterable[bytes], new: Iterable[bytes]) -> None: ...
+from kdns.cluster.state import Change, State, regroup
 
 
 @dataclass
 class ProxyState(State):
-    """Holds EndpointSlices without their Pods, and has no indexes by address."""
-
-    services_by_ip: Index = field(default_factory=NoIndex)
-    slices_by_ip: Index = field(default_factory=NoIndex)
+    """Holds EndpointSlices without their Pods, and finds them by their Service only."""
 
     def upsert(self, obj: Object, max_bytes: float = inf) -> Change | None:
         return State.upsert(self, _without_pods(obj) if isinstance(obj, EndpointSlice) else obj, max_bytes)
+
+    def _index(self, key: Key, old: Any, new: Any) -> None:
+        if isinstance(new or old, EndpointSlice):
+            regroup(self.slices_by_service, "service_key", key, old, new)
 
 
 def _without_pods(each: EndpointSlice) -> EndpointSlice:
