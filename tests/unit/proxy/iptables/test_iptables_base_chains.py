@@ -65,17 +65,3 @@ def test_destinations_of_node_ports(family: Family, networks: str, localhost: bo
 def test_the_fixed_chains_are_those_that_are_named() -> None:
     made = [(each.table, each.name) for each in base_chains(family_plan("IPv4", ""), Features())]
     assert sorted(made) == sorted((table, name) for table, names in FIXED.items() for name in names)
-
-
-@pytest.mark.parametrize(
-    ("features", "has", "lacks"),
-    [
-        (Features(), "MASQUERADE --random-fully", "nfacct"),
-        (Features(nfacct=True), "INVALID -m nfacct --nfacct-name ct_state_invalid_dropped_pkts -j DROP", "INVALID -j"),
-        (Features(tcp_be_liberal=True), "RELATED,ESTABLISHED", "INVALID"),
-    ],
-)
-def test_features_of_programs_and_kernel(features: Features, has: str, lacks: str) -> None:
-    rules = "\n".join(rule for chain in base_chains(family_plan("IPv4", ""), features) for rule in chain.rules)
-    assert has in rules
-    assert lacks not in rules

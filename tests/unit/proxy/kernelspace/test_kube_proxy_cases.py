@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fake_hcn import FakeHcn
-from hcn_node import HOST_MAC, HcnNode, functions
+from hcn_node import HcnNode, functions
 from msgspec.structs import replace
 from small_cluster import endpoints, service
 
@@ -47,65 +47,6 @@ def balancer(node: HcnNode, vip: str = VIP, port: int = 80) -> dict[str, Any]:
 def endpoint(node: HcnNode, address: str) -> dict[str, Any]:
     """The endpoint of an address that kdns has created."""
     return node.service.endpoints[endpoint_id("Pods", address)]
-
-
-async def test_create_service_vip() -> None:
-    """TestCreateServiceVip: on an overlay network the cluster IP is a remote endpoint at this node."""
-    node = overlay(web("r1"))
-    await node.sync()
-    vip = endpoint(node, VIP)
-    assert (vip["Flags"], vip["MacAddress"]) == (1, HOST_MAC)
-    assert vip["Policies"][0]["Settings"] == {"ProviderAddress": "192.0.2.1"}
-
-
-async def test_create_remote_endpoint_overlay() -> None:
-    """TestCreateRemoteEndpointOverlay: an endpoint has the address of its node."""
-    node = overlay(web("r1"))
-    await node.sync()
-    assert endpoint(node, REMOTE)["Policies"][0]["Settings"] == {"ProviderAddress": "10.0.0.3"}
-    assert endpoint(node, REMOTE)["Flags"] == 1
-
-
-async def test_create_remote_endpoint_l2_bridge() -> None:
-    """TestCreateRemoteEndpointL2Bridge: an endpoint on another node, without a provider address."""
-    node = HcnNode(web("r1"))
-    await node.sync()
-    assert "Policies" not in endpoint(node, REMOTE)
-    assert endpoint(node, REMOTE)["MacAddress"] == "02-11-0a-01-01-02"
-
-
-async def test_create_load_balancer_without_dsr() -> None:
-    """TestCreateLoadBalancerWithoutDSR: LoadBalancerFlagsNone."""
-    node = overlay(web("r1"), enables_dsr=False)
-    await node.sync()
-    assert "Flags" not in balancer(node)
-
-
-async def test_create_load_balancer_with_dsr() -> None:
-    """TestCreateLoadBalancerWithDSR: LoadBalancerFlagsDSR, and not for the node port with policy Cluster."""
-    node = overlay(web("r1"))
-    await node.sync()
-    assert balancer(node)["Flags"] == 1
-    assert "Flags" not in balancer(node, "", 30001)
-
-
-async def test_dsr_for_local_traffic_policy() -> None:
-    """TestDsrNotAppliedToClusterTrafficPolicy, and its opposite: externalTrafficPolicy decides for external fronts."""
-    for policy, flags in (("Cluster", None), ("Local", 1)):
-        node = HcnNode(web("p1", "r1", external=policy), enables_dsr=False)
-        await node.sync()
-        assert balancer(node, "", 30001).get("Flags") == flags
-        assert "Flags" not in balancer(node)
-
-
-async def test_cluster_ip_service_with_internal_traffic_policy_local() -> None:
-    """TestClusterIPSvcWithITPLocal: endpoints of this node only; one on another node changes nothing."""
-    node = HcnNode(web("p1", type="ClusterIP", ports=[{**PORTS[0], "nodePort": 0}], internal="Local"))
-    await node.sync()
-    of_one = list(balancer(node)["HostComputeEndpoints"])
-    assert functions(await node.change(*endpoints(1, "p1", "p2"))) == ["ModifyLoadBalancer"]
-    assert set(balancer(node)["HostComputeEndpoints"]) > set(of_one)
-    assert await node.change(*endpoints(1, "p1", "p2", "r1")) == []
 
 
 async def test_shared_remote_endpoint_delete() -> None:
@@ -147,21 +88,6 @@ async def test_no_load_balancer_without_endpoints() -> None:
     assert (node.service.load_balancers, len(node.service.endpoints)) == ({}, 2)
 
 
-async def test_load_balancer_ingress_with_health_check() -> None:
-    """The load balancer IP has DSR and VipExternalIP, and its health checks go to cbr0."""
-    objects = web(
-        "p1", type="LoadBalancer", ingress=[{"ip": "198.51.101.1"}], external="Local", healthCheckNodePort=32000
-    )
-    node = HcnNode(objects, network=WindowsNetwork("Pods", "", "cbr0", 10256))
-    gateway = node.service.add_pod("10.1.0.254", name="cbr0")
-    await node.sync()
-    assert balancer(node, "198.51.101.1")["Flags"] == 1
-    assert balancer(node, "198.51.101.1")["PortMappings"][0]["Flags"] == 16
-    check = balancer(node, "198.51.101.1", 32000)
-    assert check["HostComputeEndpoints"] == [gateway]
-    assert check["PortMappings"] == [{"Protocol": 6, "InternalPort": 32000, "ExternalPort": 32000}]
-
-
 async def test_health_checks_without_a_port_of_the_service() -> None:
     """Without a health check node port, health checks have the port of /healthz, as in syncProxyRules."""
     node = HcnNode(
@@ -171,14 +97,6 @@ async def test_health_checks_without_a_port_of_the_service() -> None:
     node.service.add_pod("10.1.0.254", name="cbr0")
     await node.sync()
     assert balancer(node, "198.51.101.1", 10256)["PortMappings"][0]["InternalPort"] == 10256
-
-
-async def test_session_affinity() -> None:
-    """TestCreateServiceVip has session affinity: LoadBalancerDistributionSourceIP at every front."""
-    node = HcnNode(web("p1", sessionAffinity="ClientIP"))
-    await node.sync()
-    distributions = {each["PortMappings"][0]["DistributionType"] for each in node.service.load_balancers.values()}
-    assert distributions == {2}
 
 
 async def test_remote_and_local_endpoints_same_ip() -> None:
@@ -230,28 +148,3 @@ async def test_endpoint_transition_with_load_balancer_failures() -> None:
     assert endpoint(node, "10.1.1.3")
     node.service.fails = lambda _function, _settings: 0
     assert functions(await node.sync()) == [*["ModifyLoadBalancer"] * 4, "DeleteEndpoint"]
-
-
-@pytest.mark.parametrize(("policy", "flags", "count"), [("Local", 1, 1), ("Cluster", 0, 2)])
-async def test_ingress_ip_service_with_dual_stack(policy: str, flags: int, count: int) -> None:
-    """TestETPLocalIngressIPServiceWithRequireDualStack and its three siblings."""
-    objects = web(
-        "p1",
-        "r1",
-        type="LoadBalancer",
-        clusterIPs=[VIP, "fd00:96::1"],
-        ingress=[{"ip": "11.21.31.41"}, {"ip": "fd00::1"}],
-        external=policy,
-        internal=policy,
-    )
-    node = HcnNode(objects, enables_dsr=policy == "Local", network=WindowsNetwork("Pods", "", "gw", 10256))
-    node.service.add_pod("10.1.0.254", "fd00:1::fe", name="gw")
-    await node.sync()
-    fronts = {"IPv4": (VIP, "11.21.31.41", ""), "IPv6": ("fd00:96::1", "fd00::1", "")}
-    for family, vips in fronts.items():
-        for vip in vips:
-            key = LoadBalancerKey("IPv6" if family == "IPv6" else "IPv4", vip, 6, 80 if vip else 30001)
-            found = node.service.load_balancers[load_balancer_id(key)]
-            assert found.get("Flags", 0) == flags | (2 if family == "IPv6" else 0), key
-            assert len(found["HostComputeEndpoints"]) == count
-    assert len(node.service.load_balancers) == 8

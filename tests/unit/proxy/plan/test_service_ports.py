@@ -15,12 +15,9 @@ from kdns.cluster.objects import Endpoint, EndpointPort, EndpointSlice, Service,
 from kdns.net import FAMILIES
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.plan.branches import (
-    Branches,
     Client,
     SourceNat,
     Verdict,
-    cluster_ip_branches,
-    external_branches,
 )
 from kdns.proxy.plan.config import LocalPods, NodeView
 from kdns.proxy.plan.plan import FrontKind, PortPlan
@@ -184,44 +181,6 @@ def test_whom_cluster_ips_masquerade(changed: dict[str, Any], wanted: dict[Clien
 L, C, R, D = Verdict.LOCAL, Verdict.CLUSTER, Verdict.REJECT, Verdict.DROP
 POD, NODE, ANY, OUTSIDE = Client.LOCAL_POD, Client.NODE, Client.ANY, Client.OUTSIDE_SOURCE_RANGES
 PLAIN, RELAYS = SourceNat(detects_pods=True), SourceNat(detects_pods=True, relays=True)
-
-
-@pytest.mark.parametrize(
-    ("branches", "wanted"),
-    [
-        (cluster_ip_branches(C, PLAIN), [(POD, C, False), (ANY, C, True)]),
-        (cluster_ip_branches(L, SourceNat(detects_pods=False)), [(ANY, L, False)]),
-        (cluster_ip_branches(C, SourceNat(detects_pods=True, masquerade_all=True)), [(ANY, C, True)]),
-        (cluster_ip_branches(D, PLAIN), [(ANY, D, False)]),
-        (cluster_ip_branches(R, RELAYS), [(ANY, R, False)]),
-        (external_branches(C, PLAIN, is_local=False), [(ANY, C, True)]),
-        (external_branches(R, PLAIN, is_local=True), [(ANY, R, False)]),
-        (external_branches(L, PLAIN, is_local=True), [(POD, C, False), (NODE, C, True), (ANY, L, False)]),
-        (external_branches(D, SourceNat(detects_pods=False), is_local=True), [(NODE, C, True), (ANY, D, False)]),
-        (external_branches(L, RELAYS, is_local=True), [(POD, C, True), (NODE, C, True), (ANY, L, True)]),
-        (external_branches(C, PLAIN, is_local=False, is_guarded=True), [(OUTSIDE, D, False), (ANY, C, True)]),
-    ],
-)
-def test_branches(branches: Branches, wanted: list[tuple[Client, Verdict, bool]]) -> None:
-    assert [(each.client, each.verdict, each.masquerade) for each in branches] == wanted
-
-
-@pytest.mark.parametrize(
-    ("branches", "lists", "refusal", "is_guarded"),
-    [
-        (cluster_ip_branches(C, PLAIN), (C,), None, False),
-        (cluster_ip_branches(D, PLAIN), (), D, False),
-        (external_branches(L, PLAIN, is_local=True), (C, L), None, False),
-        (external_branches(D, PLAIN, is_local=True, is_guarded=True), (C,), D, True),
-        (external_branches(R, PLAIN, is_local=True, is_guarded=True), (), R, True),
-    ],
-)
-def test_what_follows_from_branches(
-    branches: Branches, lists: tuple[Verdict, ...], refusal: Verdict | None, *, is_guarded: bool
-) -> None:
-    assert (branches.lists, branches.refusal, branches.is_guarded) == (lists, refusal, is_guarded)
-    assert branches.unguarded == (branches[1:] if is_guarded else branches)
-    assert not branches.unguarded.is_guarded
 
 
 def test_source_ranges_do_not_overlap() -> None:

@@ -147,23 +147,6 @@ async def test_a_refused_load_balancer_leaves_the_others() -> None:
     assert await node.sync() == []
 
 
-async def test_a_service_that_hcn_refuses_is_named_and_all_else_of_it_is_served() -> None:
-    node = HcnNode(WEB, service(2, endpoints(2, "r2"), protocols=("TCP",)))
-    node.state.synced |= {Service, EndpointSlice}
-    node.service.fails = sabotaged("198.51.100.1")
-    runner = SyncRunner(node.state, node.proxier, lambda: (NODE_VIEW, node.config), SyncTiming(0.0, 0.1))
-    results: list[SyncResult] = []
-    runner.subscribers.append(results.append)
-    work = asyncio.create_task(runner.run())
-    try:
-        await until(lambda: results)
-    finally:
-        work.cancel()
-    assert list(runner.rejected) == [("shop", "s1")]
-    assert "0x803B0013" in runner.rejected["shop", "s1"]
-    assert len(node.service.load_balancers) == 7 + 8
-
-
 async def test_the_limits_of_services_are_in_the_result_once() -> None:
     node = HcnNode(service(1, endpoints(1, "p1"), loadBalancerSourceRanges=["203.0.113.0/24"]))
     node.state.synced |= {Service, EndpointSlice}
