@@ -54,7 +54,7 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
     named = {each.namespace for each in manifests} | {_namespace(each.value) for each in unknown}
     for name in sorted(named - {"", *_namespaces(api, manifests)}):
         api.create(Request(NAMESPACE), {"metadata": {"name": name}})
-    controllers = ControllerManager(api, lambda: controllers_of(config, chance.randrange, api.services))
+    controllers = ControllerManager(api, lambda: controllers_of(config, chance.randrange))
     controllers.start()
     try:
         problems: list[ManifestError] = []

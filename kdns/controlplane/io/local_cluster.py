@@ -97,7 +97,7 @@ class LocalCluster:
         self._controllers = ControllerManager(
             self.api,
             lambda: (
-                *controllers_of(self.config, random.randrange, self.api.services),
+                *controllers_of(self.config, random.randrange),
                 KubernetesService(self._serve),
             ),
         )

@@ -55,7 +55,7 @@ class Cluster:
         self.api = Registry(Store(), self.config, choose, time, uid, suffix)
         objects = initial_objects(self.config, NOW, Listening("127.0.0.1", 8001), Listening("127.0.0.1", 1053))
         establish(self.api, objects)
-        self.controllers = ControllerManager(self.api, lambda: controllers_of(self.config, choose, self.api.services))
+        self.controllers = ControllerManager(self.api, lambda: controllers_of(self.config, choose))
 
     async def settled(self) -> None:
         await asyncio.sleep(0)

@@ -66,11 +66,7 @@ def test_a_namespace_that_goes_gets_none(cluster: Stepper) -> None:
 @pytest.mark.parametrize(("certificate", "there"), [(PEM, True), ("", False)])
 def test_it_runs_where_the_api_has_certificates(certificate: str, there: bool) -> None:
     config = ClusterConfig(root_ca=certificate)
-    numbers = Stepper(config).api.services
-    assert (
-        any(each.name == "root-ca-certificate-publisher" for each in controllers_of(config, lambda _: 0, numbers))
-        is there
-    )
+    assert any(each.name == "root-ca-certificate-publisher" for each in controllers_of(config, lambda _: 0)) is there
 
 
 def test_keys_and_comments_are_not_published(tmp_path: Path) -> None:
