@@ -145,6 +145,10 @@ def variable_name(name: str) -> str:
     return name.upper().replace("-", "_")
 
 
+def is_shell_name(name: str) -> bool:
+    return bool(_SH_NAME.fullmatch(name))
+
+
 def url(host: str, protocol: str, port: int) -> str:
     """Returns a URL such as `tcp://10.0.0.11:6379`, with an IPv6 address in brackets."""
     return f"{(protocol or 'TCP').lower()}://{join_host_port(host, port)}"
@@ -157,7 +161,7 @@ def as_sh(variables: Mapping[str, str]) -> str:
     """
     return "".join(
         f"export {name}={shlex.quote(value)}\n"
-        if _SH_NAME.fullmatch(name)
+        if is_shell_name(name)
         else f"# no shell variable: {_one_line(name)}={shlex.quote(_one_line(value))}\n"
         for name, value in variables.items()
     )

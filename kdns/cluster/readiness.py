@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from kdns.cluster.objects import Endpoint, Key, Pod, Service
 from kdns.cluster.observed import ObservedPod, SelectingService
+from kdns.cluster.pod_index import PodIndex
 from kdns.cluster.state import State
 from kdns.spelling import is_misspelling, listed
 
@@ -26,8 +27,11 @@ class Cause(NamedTuple):
     meant: str = ""
 
 
-def nothing_ready(state: State, service: Service) -> Cause:
-    """Returns why a Service has no ready endpoint. Its command works on these objects."""
+def nothing_ready(state: State, service: Service, pods: PodIndex | None = None) -> Cause:
+    """Returns why a Service has no ready endpoint. Its command works on these objects.
+
+    `pods` are those of the state, for who asks about many Services.
+    """
     slices = state.slices_of(service.key)
     idle = [endpoint for one in slices for endpoint in one.endpoints or () if not endpoint.is_ready]
     selector = service.spec.selector if isinstance(service, SelectingService) else None
@@ -46,7 +50,7 @@ def nothing_ready(state: State, service: Service) -> Cause:
         return Cause("it has no endpoints", f"kubectl describe service -n {namespace} {name}")
     if not selector:
         return _unlabelled(state, service.key)
-    return _selects_nothing(state, service, selector)
+    return _selects_nothing(state, service, selector, pods or PodIndex(state.pods.values()))
 
 
 def _unlabelled(state: State, key: Key) -> Cause:
@@ -70,29 +74,27 @@ def _unlabelled(state: State, key: Key) -> Cause:
     return Cause(text)
 
 
-def _selects_nothing(state: State, service: SelectingService, selector: Mapping[str, str]) -> Cause:
+def _selects_nothing(state: State, service: SelectingService, selector: Mapping[str, str], index: PodIndex) -> Cause:
     namespace = service.key[0]
-    pods = [pod for pod in state.pods.values() if pod.key[0] == namespace]
-    wanted = _selector_text(selector)
-    matched = [pod for pod in pods if _has(pod, selector)]
-    if matched:
+    wanted = selector_text(selector)
+    if matched := index.matching(namespace, selector):
         states = listed(map(_pod_text, matched), SHOWN)
         return Cause(
             f"selector {wanted} matches {count(len(matched), 'Pod')} without a ready address ({states})",
             f"kubectl get pods -n {namespace} -l {wanted}",
         )
-    text = f'selector {wanted} matches 0 of {count(len(pods), "Pod")} in "{namespace}"'
-    mended = _mended_selector(pods, selector)
+    text = f'selector {wanted} matches 0 of {count(index.count(namespace), "Pod")} in "{namespace}"'
+    pods = [pod for group in index.groups(namespace).values() for pod in group]
+    mended = mended_selector(index, namespace, selector)
     if mended is not None:
         return _misspelt(state, service, text, pods, mended)
-    spaces = sorted({pod.key[0] for pod in state.pods.values() if _has(pod, selector)})
-    if spaces:
+    if spaces := index.namespaces_of(selector):
         return Cause(f"{text}; Pods in {and_(spaces[:SHOWN])} have these labels, but a selector sees its own namespace")
     if not pods:
         return Cause(text)
-    missing = [label for label, value in selector.items() if not any(_has(pod, {label: value}) for pod in pods)]
+    missing = {label: value for label, value in selector.items() if not index.matching(namespace, {label: value})}
     if missing:
-        text = f"{text}; none has {_selector_text({label: selector[label] for label in missing})}, nor a label like it"
+        text = f"{text}; none has {selector_text(missing)}, nor a label like it"
     elif len(selector) > 1:
         text = f"{text}; none has all of these labels"
     return Cause(text, _show_labels(namespace))
@@ -106,31 +108,31 @@ def _misspelt(
     have = [pod for pod in pods if _has(pod, mended)]
     new = {label: value for label, value in mended.items() if (service.spec.selector or {}).get(label) != value}
     who = "both have" if len(have) == len(pods) == 2 else f"{len(have)} {'has' if len(have) == 1 else 'have'}"
-    text = f"{text}; {who} {_selector_text(new)}"
+    text = f"{text}; {who} {selector_text(new)}"
     if others := [*_other_owners(state, service, have)]:
         return Cause(f"{text}, for Service {and_(others[:SHOWN])}", _show_labels(namespace))
     if not any(map(_is_usable, have)):
         return Cause(
             f"{text}, without a ready address ({listed(map(_pod_text, have), SHOWN)})",
-            f"kubectl get pods -n {namespace} -l {_selector_text(mended)}",
+            f"kubectl get pods -n {namespace} -l {selector_text(mended)}",
         )
-    return Cause(text, f"kubectl set selector service -n {namespace} {name} {_selector_text(mended)}")
+    return Cause(text, f"kubectl set selector service -n {namespace} {name} {selector_text(mended)}")
 
 
-def _mended_selector(pods: Sequence[Pod], selector: Mapping[str, str]) -> dict[str, str] | None:
+def mended_selector(index: PodIndex, namespace: str, selector: Mapping[str, str]) -> dict[str, str] | None:
     """Returns the selector without its typing errors, the one with the most Pods; None if it has none."""
-    found = {_selector_text(mended): mended for pod in pods if (mended := _mended_for(pod, selector)) is not None}
+    mended_for = (_mended_for(dict(labels), selector) for labels in index.groups(namespace))
+    found = {selector_text(mended): mended for mended in mended_for if mended is not None}
 
     def matched(mended: Mapping[str, str]) -> tuple[int, int]:
-        have = [pod for pod in pods if _has(pod, mended)]
+        have = index.matching(namespace, mended)
         return sum(map(_is_usable, have)), len(have)
 
     return max(found.values(), key=matched, default=None)
 
 
-def _mended_for(pod: Pod, selector: Mapping[str, str]) -> dict[str, str] | None:
-    """Returns the selector that matches this Pod, if only typing errors keep the present one from it."""
-    labels = _labels(pod)
+def _mended_for(labels: Mapping[str, str], selector: Mapping[str, str]) -> dict[str, str] | None:
+    """Returns the selector that matches these labels, if only typing errors keep the present one from it."""
     mended: dict[str, str] = {}
     for label, value in selector.items():
         has = labels.get(label)
@@ -158,7 +160,7 @@ def _show_labels(namespace: str) -> str:
     return f"kubectl get pods -n {namespace} --show-labels"
 
 
-def _selector_text(selector: Mapping[str, str]) -> str:
+def selector_text(selector: Mapping[str, str]) -> str:
     return ",".join(f"{label}={value}" for label, value in sorted(selector.items()))
 
 

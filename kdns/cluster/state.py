@@ -176,6 +176,8 @@ class State:
                 return self._replace(EndpointSlice, obj.key, packed_slice(obj, self._same), max_bytes)
             case Pod():
                 return self._replace(Pod, obj.key, obj, max_bytes)
+            case Namespace():
+                return self._replace(Namespace, obj.key, obj, max_bytes)
         return self._replace(type(obj), obj.key, obj, max_bytes)
 
     def delete(self, kind: type[Object], key: Key) -> Change | None:

@@ -39,9 +39,10 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("plugins",),
     ("records",),
     ("explain",),
+    ("proxy.plan",),
+    ("diagnosis",),
     ("status",),
 
-    ("proxy.plan",),
     ("proxy.settings.section",),
     ("proxy.settings.settings",),
     ("proxy.mode",),

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from kdns.cluster.aliases import MAX_ALIASES, followed
 from kdns.cluster.objects import Endpoint, Key, Pod, Service
 from kdns.cluster.packed import EndpointAddress, addresses_of, ready_addresses
 from kdns.cluster.readiness import SHOWN, Cause, and_, count, endpoint_text, nothing_ready
 from kdns.cluster.state import State
-from kdns.dns.names import Labels, is_below, labels_of, reversed_address, text_of
+from kdns.dns.names import Labels, reversed_address, text_of
 from kdns.dns.types import AAAA, ANY, CNAME, SRV, A, address_type, type_name
 from kdns.net import Family, family_of_text, packed, parse_address, unpacked
 from kdns.plugins.sources.kubernetes.dashed import undashed
@@ -25,8 +26,6 @@ COMPARED: Final = 100
 """The most names that a misspelt one is compared with for a query: about 20 µs each."""
 MAX_ENDPOINTS: Final = 1000
 """The most endpoints of a Service that are checked for a query: about 3 µs each."""
-MAX_ALIASES: Final = 12
-"""The longest chain of ExternalName Services that is followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,21 +262,14 @@ class ClusterCauses:
                 "use a Service without selector and an EndpointSlice"
             )
             return
-        circle = [service.key]
-        while len(circle) <= MAX_ALIASES:
-            key = self._service_named(self.state.services[circle[-1]].spec.external_name)
-            if key is None:
-                yield from self._alias_outside(self.state.services[circle[-1]])
-                return
-            if key in circle:
-                names = " → ".join(name for _, name in (*circle, key))
-                yield Cause(f"{names}: a loop of {len(circle)} ExternalName Services")
-                return
-            following = self.state.services.get(key)
-            if following is None or not following.is_external_name:
-                yield from self._of_service(key, (), A)
-                return
-            circle.append(key)
+        alias = followed(self.state.services, service, self.zone.name)
+        if alias.loop:
+            names = " → ".join(name for _, name in (*alias.way, alias.loop[-1]))
+            yield Cause(f"{names}: a loop of {len(alias.way)} ExternalName Services")
+        elif alias.end is None:
+            yield from self._alias_outside(self.state.services[alias.way[-1]])
+        elif len(alias.way) <= MAX_ALIASES:
+            yield from self._of_service(alias.end, (), A)
 
     def _alias_outside(self, service: Service) -> Iterator[Cause]:
         """The Service that an externalName outside of the zone was meant for: no search list applies to it."""
@@ -290,6 +282,7 @@ class ClusterCauses:
         elif (cause := self.outside(tuple(word.encode() for word in words), A)) is not None:
             yield cause
 
+<<<<<<< HEAD
     def _service_named(self, name: str) -> Key | None:
         """The key of a Service name in the zone; the Service need not exist."""
         labels = tuple(label.lower() for label in labels_of(name))
@@ -298,6 +291,8 @@ class ClusterCauses:
                 return namespace, service
         return None
 
+=======
+>>>>>>> 666bdf5b (diagnosis: rules say what is wrong with the Services, names and addresses of a cluster)
     def _virtual(self, service: Service, qtype: int) -> Iterator[Cause]:
         name = "/".join(service.key)
         if not service.virtual_ips:

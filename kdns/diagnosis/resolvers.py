@@ -1,0 +1,57 @@
+"""Pods' resolvers: who does not ask the cluster's DNS, and whose search lists multiply lookups. One problem each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kdns.cluster.observed import ObservedPod
+from kdns.cluster.readiness import SHOWN, count
+from kdns.diagnosis.problem import NOTE, WARNING, Problem
+from kdns.diagnosis.view import ClusterView
+from kdns.errors import InputError
+from kdns.explain.search import pod_resolver
+from kdns.spelling import listed
+
+_OUTSIDE: Final = "www.example.com"
+_MANY: Final = 4
+"""Names that are tried for a name such as www.example.com; without a search list it is one."""
+_OF_NODES: Final = "kube-system"
+"""The namespace whose Pods have their nodes' resolvers on purpose."""
+
+
+def resolvers(view: ClusterView) -> Iterator[Problem]:
+    multiplied: dict[int, list[str]] = {}
+    outside: dict[str, list[str]] = {}
+    for (namespace, name), pod in view.state.pods.items():
+        if not isinstance(pod, ObservedPod) or not pod.addresses:
+            continue
+        try:
+            resolver = pod_resolver(pod, view.domain)
+        except InputError as error:
+            text = str(error).partition(": ")[2]
+            yield Problem("pod-resolver", WARNING, "Pod", (namespace, name), "spec.dnsConfig", text)
+            continue
+        if not resolver.is_of_cluster:
+            if namespace != _OF_NODES:
+                why = "hostNetwork with dnsPolicy ClusterFirst" if pod.spec.host_network else "dnsPolicy Default"
+                outside.setdefault(why, []).append(f"{namespace}/{name}")
+        elif (tried := len(resolver.names(_OUTSIDE))) >= _MANY and resolver.names(_OUTSIDE)[0] != f"{_OUTSIDE}.":
+            multiplied.setdefault(tried, []).append(f"{namespace}/{name}")
+    for why, pods in outside.items():
+        text = f"{_pods(pods)} with {why}: they ask their nodes' servers, which know no name of the cluster"
+        remedy = "dnsPolicy: ClusterFirst, or ClusterFirstWithHostNet with hostNetwork"
+        yield _of_pods("pod-node-dns", pods, "spec.dnsPolicy", text, remedy)
+    for tried, pods in multiplied.items():
+        text = f"{_pods(pods)}: each lookup of a name such as {_OUTSIDE} asks for {tried} names, for A and AAAA each"
+        remedy = "end such names with a dot, set ndots in dnsConfig, or use the directive autopath"
+        yield _of_pods("pod-ndots", pods, "spec.dnsConfig.options", text, remedy)
+
+
+def _pods(pods: list[str]) -> str:
+    return f"{count(len(pods), 'Pod')} ({listed(pods, SHOWN)})"
+
+
+def _of_pods(cause: str, pods: list[str], field: str, text: str, remedy: str) -> Problem:
+    namespace, _, name = pods[0].partition("/")
+    return Problem(cause, NOTE, "Pod", (namespace, name), field, text, remedy)
