@@ -44,11 +44,10 @@ def planned(view: ClusterView) -> Iterator[Problem]:
         for key, refusals in family_plan.refused.items():
             winner = family_plan.fronts.get(key)
             for refusal in refusals:
-                cause = "address-refused"
-                if winner and refusal.kind is winner.kind is FrontKind.NODE_PORT:
-                    cause = "node-port-twice"
-                elif winner and refusal.kind is winner.kind is FrontKind.CLUSTER_IP:
-                    cause = "cluster-ip-twice"
+                if winner and refusal.kind is winner.kind is FrontKind.CLUSTER_IP:
+                    continue  # `cluster_ips` has these, and those with other ports
+                is_twice = winner and refusal.kind is winner.kind is FrontKind.NODE_PORT
+                cause = "node-port-twice" if is_twice else "address-refused"
                 text = f"it does not get {refusal.kind.value} {key}: {refusal.reason}"
                 service = services[refusal.name[:2]]
                 yield of_service(service, cause, ERROR, _FIELDS[refusal.kind], text, _another(refusal.kind))
@@ -103,11 +102,8 @@ def _is_one_machine(view: ClusterView) -> bool:
 
 
 def _another(kind: FrontKind) -> str:
-    match kind:
-        case FrontKind.NODE_PORT:
-            return "give one of them another nodePort, or leave the field out"
-        case FrontKind.CLUSTER_IP:
-            return "delete the younger Service and create it again without clusterIP"
+    if kind is FrontKind.NODE_PORT:
+        return "give one of them another nodePort, or leave the field out"
     return "give it an address that nothing else has"
 
 
