@@ -282,17 +282,6 @@ class ClusterCauses:
         elif (cause := self.outside(tuple(word.encode() for word in words), A)) is not None:
             yield cause
 
-<<<<<<< HEAD
-    def _service_named(self, name: str) -> Key | None:
-        """The key of a Service name in the zone; the Service need not exist."""
-        labels = tuple(label.lower() for label in labels_of(name))
-        match [label.decode("latin-1") for label in labels[: len(labels) - self.zone.depth]]:
-            case [service, namespace, "svc"] if is_below(labels, self.zone.labels):
-                return namespace, service
-        return None
-
-=======
->>>>>>> 666bdf5b (diagnosis: rules say what is wrong with the Services, names and addresses of a cluster)
     def _virtual(self, service: Service, qtype: int) -> Iterator[Cause]:
         name = "/".join(service.key)
         if not service.virtual_ips:
