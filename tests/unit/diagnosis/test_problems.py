@@ -9,8 +9,9 @@ import msgspec
 import pytest
 import yaml
 
-from kdns.diagnosis import CAUSES, ClusterView, Problem, problems
-from kdns.diagnosis.view import DECODED, KINDS
+from kdns.diagnosis.problem import CAUSES, Problem
+from kdns.diagnosis.rules import problems
+from kdns.diagnosis.view import DECODED, KINDS, ClusterView
 
 TABLE = yaml.safe_load((Path(__file__).parent / "problems.yaml").read_text())
 HEALTHY: list[dict[str, Any]] = TABLE["healthy"]
