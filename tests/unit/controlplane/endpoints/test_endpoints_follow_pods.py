@@ -11,7 +11,7 @@ import pytest
 from desired_endpoints import desired_endpoints
 
 from kdns.cluster.objects import Key
-from kdns.controlplane.apimachinery.kinds import NODE, POD, SERVICE, Json, Kind
+from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
 from kdns.controlplane.controllers.reconciler import Change
 from kdns.controlplane.endpoints.desired_endpoints import DesiredEndpoints, StoredEndpoints
 from kdns.controlplane.endpoints.endpoints_controller import EndpointsController
@@ -206,6 +206,21 @@ def test_events_concern_only_the_services_that_select() -> None:
     assert concerned(NODE, ("", "n1"), {**NODES["n1"], "status": {}}) == []
     assert concerned(POD, ("x", "p1"), None) == ["a", "ab", "all"]
     assert index.pods_of(other) == []
+
+
+def test_a_service_without_a_selector_is_work_only_with_what_belongs_to_it() -> None:
+    index, key, plain = ServiceIndex(), ("x", "svc"), service(selector=None)
+    assert index.apply(SERVICE, key, plain) == set(), "a new one"
+    assert index.apply(SERVICE, key, service()) == {(key, None)}
+    assert index.apply(SERVICE, key, plain) == {(key, None)}, "its slices are to be deleted"
+    labels = {"kubernetes.io/service-name": "svc", "endpointslice.kubernetes.io/managed-by": "m"}
+    for kind, meta in ((ENDPOINTS, {}), (ENDPOINT_SLICE, {"labels": labels})):
+        obj: Json = {"metadata": {"name": "svc", "namespace": "x", **meta}}
+        index.apply(kind, key, obj)
+        assert index.apply(SERVICE, key, plain) == {(key, None)}, kind.kind
+        index.apply(kind, key, None)
+    assert index.apply(SERVICE, key, plain) == set()
+    assert index.apply(SERVICE, key, None) == {(key, None)}
 
 
 def test_one_index_learns_an_event_once() -> None:
