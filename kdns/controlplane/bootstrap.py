@@ -27,7 +27,7 @@ from kdns.controlplane.controllers.service_cidrs import upgraded
 from kdns.controlplane.endpoints.mirroring_controller import SKIP
 from kdns.controlplane.endpoints.pod_endpoints import SERVICE_NAME
 from kdns.controlplane.kinds.catalogue import Catalogue
-from kdns.controlplane.kinds.service.allocator import AllocatorMetrics, Choose
+from kdns.controlplane.kinds.service.allocator import Choose
 from kdns.controlplane.kinds.service.service_cidr import default_service_cidr
 from kdns.controlplane.kinds.service.spec import address_family, spec_of
 from kdns.controlplane.server.registry import Registry, Request
@@ -47,7 +47,6 @@ def assembled_api(
     choose_names: Choose,
     *,
     grace: bool = False,
-    metrics: AllocatorMetrics | None = None,
     kinds: Catalogue | None = None,
 ) -> Registry:
     """Returns an API with the objects of the store.
@@ -62,7 +61,7 @@ def assembled_api(
     def uid() -> str:
         return _uid(choose_names(_UUIDS))
 
-    return Registry(store, config, choose, now_s, uid, suffix, grace=grace, metrics=metrics, kinds=kinds)
+    return Registry(store, config, choose, now_s, uid, suffix, grace=grace, kinds=kinds)
 
 
 _UUIDS = (1 << 128) - 1

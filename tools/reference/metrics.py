@@ -16,7 +16,7 @@ from kdns.apps.serve import setup_errors
 from kdns.cluster.io.informer import FollowStats
 from kdns.cluster.state import State
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.io.metrics import AllocationMetrics
+from kdns.controlplane.server.io.metrics import allocation_metrics
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.storage.store import Store
 from kdns.corefile.parse import parse
@@ -241,4 +241,4 @@ def _proxy() -> tuple[Row, ...]:
 def _up() -> tuple[Row, ...]:
     config = ClusterConfig((ip_network("10.96.0.0/16"),))
     registry = Registry(Store(), config, lambda _: 0, lambda: 0.0, lambda: "", lambda: "")
-    return tuple(_collected(AllocationMetrics().registry(registry.services), sli_metrics(HealthChecks())))
+    return tuple(_collected(allocation_metrics(registry.services), sli_metrics(HealthChecks())))

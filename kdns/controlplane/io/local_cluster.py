@@ -29,7 +29,7 @@ from kdns.controlplane.manifests.changes import ChangeLog
 from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
 from kdns.controlplane.server.io import server
 from kdns.controlplane.server.io.authentication import RestConfig, check_config
-from kdns.controlplane.server.io.metrics import AllocationMetrics
+from kdns.controlplane.server.io.metrics import allocation_metrics
 from kdns.controlplane.server.registry import Registry
 from kdns.controlplane.storage.io.journal import clock_revision, open_journal
 from kdns.controlplane.storage.store import Store
@@ -69,7 +69,6 @@ class LocalCluster:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         check_config(self.rest_config)
-        allocation = AllocationMetrics()
         kinds = built_in()
         with gc_paused():
             journal = open_journal(self.data, kinds) if self.data else None
@@ -82,13 +81,12 @@ class LocalCluster:
                 random.randrange,
                 random.SystemRandom().randrange,
                 grace=self.config.simulate_pods,
-                metrics=allocation.metrics,
                 kinds=kinds,
             )
         for lost in self.api.lost:
             log.warning("allocation lost", allocation=lost)
         durable = {"durable": journal.durable} if journal else {}
-        metrics = partial(scraped, allocation.registry(self.api.services))
+        metrics = partial(scraped, allocation_metrics(self.api.services))
         rest = await server.start(self.api, self.rest_config, metrics=metrics, **durable)
         stack.push_async_callback(rest.close)
         self.address = rest.address

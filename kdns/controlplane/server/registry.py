@@ -29,7 +29,7 @@ from kdns.controlplane.kinds.catalogue import Catalogue, built_in
 from kdns.controlplane.kinds.conversion import Conversion
 from kdns.controlplane.kinds.defaults import without_nulls
 from kdns.controlplane.kinds.service.allocation import ServiceAllocator
-from kdns.controlplane.kinds.service.allocator import AllocatorMetrics, Choose
+from kdns.controlplane.kinds.service.allocator import Choose
 from kdns.controlplane.kinds.strategy import Strategy
 from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
 from kdns.controlplane.schema.field_validation import Policy
@@ -80,7 +80,7 @@ class Registry:
     follows from deletions.
     """
 
-    def __init__(  # noqa: PLR0913 - what a cluster needs of the world
+    def __init__(
         self,
         store: Store,
         config: ClusterConfig,
@@ -90,12 +90,11 @@ class Registry:
         random_suffix: Callable[[], str],
         *,
         grace: bool = False,
-        metrics: AllocatorMetrics | None = None,
         kinds: Catalogue | None = None,
     ) -> None:
         self.store, self.config, self.kinds = store, config, kinds or built_in()
         self.now_s, self._random_suffix = now_s, random_suffix
-        self.services = ServiceAllocator(config, choose, metrics or AllocatorMetrics())
+        self.services = ServiceAllocator(config, choose)
         self._objects = Objects(store, self.kinds, config, self.services, now_s, new_uid)
         self.lost, self.backlog = self._objects.lost, Backlog()
         self.deletion = Deletion(self._objects, self.backlog, grace=grace)

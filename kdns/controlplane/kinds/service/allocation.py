@@ -48,8 +48,8 @@ class ServiceAllocator:
     Until the default ServiceCIDR object exists, the configured ranges are used.
     """
 
-    def __init__(self, config: ClusterConfig, choose: Choose, metrics: AllocatorMetrics) -> None:
-        self.metrics = metrics
+    def __init__(self, config: ClusterConfig, choose: Choose) -> None:
+        self.metrics = metrics = AllocatorMetrics()
         self.addresses = {family: Addresses(choose, metrics) for family in ("IPv4", "IPv6")}
         self.ports = Ports(config.node_port_range, choose, metrics)
         self.families = config.families

@@ -36,23 +36,10 @@ class RangeFullError(KdnsError):
 Labels: TypeAlias = tuple[str, ...]
 
 
-def _no_clock() -> float:
-    return 0.0
-
-
-def _not_observed(_cidr: str, _took_s: float) -> None:
-    pass
-
-
 @dataclass(slots=True)
 class AllocatorMetrics:
-    """Addresses are counted by (range, scope), ports by scope (static if requested, else dynamic).
+    """Addresses are counted by (range, scope), ports by scope (static if requested, else dynamic)."""
 
-    `took` gets the duration of each search for an address, in seconds of `clock`.
-    """
-
-    clock: Callable[[], float] = _no_clock
-    took: Callable[[str, float], None] = _not_observed
     addresses: Counter[Labels] = field(default_factory=Counter)
     address_errors: Counter[Labels] = field(default_factory=Counter)
     ports: Counter[Labels] = field(default_factory=Counter)
@@ -137,8 +124,8 @@ class Pool:
 class Ports:
     """The node ports: one pool for all protocols, health check ports included."""
 
-    def __init__(self, ports: range, choose: Choose, metrics: AllocatorMetrics | None = None) -> None:
-        self.range, self._choose, self._metrics = ports, choose, metrics or AllocatorMetrics()
+    def __init__(self, ports: range, choose: Choose, metrics: AllocatorMetrics) -> None:
+        self.range, self._choose, self._metrics = ports, choose, metrics
         self.pool = Range(ports.start, ports.stop, band(len(ports), 32, 128))
         self.owners: dict[int, Key] = {}
 
@@ -234,12 +221,10 @@ class Addresses:
             raise AllocationError(f"the provided IP ({parsed}) is not in the valid range. {reason}")
         if dry_run:
             return
-        started_s = self._metrics.clock()
         if number in self.owners or number in self.objects:
             self._metrics.address_errors[_text(network), "static"] += 1
             raise AllocationError("provided IP is already allocated")
         self._metrics.addresses[_text(network), "static"] += 1
-        self._metrics.took(_text(network), self._metrics.clock() - started_s)
 
     def find(self, *, dry_run: bool) -> str:
         """Returns a free address of any range. A dry run returns a network address, which no Service can have."""
@@ -248,14 +233,11 @@ class Addresses:
             return str(ready[0][0].network_address)
         first = self._choose(len(ready)) if len(ready) > 1 else 0
         for network, found in (*ready[first:], *ready[:first]):
-            cidr, started_s = _text(network), self._metrics.clock()
             number = found.pick(self._choose, self.owners, self.objects)
-            if number is None:
-                self._metrics.address_errors[cidr, "dynamic"] += 1
-                continue
-            self._metrics.addresses[cidr, "dynamic"] += 1
-            self._metrics.took(cidr, self._metrics.clock() - started_s)
-            return str(type(network.network_address)(number))
+            if number is not None:
+                self._metrics.addresses[_text(network), "dynamic"] += 1
+                return str(type(network.network_address)(number))
+            self._metrics.address_errors[_text(network), "dynamic"] += 1
         raise RangeFullError("range is full")
 
     def hold(self, number: int, owner: Key) -> bool:

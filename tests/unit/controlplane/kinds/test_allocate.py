@@ -171,21 +171,21 @@ def test_several_ranges_are_filled_from_a_random_one_on() -> None:
     ],
 )
 def test_ports_that_cannot_be_had(port: int, message: str) -> None:
-    ports = Ports(range(30000, 32768), first)
+    ports = Ports(range(30000, 32768), first, AllocatorMetrics())
     ports.hold(30080, ME)
     with pytest.raises(AllocationError, match=message):
         ports.find(port, ())
 
 
 def test_a_write_gets_each_node_port_once() -> None:
-    ports = Ports(range(30000, 32768), first)
+    ports = Ports(range(30000, 32768), first, AllocatorMetrics())
     with pytest.raises(AllocationError, match="provided port is already allocated"):
         ports.find(30080, {30080})
     assert [ports.find(0, besides) for besides in ((), {30086})] == [30086, 30087]
 
 
 def test_node_ports_run_out() -> None:
-    ports = Ports(range(30000, 30004), last)
+    ports = Ports(range(30000, 30004), last, AllocatorMetrics())
     for port in sorted(range(30000, 30004)):
         assert ports.hold(port, ME)
     with pytest.raises(RangeFullError):
