@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 
 import pytest
-from rest_client import SERVICES, TABLE, Client, service, serving
+from rest_client import SERVICES, Client, service, serving
 from served_kinds import REVIEWS, SERVED
 
 
@@ -15,28 +15,6 @@ from served_kinds import REVIEWS, SERVED
 async def client() -> AsyncIterator[Client]:
     async with serving() as client:
         yield client
-
-
-async def test_tables(client: Client) -> None:
-    await client("POST", SERVICES, service())
-    _, table, _ = await client("GET", SERVICES, Accept=TABLE)
-    assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
-    assert table["metadata"]["resourceVersion"] == "4"
-    assert table["rows"][0]["cells"][0] == "web"
-    assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
-    _, table, _ = await client("GET", f"{SERVICES}/web?includeObject=Object", Accept=TABLE)
-    assert table["rows"][0]["object"]["kind"] == "Service"
-
-
-async def test_partial_object_metadata(client: Client) -> None:
-    await client("POST", SERVICES, service())
-    accept = "application/json;as=PartialObjectMetadata{};v=v1;g=meta.k8s.io"
-    _, found, _ = await client("GET", SERVICES, Accept=accept.format("List"))
-    assert (found["kind"], found["items"][0]["kind"]) == ("PartialObjectMetadataList", "PartialObjectMetadata")
-    assert "spec" not in found["items"][0]
-    _, one, _ = await client("GET", f"{SERVICES}/web", Accept=accept.format(""))
-    assert one["metadata"]["name"] == "web"
-    assert set(one) == {"kind", "apiVersion", "metadata"}
 
 
 async def test_yaml_both_ways(client: Client) -> None:
