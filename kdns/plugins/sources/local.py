@@ -28,15 +28,15 @@ POINTER: Final[dict[int, Rdata]] = {PTR: "localhost."}
 
 @dataclass(frozen=True, slots=True)
 class LocalConfig:
-    """`localhost_prefix`: also names such as localhost.example.org., which search paths make, are this machine."""
+    """`localhost_prefix`: names such as localhost.example.org., made by search paths, are also this machine."""
 
     localhost_prefix: bool = True
 
 
 class Local(Plugin):
-    """Answers for names of this machine, so that they are not sent to upstreams. The answers never change.
+    """Answers for names of this machine, so that they are not sent to upstreams.
 
-    Differs: names above 1.0.0.127.in-addr.arpa. exist without records (RFC 8020); CoreDNS answers NXDOMAIN.
+    Differs: names above 1.0.0.127.in-addr.arpa. are empty non-terminals (RFC 8020); CoreDNS answers NXDOMAIN.
     Differs: CoreDNS ignores arguments, so that `local yes` and `local no` mean the same.
     """
 
@@ -48,7 +48,7 @@ class Local(Plugin):
         self._tally = world.counters(name, text, ()).tally()
 
     def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
-        """Other classes are REFUSED for local names: these names are not for upstreams."""
+        """Other classes are REFUSED for local names, which are not for upstreams."""
         query = request.query
         if query.qtype in TRANSFERS:
             return next(request)
@@ -74,7 +74,7 @@ class Local(Plugin):
 
 
 def local_answer(labels: Labels, qtype: int, records: dict[int, Rdata], zone: Labels) -> Response:
-    """Returns the record of the type, or NODATA with the SOA of `zone`."""
+    """The record of the type, or NODATA with the SOA of `zone`."""
     if qtype in records:
         answer = (RRset(text_of(labels), qtype, TTL_S, (records[qtype],)),)
         return Response(NOERROR, 0, answer, reuse=Reuse(), plugin="local")

@@ -1,9 +1,9 @@
-"""records [ZONES…] { RECORD… }: zones whose records are in the Corefile, each on a line, as in a zone file.
+"""records [ZONES…] { RECORD… }: zones with their records in the Corefile, one on a line, as in a zone file.
 
-It is CoreDNS's external plugin of that name.
-Differs: answers are those of `file`, with wildcards, CNAMEs and delegations. CoreDNS only compares name and type.
-Differs: a word in quotes stays one text of a TXT record. CoreDNS drops the quotes, so that each blank begins a new one.
-Differs: a record in none of the zones is reported, and a CNAME of a zone itself is a mistake (RFC 1034 §3.6.2).
+As CoreDNS's external plugin of that name.
+Differs: answers are like those of `file`, with wildcards, CNAMEs and delegations; CoreDNS only compares name and type.
+Differs: a word in quotes is one string of a TXT record; CoreDNS drops the quotes, and splits it at blanks.
+Differs: a record in none of the zones is reported, and a CNAME at an apex is a mistake (RFC 1034 §3.6.2).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from kdns.serverblocks.directive import Directive, World
 
 NAME: Final = "records"
 TTL_S: Final = 3600
-"""The TTL of records that have none."""
+"""The default TTL."""
 NO_SOA: Final = Soa(".", ".", 0, 0, 0, 0, 0)
-"""The SOA of a zone without one. It is in no answer."""
+"""Placeholder for a zone without SOA; not in any answer."""
 
 _NEEDS_QUOTES: Final = re.compile(r'[^"]*[\s;][^"]*|')
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsConfig:
-    """The zones, the records of each, and the lines with records of none of them."""
+    """The zones, the records of each, and mistakes: lines with records of no zone."""
 
     zones: tuple[str, ...]
     records: tuple[tuple[RRset, ...], ...]
@@ -49,10 +49,10 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> RecordsConfig:
     records: dict[str, list[RRset]] = {zone: [] for zone in zones}
     mistakes: list[DoubtfulError] = []
     for line in stanza.block:
-        of_zones = [_records(line, zone) for zone in zones]
-        for zone, found in zip(zones, of_zones, strict=True):
-            records[zone] += found
-        if not any(of_zones):
+        by_zone = {zone: _records(line, zone) for zone in zones}
+        for zone, rrsets in by_zone.items():
+            records[zone] += rrsets
+        if not any(by_zone.values()):
             reason = f"the record is not in {', '.join(zones)}; the line is ignored"
             mistakes.append(DoubtfulError(line.path, line.line, line.name, reason))
     try:
@@ -64,7 +64,7 @@ def parse(stanza: Stanza, zones: tuple[str, ...]) -> RecordsConfig:
 
 
 def _records(line: Line, zone: str) -> tuple[RRset, ...]:
-    """Returns the records of a line in a zone, where its relative names start; CorefileError for other text."""
+    """Relative names of the line are completed with the zone; CorefileError for text that is not a record."""
     from kdns.dns.zonefile import ZoneFileError, parse_zone  # noqa: PLC0415 - only where it is used
 
     try:
@@ -78,14 +78,14 @@ def _word(token: Token) -> str:
 
 
 def _zone(name: str, records: Iterable[RRset]) -> Zone:
-    """Returns the zone of these records; NO_SOA takes the place of a missing SOA."""
+    """With NO_SOA if there is no SOA."""
     records = tuple(records)
     has_soa = any(rrset.rtype == SOA and rrset.owner == name for rrset in records)
     return Zone(name, records if has_soa else (RRset(name, SOA, 0, (NO_SOA,)), *records))
 
 
 class Records(Authority):
-    """The zones of a stanza. A zone without an SOA has none in its negative answers, and is not transferred."""
+    """The zones of a stanza. A zone without SOA has none in its negative answers, and is not transferred."""
 
     def __init__(self, config: RecordsConfig, world: World) -> None:
         super().__init__(NAME, world)
@@ -99,9 +99,9 @@ class Records(Authority):
         transfer = super().transfer(zone, serial)
         return transfer if transfer and transfer.soa.rdata != (NO_SOA,) else None
 
-    def _response(self, found: Lookup, served: ServedZone) -> Response:
-        answer, authority = map(_without_no_soa, (found.answer, found.authority))
-        return super()._response(found._replace(answer=answer, authority=authority), served)
+    def _response(self, result: Lookup, served: ServedZone) -> Response:
+        answer, authority = map(_without_no_soa, (result.answer, result.authority))
+        return super()._response(result._replace(answer=answer, authority=authority), served)
 
 
 def _without_no_soa(section: tuple[RRset, ...]) -> tuple[RRset, ...]:

@@ -1,6 +1,6 @@
-"""transfer [ZONES...] { to HOST... | * ; source ADDRESS }: whole zones for secondaries (AXFR, IXFR), and NOTIFY.
+"""transfer [ZONES...] { to HOST... | * ; source ADDRESS }: sends zones to secondaries (AXFR, IXFR), and NOTIFY.
 
-RFC 5936, RFC 1995, RFC 1996. The zones are those of the directives behind this one.
+RFC 5936, RFC 1995, RFC 1996. The zones are those of later directives.
 """
 
 from __future__ import annotations
@@ -33,20 +33,19 @@ ANYBODY: Final = "*"
 MESSAGE_BYTES: Final = 4 << 10
 """The approximate size of a message before compression of names.
 
-A message is made at once, in about 1 ms; larger ones would save no time (16 KiB take 4 ms).
+A message takes about 1 ms at once; larger ones would save no time (16 KiB take 4 ms).
 """
 LEAST_SOA_BYTES: Final = 22
-"""The rdata of an SOA record whose names are the root."""
+"""The rdata of an SOA record with the root as both names."""
 NOTIFY_TIMEOUT_S: Final = 5.0
 NOTIFY_ATTEMPTS: Final = 5
-"""The maximum of NOTIFY messages for a change until a secondary answers (RFC 1996 §3.6)."""
+"""The most NOTIFY messages for a change if a secondary does not answer (RFC 1996 §3.6)."""
 
 
 class Transfer(NamedTuple):
     """The content of a zone: its SOA, and all other records.
 
-    `changes` are the differences since the serial that was asked about, each as RFC 1995 §4 has them; None where they
-    are not known.
+    `changes` since the requested serial are in the form of RFC 1995 §4; None if unknown.
     """
 
     soa: RRset
@@ -61,7 +60,7 @@ class Transferer(Protocol):
     def transfer_zones(self) -> Iterable[str]: ...
 
     def transfer(self, zone: str, serial: int | None) -> Transfer | None:
-        """Returns a zone of exactly this name, with a serial the changes since then; None for another zone."""
+        """The zone of exactly this name, and the changes since `serial`; None for other names."""
         ...
 
     def on_zone_change(self, changed: Callable[[str], None]) -> None: ...
@@ -69,10 +68,7 @@ class Transferer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TransferConfig:
-    """The secondaries that may transfer the zones: `to` are addresses, and secondaries that are notified.
-
-    `is_open` is for everybody. NOTIFY is sent from `source`, "" for any address.
-    """
+    """Secondaries `to` may transfer the zones and get NOTIFY, from the address `source`; `is_open`: all clients may."""
 
     zones: tuple[str, ...]
     to: tuple[HostPort, ...] = ()
@@ -84,7 +80,7 @@ class TransferConfig:
 
 
 def is_one_of(client: str, peers: Iterable[HostPort]) -> bool:
-    """Returns whether a client's address is that of a peer; ports do not matter."""
+    """Ports are ignored."""
     address = client_address(client)
     return any(client_address(peer.host) == address for peer in peers)
 
@@ -104,8 +100,8 @@ OPTIONS = {
 class Transfers(Plugin):
     """Transfers zones to permitted clients, and notifies secondaries of new versions.
 
-    Transfers are made for each client and not kept in the table; other queries are not affected. Differs: IXFR is
-    answered with the changes if they are known, and over UDP with the SOA; CoreDNS sends the whole zone.
+    Differs: IXFR is answered with the changes if they are known, and over UDP with the SOA; CoreDNS sends the whole
+    zone.
     """
 
     sees = Sees.PACKET
@@ -113,7 +109,8 @@ class Transfers(Plugin):
     def __init__(self, configs: tuple[TransferConfig, ...], world: World) -> None:
         self._configs = configs
         self._world = world
-        self._untold: dict[tuple[HostPort, str], list[str]] = {}
+        self._pending: dict[tuple[HostPort, str], list[str]] = {}
+        """Secondary and source address → zones to notify it of."""
         if any(config.to for config in configs):
             world.spawn(self._notify_all)
 
@@ -157,30 +154,30 @@ class Transfers(Plugin):
                 self._note(zone)
 
     def _note(self, zone: str) -> None:
-        """Queues NOTIFY for the secondaries of a zone; each gets one zone after the other."""
+        """Queues NOTIFY for the secondaries of a zone; a secondary gets one zone after the other."""
         config = self.config_of(labels_of(zone))
         for secondary in config.to if config else ():
             key = secondary, config.source if config else ""
-            zones = self._untold.get(key)
+            zones = self._pending.get(key)
             if zones is None:
-                self._untold[key] = [zone]
+                self._pending[key] = [zone]
                 self._world.spawn(partial(self._notify, *key))
             elif zone not in zones:
                 zones.append(zone)
 
     async def _notify(self, secondary: HostPort, source: str) -> None:
-        zones = self._untold[secondary, source]
+        zones = self._pending[secondary, source]
         try:
             while zones:
                 zone = zones.pop(0)
                 transfer = self._transfer(zone, None)
                 if transfer:
-                    await self._tell(zone, transfer.soa, secondary, source)
+                    await self._send_notify(zone, transfer.soa, secondary, source)
         finally:
-            del self._untold[secondary, source]
+            del self._pending[secondary, source]
 
-    async def _tell(self, zone: str, soa: RRset, secondary: HostPort, source: str) -> None:
-        """Sends NOTIFY until the secondary answers, at growing intervals."""
+    async def _send_notify(self, zone: str, soa: RRset, secondary: HostPort, source: str) -> None:
+        """Retries with backoff until the secondary answers."""
         packet = notify_packet(zone, soa, self._world.random.randrange(1 << 16))
         reason = ""
         for attempt in range(NOTIFY_ATTEMPTS):
@@ -199,7 +196,7 @@ class Transfers(Plugin):
 
 
 def notify_packet(zone: str, soa: RRset, message_id: int) -> bytes:
-    """Returns a NOTIFY for a zone with its SOA as a hint (RFC 1996 §3.7)."""
+    """With the zone's SOA as a hint (RFC 1996 §3.7)."""
     name = encode_name(labels_of(zone))
     rdata = wire_of(soa.rdata[0])
     answer = b"\xc0\x0c" + pack("!HHIH", SOA, IN, soa.ttl, len(rdata)) + rdata
@@ -207,7 +204,7 @@ def notify_packet(zone: str, soa: RRset, message_id: int) -> bytes:
 
 
 def serial_of(query: Query) -> int | None:
-    """Returns the serial that the client of an IXFR has: its SOA is in the authority section (RFC 1995 §3)."""
+    """The serial of an IXFR client: its SOA is in the authority section (RFC 1995 §3)."""
     try:
         return soa_serial(query.packet, AUTHORITY)
     except ValueError:
@@ -223,14 +220,14 @@ def soa_serial(packet: bytes, section: int) -> int | None:
 
 
 def serial_at(packet: bytes, end: int) -> int:
-    """Returns the serial of an SOA record that ends here."""
+    """The serial of an SOA record that ends at `end`."""
     return int.from_bytes(packet[end - 20 : end - 16], "big")
 
 
 def response_of(transfer: Transfer, serial: int | None, *, is_stream: bool) -> Response:
-    """Returns the first message of a transfer with those that follow; the SOA alone where the client is up to date.
+    """The first message of a transfer with `more_messages`; only the SOA if the client is up to date.
 
-    Over UDP the SOA alone says that a transfer is possible over TCP (RFC 1995 §2).
+    Over UDP only the SOA, which means that a transfer is possible over TCP (RFC 1995 §2).
     """
     soa = transfer.soa
     (rdata,) = soa.rdata
@@ -264,7 +261,7 @@ def _pieces(rrsets: Iterable[RRset]) -> Iterator[RRset]:
 
 
 def _weight(rrset: RRset) -> int:
-    """Returns an upper estimate of an RRset's size in bytes."""
+    """An upper estimate of an RRset's size in bytes."""
     owner = len(rrset.owner) + 12
     return sum(owner + len(wire_of(rdata)) for rdata in rrset.rdata)
 

@@ -14,16 +14,15 @@ from kdns.serverblocks.directive import Directive, NoConfig, Repeat, Row
 
 
 class Whoami(Plugin):
-    """Answers every query with an empty answer section and the client's address, transport and port.
+    """Its responses are for one query only, so the answer table may stay on.
 
-    The table may stand in front of it: its own responses are for one query only, and it has no other effect. Differs:
-    zone transfers and classes other than IN are refused; CoreDNS answers them like any other query.
+    Differs: zone transfers and classes other than IN are refused; CoreDNS answers them like any other query.
     """
 
     sees = Sees.PACKET
 
     def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
-        """Returns the client's A or AAAA at the question's name, and SRV with its port at `_udp` or `_tcp`."""
+        """The client's A or AAAA at the question name, and SRV with its port at `_udp` or `_tcp`."""
         query, (host, port) = request.query, request.client
         if query.qclass != IN or query.qtype in TRANSFERS:
             return next(request)

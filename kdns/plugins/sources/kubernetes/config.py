@@ -1,8 +1,8 @@
-"""kubernetes [ZONES…] { … }: names of Services, endpoints and pods from a Kubernetes API.
+"""kubernetes [ZONES…] { … }: configuration and grammar.
 
 The options are CoreDNS's.
-Differs: an argument too many is always an error; CoreDNS drops it behind `ttl`, `ignore` and `startup_timeout`.
-Differs: `ignore` without an argument is an error; CoreDNS takes it for nothing.
+Differs: an argument too many is always an error; CoreDNS ignores it after `ttl`, `ignore` and `startup_timeout`.
+Differs: `ignore` without an argument is an error; CoreDNS ignores it.
 """
 
 from __future__ import annotations
@@ -36,17 +36,16 @@ from kdns.serverblocks.stanza import (
 
 MAX_TTL_S = 3600
 MAX_AGE_S = 86400.0
-"""The greatest age of a snapshot that is served."""
+"""The default for the oldest snapshot that is served."""
 DEFAULT_SOURCE = Source()
 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesConfig:
-    """Where the objects come from, which are exposed, and how.
+    """`labels` and `namespace_labels` are label selectors, "" selects all.
 
-    `labels` and `namespace_labels` are selectors for the API, "" selects all. Unknown names in the zones of
-    `fallthrough` go to the next directive. `snapshot` is served while no API answers; then the directive is ready if
-    `is_ready_when_stale`.
+    Missing names in the zones of `fallthrough` go to the next directive. `snapshot` is served while no API answers;
+    then the directive is ready if `is_ready_when_stale`.
     """
 
     options: Options
@@ -71,7 +70,7 @@ class KubernetesConfig:
 
 
 def _endpoint(args: Sequence[Token]) -> str:
-    """Returns the first URL, which is the one in use."""
+    """Only the first URL is used."""
     for token in args:
         if _scheme(token) not in {"http", "https"}:
             raise token.expected("the URL of an API server: http://HOST[:PORT] or https://HOST[:PORT]")
@@ -79,7 +78,7 @@ def _endpoint(args: Sequence[Token]) -> str:
 
 
 def _scheme(token: Token) -> str:
-    """Returns the scheme of a URL that names a host and a possible port, or no port; "" for any other text."""
+    """The scheme of a URL with a host and a valid port, or without port; "" for any other text."""
     try:
         url = urlsplit(token.text)
         possible = url.hostname and (url.port is None or url.port > 0)
@@ -181,10 +180,7 @@ OPTIONS = {
 
 
 def parse(stanza: Stanza, zones: tuple[str, ...]) -> KubernetesConfig:
-    """Returns the configuration of a `kubernetes` stanza; its ZONES default to the server block's `zones`.
-
-    Raises CorefileError.
-    """
+    """ZONES default to the server block's `zones`; raises CorefileError."""
     own = all_zones(stanza.args) or zones
     if all(is_reverse(zone) for zone in own):
         raise stanza.error("expected also a forward zone: PTR records point into it")

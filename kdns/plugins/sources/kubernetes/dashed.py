@@ -1,4 +1,4 @@
-"""Addresses as one label: 10-1-2-3 and fd00--1, the names of pods and of endpoints without a hostname."""
+"""Addresses as one label, such as 10-1-2-3 and fd00--1: names of pods, and of endpoints without a hostname."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ _DASHED: Final = re.compile(r"[0-9a-f](?:[0-9a-f-]*[0-9a-f])?\Z")
 
 
 def dashed(address: bytes) -> str:
-    """Returns the address as one label, which never has a dash at an end.
-
-    `fd00::` would end in a dash, which host names must not (RFC 952): it gets a zero, as in CoreDNS.
-    """
+    """A label that would begin or end in a dash, such as that of `fd00::`, gets a zero (RFC 952), as in CoreDNS."""
     if len(address) == IPV4_BYTES:
         first, second, third, fourth = address
         return f"{first}-{second}-{third}-{fourth}"
@@ -29,7 +26,7 @@ def dashed_ipv4(addresses: Sequence[bytes]) -> list[str]:
 
 
 def undashed(label: str) -> bytes:
-    """Returns the packed address of a dashed label, or b"".
+    """The packed address of a dashed label, or b"".
 
     Differs: CoreDNS accepts labels that begin with a dash (`--1` for ::1), which are not host names.
     """

@@ -1,4 +1,4 @@
-"""The facts of `kubernetes` for `metadata`: the parts of the name in the question, and the pod that sent it."""
+"""Metadata of `kubernetes`: the parts of the question name, and the pod that sent the query."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kdns.net import packed
 NO_QUERY_NAME = {"kubernetes/parse-error": "invalid query name"}
 KINDS = frozenset((b"svc", b"pod"))
 MAX_LABELS = 5
-"""Labels of a name below its zone, without those of topology zones: two for a port or endpoint, and svc.ns.svc."""
+"""The most labels of a name below its zone, without topology zones: two for a port or endpoint, and svc.ns.svc."""
 
 
 def name_facts(relative: Labels, *, is_multicluster: bool) -> dict[str, str]:
-    """Returns the parts of a name, given by its folded labels below its zone; "" for those that it does not have."""
+    """The parts of a name, from its folded labels below the zone; "" for missing ones."""
     zone = ""
     match relative:
         case (first, b"pin" | b"prefer", b"_zone", _, _, b"svc"):
@@ -44,16 +44,13 @@ def name_facts(relative: Labels, *, is_multicluster: bool) -> dict[str, str]:
 
 
 def client_pod(host: str, state: State) -> Pod | None:
-    """Returns the running pod with this address, the first by name where several share it.
-
-    None where pods are unknown.
-    """
+    """The running pod with this address, of several the first by name; None if pods are not watched."""
     keys = state.pods_by_ip[packed(host)]
     return state.pods[min(keys)] if keys else None
 
 
 def client_facts(host: str, state: State) -> dict[str, str]:
-    """Returns the namespace, name and labels of the pod that sent the query; nothing where that is not known."""
+    """Namespace, name and labels of the pod that sent the query; {} if it is unknown."""
     pod = client_pod(host, state)
     if pod is None:
         return {}

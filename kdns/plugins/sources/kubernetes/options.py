@@ -1,4 +1,4 @@
-"""The options that select which parts of the cluster a zone shows."""
+"""Options of the zones' content."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from kdns.corefile.address import is_reverse
 
 
 class PodMode(StrEnum):
-    """The answers to `a-b-c-d.namespace.pod`."""
+    """Whether names such as `a-b-c-d.namespace.pod` exist."""
 
     DISABLED = "disabled"
-    """The names do not exist."""
+    """Never."""
     INSECURE = "insecure"
-    """The address in the name, if the namespace exists."""
+    """If the namespace exists."""
     VERIFIED = "verified"
-    """The address in the name, if a running pod of that namespace has it."""
+    """If a running pod of the namespace has the address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The answers' shape, as the Corefile's `kubernetes` directive sets it.
+    """The options of `kubernetes` about names and records.
 
-    `zones` are names with a trailing dot, lower case; `primary_zone` holds the targets of PTR records.
-    `ttl_s` is 0 to 3600 seconds. `namespaces` None shows every namespace that exists.
-    `multicluster` are the zones whose names are those of ServiceImports in place of Services. `zonal` adds the names
-    of a headless Service's endpoints by their topology zone.
-    With `explain` negative answers say why.
-    `own_addresses` are the packed addresses this server answers on, for NS records.
+    - `zones` are in lower case, with a trailing dot; `ttl_s` is 0 to 3600.
+    - `namespaces` None: all namespaces.
+    - `multicluster` are zones with ServiceImports instead of Services.
+    - `zonal` adds names of a headless Service's endpoints by topology zone.
+    - With `explain` negative answers say why.
+    - `own_addresses` are the packed addresses of this server, for NS records.
     """
 
     zones: tuple[str, ...] = ("cluster.local.",)
@@ -46,7 +46,7 @@ class Options:
 
     @property
     def primary_zone(self) -> str:
-        """The zone of PTR targets: the first forward zone, or else the first zone."""
+        """The zone of PTR targets: the first forward zone, or else the first."""
         return _primary_zone(self.zones)
 
 

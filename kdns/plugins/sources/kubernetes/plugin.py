@@ -1,4 +1,4 @@
-"""The `kubernetes` directive in the chain: names of Services, endpoints and pods, from a followed cluster."""
+"""The `kubernetes` directive in the chain: names of Services, endpoints and pods, from a watched cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from kdns.values import evolve
 NAME: Final = "kubernetes"
 TEXT_BYTES: Final = 240
 EXPLAINED_PER_S: Final = 50
-"""How many answers a second say why: to look for it takes a millisecond or so, and random names come at any rate."""
+"""The most answers a second that say why: that takes about a millisecond, and random names come at any rate."""
 OF_ALL_OBJECTS: Final = Reuse((APEX,))
 
 
@@ -49,14 +49,14 @@ class Kubernetes(ZoneAnswers):
         self._explained_in = 0, 0
 
     def attach(self, answers: ZoneAnswers) -> None:
-        """Adds other zones that receive the changes of this cluster."""
+        """The zones of `answers` get the changes of this cluster too."""
         self._attached.append(answers)
 
     def changed(self, changes: Sequence[Change], changed_s: float) -> None:
-        """Drops the answers of changed subjects; the SOA serial becomes the time of the changes (Unix seconds).
+        """Forgets the touched subjects; the SOA serial becomes the time of the changes (Unix seconds).
 
-        Before everything is listed only the zones' own names have answers that are kept. When a snapshot is served, or
-        not any more, answers get or lose their mark.
+        Until everything is listed, only answers about the zones' own names are reusable. When a snapshot begins or ends
+        to be served, all marked answers are forgotten.
         """
         visible = [change for change in changes if _is_visible(change)]
         is_marked, self._is_marked = self._is_marked, bool(self.zones.state.stale)
@@ -64,16 +64,15 @@ class Kubernetes(ZoneAnswers):
             self._block.forget({APEX, STALE})
         if changes and not visible:
             return
-        everyone = (self, *self._attached)
         subjects: set[Subject] = {APEX}
         if self.zones.is_synced or any(answers.zones.is_synced for answers in self._attached):
             subjects = {subject for change in visible for subject in touched(change, self.zones.state)}
-        for answers in everyone:
+        for answers in (self, *self._attached):
             answers.touch(subjects, _serial(changed_s))
         self._block.forget(subjects)
 
     def _response(self, result: Result, request: Request) -> Response:
-        """See ZoneAnswers. With `explain`, a negative answer to a client with EDNS says why."""
+        """With `explain`, a negative answer to a client with EDNS says why."""
         response = super()._response(result, request)
         is_negative = response.soa is not None and not response.error
         if self.zones.options.explain and request.query.edns and is_negative:
@@ -81,7 +80,7 @@ class Kubernetes(ZoneAnswers):
         return response
 
     def _explained(self, query: Query, response: Response, second: int) -> Response:
-        """Returns the answer with its causes, which any change may alter; EXPLAINED_PER_S in a second at most."""
+        """Adds the causes, which any change may alter, to at most EXPLAINED_PER_S answers a second."""
         self._explained_in = second, self._explained_in[1] + 1 if self._explained_in[0] == second else 1
         zone = self.zones.zone_of(query.labels)
         if zone is None or self._explained_in[1] > EXPLAINED_PER_S:
@@ -117,16 +116,16 @@ class Kubernetes(ZoneAnswers):
         return self.zones.options.zones
 
     def transfer(self, zone: str, serial: int | None) -> Transfer | None:
-        """See Transferer. Changes are not kept: there are too many, and most are never queried."""
+        """There is no history of changes: there are too many, and most are never queried."""
         del serial
         return zone_transfer(self.zones, zone)
 
     def on_zone_change(self, changed: Callable[[str], None]) -> None:
-        """See Transferer. No NOTIFY is sent: changes are too frequent."""
+        """Sends no NOTIFY: changes are too frequent."""
 
 
 def _is_visible(change: Change) -> bool:
-    """Returns whether some answer may be another one: labels of a pod are metadata of its queries only."""
+    """Whether answers may differ. Labels of a pod are only metadata of its queries."""
     old, new = change.old, change.new
     return not (isinstance(old, Pod) and isinstance(new, Pod) and old.addresses == new.addresses)
 

@@ -1,6 +1,6 @@
-"""Answers to plain questions about one zone, in bytes: the records that `Zones.find` has, and denials.
+"""Answers to plain questions about one zone, in bytes: the records that `Zones.find` returns, and denials.
 
-The whole chain answers what directives may change, and names that lead elsewhere.
+Falls back to the whole chain for everything else, such as CNAMEs.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from kdns.tally import Tally
 
 PLUGIN: Final = "kubernetes"
 _SERVICE_LABELS: Final = 3
-"""The labels of a Service below its zone: its name, its namespace, and `svc`."""
+"""Labels of a Service below its zone: name, namespace, and `svc`."""
 _TARGET_LABELS: Final = frozenset((_SERVICE_LABELS, _SERVICE_LABELS + PORT_LABELS))
 _LENGTHS: Final = [b"", *(bytes((size,)) for size in range(1, MAX_LABEL_BYTES + 1))]
-"""The first byte of a label of each size; none for the Service's own name among those of its endpoints."""
+"""Size of a label → its length byte; none for "", the Service's own name as a host."""
 _POINTER_BYTES: Final = 2
 _TYPE_AND_CLASS_BYTES: Final = 4
 
 
 class ClusterNames:
-    """The names of one zone; with `falls_through`, names that do not exist may be those of the next directive.
+    """The names of one zone; with `falls_through`, the whole chain answers missing names.
 
-    `tallies` count the replies; `whole` is the chain for what has no answer here.
+    `tallies` count the replies; `whole` is the whole chain.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class ClusterNames:
             for rtype, size_bytes in ((A, 4), (AAAA, 16))
         }
         self._fixed = {4: self._starts[A][_POINTER_BYTES:], 16: self._starts[AAAA][_POINTER_BYTES:]}
-        """What is between the owner and an address, by the address's size."""
+        """Size of an address → the bytes between owner and address."""
         self._srv_start = QUESTION_POINTER + pack("!HHI", SRV, IN, ttl_s)
         self._ptr_start = QUESTION_POINTER + pack("!HHI", PTR, IN, ttl_s)
 
     def serve(self, request: Request) -> ServeResult:
-        """Answers from a snapshot need a mark, so the whole chain gives them."""
+        """The whole chain answers from a snapshot, because such answers are marked."""
         if not self._state.stale:
             query = request.query
             records = self._find(query.labels, self._zone, query.qtype)
@@ -101,7 +101,7 @@ class ClusterNames:
         return Response(rcode, AA, soa=self._soa, reuse=Reuse(records.subjects), plugin=PLUGIN, tallies=self._tallies)
 
     def _pointer(self, records: NameRecords, name: str) -> Response | None:
-        """Returns the PTR record of an address with one name, if nothing in it can be compressed."""
+        """The PTR record of an address with one name, if nothing in it can be compressed."""
         try:
             target = labels_of(name)
             rdata = encode_name(target)
@@ -112,9 +112,9 @@ class ClusterNames:
         return self._reply(records, Encoded((b"".join((self._ptr_start, len(rdata).to_bytes(2), rdata)),)))
 
     def _targets(self, records: NameRecords, query: Query) -> Response | None:
-        """Returns the SRV records of a Service or of its named port, and the addresses of their targets.
+        """SRV records of a Service or of its named port, with the addresses of their targets.
 
-        None if not all targets have the same one port, or if a name is more than a label of plain text.
+        None unless all targets have the same single port, and hosts that are one label of plain text.
         """
         labels, groups = query.labels[: len(query.labels) - self._depth], records.targets
         numbers = groups[0][1]
@@ -146,15 +146,15 @@ class ClusterNames:
         return self._reply(records, Encoded(tuple(answer), tuple(additional))) if is_near else None
 
     def _of_one(self, owners: Sequence[tuple[bytes, bytes]], at: int, above: bytes) -> list[bytes]:
-        """Returns the address of each host, in records from `at` on; `above` is what is behind its first label."""
+        """Address records at `at`, for hosts with one address each; `above` encodes the names above their labels."""
         label, address = owners[0]
         pointer = pack("!H", POINTER | at + len(label)) if len(above) > _POINTER_BYTES else above
-        middle = {size: pointer + one for size, one in self._fixed.items()}
+        middle = {size: pointer + fixed for size, fixed in self._fixed.items()}
         others = [label + middle[len(address)] + address for label, address in owners[1:]]
         return [label + above + self._fixed[len(address)] + address, *others]
 
     def _of_many(self, owners: Sequence[tuple[bytes, bytes]], at: int, above: bytes) -> list[bytes]:
-        """Returns the same where a host has several addresses: A before AAAA, and its name once."""
+        """As `_of_one` for hosts with several addresses: A before AAAA, with the host's name once."""
         additional: list[bytes] = []
         for label in dict(owners):
             owner, owner_at = label + above, at

@@ -11,29 +11,29 @@ from kdns.plugins.sources.kubernetes.service import endpoint_label
 
 
 def ptr_targets(address: bytes, state: State, options: Options) -> tuple[str, ...]:
-    """Returns an address's names, sorted: its Services', or else its ready endpoints', one for each Service.
+    """An address's names, sorted: its Services', or else its ready endpoints', one for each Service.
 
-    Differs: CoreDNS names one Service where several share the address, names endpoints whose Service or
-    namespace is hidden or gone, and cannot answer for a slice without a Service.
+    Differs: of several Services with the address CoreDNS names one; it also names endpoints of hidden or deleted
+    Services and namespaces, and cannot answer for a slice without a Service.
     """
     return tuple(sorted(set(service_names(address, state, options)) or set(endpoint_names(address, state, options))))
 
 
 def is_shown(namespace: str, state: State, options: Options) -> bool:
-    """Returns whether names of this namespace exist."""
+    """Whether names of this namespace exist."""
     allowed = options.namespaces is None or namespace in options.namespaces
     return allowed and ("", namespace) in state.namespaces
 
 
 def service_names(address: bytes, state: State, options: Options) -> Iterator[str]:
-    """Returns `svc.ns.svc.Z` of each Service with this cluster IP."""
+    """`svc.ns.svc.ZONE` of each Service with this cluster IP."""
     for namespace, name in state.services_by_ip[address]:
         if is_shown(namespace, state, options):
             yield f"{name}.{namespace}.svc.{options.primary_zone.lstrip('.')}"
 
 
 def endpoint_names(address: bytes, state: State, options: Options) -> Iterator[str]:
-    """Returns `host.svc.ns.svc.Z` of each ready endpoint at this address."""
+    """`host.svc.ns.svc.ZONE` of each ready endpoint at this address."""
     for key in state.slices_by_ip[address] if options.endpoints else ():
         endpoint_slice = state.slices[key]
         service = state.services.get(endpoint_slice.service_key or ("", ""))
@@ -46,6 +46,6 @@ def endpoint_names(address: bytes, state: State, options: Options) -> Iterator[s
 
 
 def is_above_an_address(first: bytes, last: bytes, state: State, options: Options) -> bool:
-    """Returns whether a shorter reverse name is an empty non-terminal: some address below it has a name."""
+    """Whether an address in these bounds has a name, so that the reverse name above them is an empty non-terminal."""
     indexes = (state.services_by_ip, state.slices_by_ip)
     return any(ptr_targets(address, state, options) for index in indexes for address in index.between(first, last))

@@ -1,9 +1,8 @@
-"""The names of one Service, and the records they own.
+"""The names of one Service, and their records.
 
-Kubernetes DNS specification 1.1.0 §2.3 (cluster IP), §2.4 (headless) and §2.5 (ExternalName). A name is its labels left
-of the Service's own: () for the Service, ("_http", "_tcp"), ("web-0",), and ("_tcp",) for the empty non-terminal
-between them. Parts by EndpointSlice are read when a name needs them: after a change only the part of that slice is read
-again.
+Kubernetes DNS specification 1.1.0 §2.3 (cluster IP), §2.4 (headless) and §2.5 (ExternalName). A name is its labels
+below the Service's: () for the Service itself, ("_http", "_tcp"), ("web-0",), and ("_tcp",) for an empty non-terminal.
+EndpointSlices are read lazily, and after a change only the changed one is read again.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from kdns.plugins.sources.kubernetes.options import Options
 
 Node: TypeAlias = dict[int, tuple[Rdata, ...]]
 Host: TypeAlias = tuple[str, bytes]
-"""The name of an endpoint below the Service's, "" for the Service itself, and one of its addresses."""
+"""The name of an endpoint below the Service, "" for the Service itself, and one of its addresses."""
 Port: TypeAlias = ServicePort | EndpointPort
 Group: TypeAlias = tuple[Sequence[Host], Sequence[Port]]
 Target: TypeAlias = tuple[Sequence[Host], Sequence[int]]
-"""Hosts, and the ports of their SRV records; there may be none in a group, as hosts can have addresses in others."""
+"""Hosts, and the ports of their SRV records; without ports, the hosts only add addresses to those of other groups."""
 Records: TypeAlias = tuple[Node, Sequence[Target]]
 Names: TypeAlias = tuple[str, ...]
 
 UNNAMED: Final = "_"
-"""The label that an unnamed port answers to, as in CoreDNS."""
+"""The label of an unnamed port, as in CoreDNS."""
 ZONAL: Final = "_zone"
 """The label above names by topology zone."""
 PORT_LABELS: Final = 2
@@ -39,7 +38,7 @@ ADDRESSES: Final = frozenset((A, AAAA))
 
 
 def endpoint_label(endpoint: EndpointAddress, options: Options) -> str:
-    """Returns the endpoint's label: its hostname, else its Pod's name if enabled, else its address with dashes."""
+    """The hostname, else the Pod's name if enabled, else the address with dashes."""
     address, hostname, pod, _ = endpoint
     if hostname:
         return hostname.lower()
@@ -49,10 +48,7 @@ def endpoint_label(endpoint: EndpointAddress, options: Options) -> str:
 
 
 def hosts_of(endpoint_slice: EndpointSlice, options: Options) -> list[Host]:
-    """Returns every address of every ready endpoint, with the name that it has below the Service's.
-
-    The label of an endpoint of another cluster is below that cluster's (KEP-1645).
-    """
+    """All addresses of ready endpoints; an endpoint of another cluster is below the cluster's label (KEP-1645)."""
     cluster = endpoint_slice.source_cluster.lower() if endpoint_slice.import_key else ""
     endpoints = endpoint_slice.endpoints
     if (
@@ -68,7 +64,7 @@ def hosts_of(endpoint_slice: EndpointSlice, options: Options) -> list[Host]:
 
 
 class SliceNames:
-    """What the ready endpoints of one EndpointSlice add to the names below a Service."""
+    """The ready endpoints of one EndpointSlice, as names below the Service."""
 
     _hosts: list[Host] | None = None
     _by_host: dict[str, list[Host]] | None = None
@@ -90,7 +86,7 @@ class SliceNames:
 
     @property
     def by_host(self) -> dict[str, list[Host]]:
-        """The hosts by their names; none for an empty non-terminal, the name of a cluster."""
+        """Hosts by name; [] for an empty non-terminal, the label of a cluster."""
         if self._by_host is None:
             by_host: dict[str, list[Host]] = {}
             for host in self.hosts:
@@ -102,7 +98,7 @@ class SliceNames:
 
     @property
     def by_zone(self) -> dict[str, list[Host]]:
-        """The hosts by the topology zone of their endpoints, without those of unknown zones."""
+        """Hosts by the topology zone of their endpoints, if known."""
         if self._by_zone is None:
             by_zone: dict[str, list[Host]] = {}
             for endpoint, host in zip(ready_addresses(self.endpoint_slice), self.hosts, strict=True):
@@ -115,10 +111,10 @@ class SliceNames:
 class ServiceNames:
     """All names at and below one Service, from its EndpointSlices.
 
-    `old` are its names before a change; it gives the slices that it has read and that did not change.
+    `old` are its names before a change: unchanged slices that it has read are reused.
     """
 
-    is_kept: bool = False
+    is_cached: bool = False
     _parts: list[SliceNames] | None = None
 
     def __init__(
@@ -130,23 +126,23 @@ class ServiceNames:
         self._known: dict[tuple[Names, bool], Records] = {}
         if old:
             read = {id(part.endpoint_slice): part for part in old.parts}
-            self._parts = [read.get(id(one)) or SliceNames(one, options) for one in self._slices]
+            self._parts = [read.get(id(part)) or SliceNames(part, options) for part in self._slices]
 
     @property
     def parts(self) -> list[SliceNames]:
         if self._parts is None:
-            self._parts = [SliceNames(one, self._options) for one in self._slices]
+            self._parts = [SliceNames(part, self._options) for part in self._slices]
         return self._parts
 
     def get(self, labels: Names, qtype: int) -> Records | None:
-        """Returns the records of a name, empty for an empty non-terminal; None for a name that does not exist.
+        """The records of a name, empty for an empty non-terminal; None for a missing name.
 
-        Its SRV records are targets, which may be left out for A and AAAA.
+        SRV records are targets, which may be missing if `qtype` is A or AAAA.
         """
         if labels[-1:] == (ZONAL,) and self._is_zonal:
-            return self._in_zone(labels)  # clients choose the names of zones, so these are not kept
+            return self._in_zone(labels)  # not cached: clients invent zones
         has_targets = qtype not in ADDRESSES
-        if not self.is_kept:
+        if not self.is_cached:
             return self._records(labels, has_targets=has_targets)
         key = labels, has_targets
         records = self._known.get(key)
@@ -157,7 +153,7 @@ class ServiceNames:
         return records
 
     def all_records(self) -> Iterator[tuple[Names, Node, Sequence[Target]]]:
-        """Yields every name with records, also those of topology zones."""
+        """All names with records, also those of topology zones."""
         names: dict[Names, None] = {(): None}
         for part in self.parts:
             names |= dict.fromkeys(tuple(host.split(".")) for host in part.by_host)
@@ -194,7 +190,7 @@ class ServiceNames:
         return ({}, []) if is_above else None
 
     def _groups(self) -> list[Group]:
-        """Returns the hosts that the Service's own ports lead to."""
+        """The hosts behind the Service's own ports."""
         if self.service.is_headless:
             return [(part.hosts, part.ports) for part in self.parts]
         return [([("", address) for address in own_addresses(self.service)], self.service.ports)]
@@ -203,7 +199,7 @@ class ServiceNames:
         return [port_labels(port) for hosts, ports in self._groups() for port in ports if port.port and hosts]
 
     def _in_zone(self, labels: Names) -> Records | None:
-        """Returns the records of `zone.pin._zone`; those of `zone.prefer._zone` have all endpoints if it has none."""
+        """Records of `zone.pin._zone`; `zone.prefer._zone` has all endpoints if the zone has none."""
         if own_node(self.service, self._slices, self._options) is None:
             return None
         match labels:
@@ -216,15 +212,15 @@ class ServiceNames:
 
 
 def own_node(service: Service, slices: Iterable[EndpointSlice], options: Options) -> Node | None:
-    """Returns the records of the Service's own name, but for SRV; None where the Service has no name at all.
+    """The records of the Service's own name except SRV; None if the name does not exist.
 
-    A headless Service without a ready endpoint does not exist (§2.4.1), and neither does an empty Service under
-    `ignore empty_service`.
+    The name of a headless Service without a ready endpoint does not exist (§2.4.1), and neither does that of an empty
+    Service with `ignore empty_service`.
     """
     if service.is_external_name:
         return external_node(service.spec.external_name)
     if service.is_headless or options.ignore_empty_service:
-        addresses = [address for one in slices for address in bare_addresses(one)]
+        addresses = [address for endpoint_slice in slices for address in bare_addresses(endpoint_slice)]
         aliases = () if addresses else tuple(fqdn_aliases(slices))
         if not (addresses or aliases):
             return None
@@ -238,17 +234,17 @@ def own_addresses(service: Service) -> list[bytes]:
 
 
 def external_node(external_name: str) -> Node:
-    """Returns the CNAME of an ExternalName Service (§2.5), its spelling kept; nothing for text that can be no name.
+    """The CNAME of an ExternalName Service (§2.5), its spelling unchanged; {} for an invalid name.
 
-    Differs: CoreDNS answers NXDOMAIN where the name looks like an IP address. The Service exists, and the
-    Kubernetes documentation has such a string treated as a name made of digits.
+    Differs: CoreDNS answers NXDOMAIN if the name looks like an IP address. But the Service exists, and Kubernetes
+    documents that such a text is a name made of digits.
     """
     name = f"{external_name.rstrip('.')}."
     return {CNAME: (name,)} if is_name(name) else {}
 
 
 def is_name(text: str) -> bool:
-    """Returns whether a name with a trailing dot can be encoded; the root cannot be a target here."""
+    """Whether a name with a trailing dot is valid, and not the root."""
     try:
         return len(encode_name(labels_of(text))) > 1
     except ValueError:
@@ -256,7 +252,7 @@ def is_name(text: str) -> bool:
 
 
 def fqdn_aliases(slices: Iterable[EndpointSlice]) -> Iterator[tuple[str, str]]:
-    """Returns (label, target) of each ready endpoint in slices of addressType FQDN."""
+    """Label and target of each ready endpoint in slices of addressType FQDN."""
     for endpoint_slice in slices:
         if endpoint_slice.address_type == "FQDN":
             for endpoint in endpoint_slice.endpoints or ():
@@ -268,17 +264,17 @@ def fqdn_aliases(slices: Iterable[EndpointSlice]) -> Iterator[tuple[str, str]]:
 
 
 def alias_node(aliases: Iterable[tuple[str, str]]) -> Node:
-    """Returns the Service's own CNAME, where its endpoints are one name.
+    """The Service's own CNAME, if its endpoints are one name.
 
-    Differs: with several names CoreDNS sends several CNAMEs, which RFC 2181 §10.1 forbids; here only the
-    endpoints' own names lead on.
+    Differs: with several names CoreDNS sends several CNAMEs, against RFC 2181 §10.1; here only the endpoints' own
+    names are CNAMEs.
     """
     targets = {target for _, target in aliases}
     return {CNAME: (targets.pop(),)} if len(targets) == 1 else {}
 
 
 def address_node(addresses: Iterable[bytes]) -> Node:
-    """Returns the A and AAAA records of packed addresses, each once, in order of arrival."""
+    """A and AAAA records of packed addresses, without duplicates, in order."""
     node: dict[int, dict[Rdata, None]] = {}
     for address in addresses:
         node.setdefault(address_type(address), {})[address] = None
@@ -290,7 +286,7 @@ def _records_of(groups: Sequence[Group]) -> Records:
 
 
 def targets_of(groups: Iterable[Group], labels: Names = ()) -> list[Target]:
-    """Returns hosts with their open ports, all or those at `_port._proto` (§2.3.2, §2.4.2); nothing without a port."""
+    """Hosts with their ports, all or those at `_port._proto` (§2.3.2, §2.4.2); [] if no host has a port."""
     targets: list[Target] = [
         (hosts, [port.port for port in ports if port.port and (not labels or port_labels(port) == labels)])
         for hosts, ports in groups
@@ -304,13 +300,13 @@ def port_labels(port: Port) -> tuple[str, str]:
 
 
 def with_srv(node: Node, targets: Sequence[Target], base: str) -> Node:
-    """Returns the node with the SRV records of these targets, below the Service's own name `base`."""
+    """Adds the SRV records of these targets, below the Service's own name `base`."""
     ports = [(host_name(host, base), number) for hosts, numbers in targets for host, _ in hosts for number in numbers]
     return {**node, SRV: weighted(ports)} if ports else node
 
 
 def addresses_of(targets: Sequence[Target]) -> dict[str, Node]:
-    """Returns the A and AAAA records of each host with a port."""
+    """A and AAAA records of each host with a port."""
     by_host: dict[str, list[bytes]] = {host: [] for hosts, numbers in targets if numbers for host, _ in hosts}
     for hosts, _ in targets:
         for host, address in hosts:
@@ -324,14 +320,14 @@ def host_name(host: str, base: str) -> str:
 
 
 def weighted(ports: Collection[tuple[str, int]]) -> tuple[Srv, ...]:
-    """Returns one SRV record for each different (target, port); equal weights that add up to 100 over all pairs.
+    """SRV records with equal weights that add up to 100, without duplicates.
 
-    Pairs are counted before duplicates go, so a dual-stack target weighs half, as in CoreDNS.
+    Weights count duplicates too, so those of dual-stack targets are half as large, as in CoreDNS.
     """
     weight = weight_of(ports)
     return tuple(Srv(0, weight, port, target) for target, port in dict.fromkeys(ports))
 
 
 def weight_of(ports: Collection[object]) -> int:
-    """Returns the weight of each of these SRV records, which is never 0."""
+    """The weight of each SRV record, never 0."""
     return max(1, 100 // len(ports))

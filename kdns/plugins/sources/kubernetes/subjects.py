@@ -1,6 +1,6 @@
-"""The subjects of answers and of changes, by which stale answers are dropped.
+"""Subjects: the invalidation keys of answers about the cluster, and those that a change touches.
 
-Every name has its subject, whether it exists or not, so an NXDOMAIN is dropped when the name appears.
+Missing names have subjects too, so an NXDOMAIN is dropped when the name appears.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from kdns.net import packed
 APEX: Final[Subject] = ("apex",)
 """SOA, NS and ns.dns: touched by every change."""
 REVERSE: Final[Subject] = ("reverse",)
-"""Reverse names shorter than an address: touched when any address comes or goes."""
+"""Reverse names shorter than an address: touched when an address is added or removed."""
 STALE: Final[Subject] = ("stale",)
-"""All answers that are marked because they are made of a snapshot."""
+"""Answers that are marked because they are from a snapshot."""
 NAMESPACES: Final[Subject] = EVERYTHING
-"""The set of namespaces: every answer depends on it."""
+"""The set of namespaces, which all answers depend on."""
 
 
 def of_service(key: Key) -> Subject:
-    """Returns all names at and below one Service, or the ServiceImport of that name."""
+    """All names at and below one Service or ServiceImport."""
     return ("service", *key)
 
 
@@ -43,12 +43,12 @@ def of_address(address: bytes) -> Subject:
 
 
 def of_pod(address: bytes) -> Subject:
-    """Returns the pod names made of one address, in any namespace."""
+    """The pod names of one address, in any namespace."""
     return ("pod", address)
 
 
 def touched(change: Change, state: State) -> Iterator[Subject]:
-    """Yields the subjects whose answers may differ after the change."""
+    """Subjects with answers that may differ after the change."""
     yield APEX
     old, new = change.old, change.new
     for obj, other in ((old, new), (new, old)):
@@ -66,7 +66,7 @@ def touched(change: Change, state: State) -> Iterator[Subject]:
                 yield from map(of_service, filter(None, (key, obj.import_key)))
                 if not isinstance(other, EndpointSlice) or key != other.service_key:
                     yield from map(of_address, slice_addresses(obj))
-                elif obj is new:  # the names of other endpoints stay
+                elif obj is new:  # names of unchanged endpoints stay
                     yield from map(of_address, changed_addresses(obj, other))
                 yield REVERSE
             case Pod():

@@ -1,9 +1,8 @@
-"""All records of a zone: a transfer has the same records as queries get, name by name.
+"""Zone transfers: the same records that queries get.
 
-The records are made while they are sent, from the objects as they were at the beginning. A transfer does not have names
-that any client can choose: pods by address (`pods insecure`), and `prefer` by topology zones without endpoints. Nor
-does it have the SRV records at `_._tcp` of unnamed ports: they are not in the specification (§2.3.2), and CoreDNS does
-not transfer them.
+Records are made while they are sent, from the objects at the start. A transfer lacks names that clients can invent:
+pods by address (`pods insecure`), and `prefer` with topology zones without endpoints. It also lacks SRV records at
+`_._tcp` of unnamed ports: they are not in the specification (§2.3.2), and CoreDNS does not transfer them.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from kdns.plugins.sources.transfer import Transfer
 
 
 class Snapshot(NamedTuple):
-    """The objects of one moment: each shown Service with its slices, and pods with names."""
+    """The objects at the start of a transfer: visible Services with their slices, and pods with names."""
 
     services: list[tuple[Service, tuple[EndpointSlice, ...]]]
     pods: list[Pod]
 
 
 def zone_transfer(zones: Zones, name: str) -> Transfer | None:
-    """Returns the content of a zone of this name; None for no zone, and for one that is not known in full yet."""
+    """None if there is no zone of this name, or the cluster is not listed in full yet."""
     zone = zones.zone_of(labels_of(name))
     if zone is None or zone.name != name or not zones.is_synced:
         return None
@@ -67,27 +66,27 @@ def _snapshot(zones: Zones, zone: KubernetesZone) -> Snapshot:
 
 
 def _apex(zones: Zones, zone: KubernetesZone) -> Iterator[RRset]:
-    """Yields the name servers with their addresses, as far as no Service brings them, and the version of the schema."""
+    """Name servers, with addresses that are not records of a Service, and the schema version."""
     ttl_s = zones.options.ttl_s
     servers = zones.name_servers(zone.name)
     yield RRset(zone.name, NS, ttl_s, tuple(servers))
     for host, node in servers.items():
         labels = labels_of(host)
         of_service = labels[-len(zone.labels) - 1 : len(labels) - len(zone.labels)] == (b"svc",)
-        is_brought = of_service and is_shown(_namespace(labels, zone), zones.state, zones.options)
-        if is_below(labels, zone.labels) and not is_brought:
+        has_records = of_service and is_shown(_namespace(labels, zone), zones.state, zones.options)
+        if is_below(labels, zone.labels) and not has_records:
             yield from (RRset(host, rtype, ttl_s, rdata) for rtype, rdata in node.items() if rdata)
     if not zone.is_reverse:
         yield RRset(_below("dns-version", zone.name), TXT, SCHEMA_TTL_S, (SCHEMA_VERSION,))
 
 
 def _namespace(labels: Labels, zone: KubernetesZone) -> str:
-    """Returns the namespace of a name below a Service's."""
+    """The namespace of a Service's name, or of one below it."""
     return labels[-len(zone.labels) - 2].decode("latin-1")
 
 
 def _forward(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator[RRset]:
-    """Yields names of Services and their endpoints, and of verified pods."""
+    """Names of Services and their endpoints, and of verified pods."""
     ttl_s = zones.options.ttl_s
     for service, slices in snapshot.services:
         yield from service_records(service, slices, zone.name, zones.options)
@@ -100,7 +99,7 @@ def _forward(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator
 def service_records(
     service: Service, slices: Collection[EndpointSlice], zone: str, options: Options
 ) -> Iterator[RRset]:
-    """Yields the records of a Service and its endpoints in a zone, whose name has a trailing dot."""
+    """Records of a Service and its endpoints; `zone` has a trailing dot."""
     base = _below(f"{service.key[1]}.{service.key[0]}.svc", zone)
     for labels, node, targets in ServiceNames(service, slices, options).all_records():
         if labels and labels[0] == UNNAMED:
@@ -111,7 +110,7 @@ def service_records(
 
 
 def _reverse(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator[RRset]:
-    """Yields the names of addresses within the zone: the Services', or else those of ready endpoints."""
+    """PTR records of addresses in the zone: those of Services, or else of ready endpoints."""
     bounds = reverse_range(zone.labels)
     if bounds is None:
         return
@@ -123,7 +122,7 @@ def _reverse(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator
             if _is_within(address, bounds):
                 target = _below(f"{service.key[1]}.{service.key[0]}.svc", primary)
                 yield RRset(_reverse_name(address), PTR, ttl_s, (target,))
-    given: set[tuple[bytes, str]] = set()
+    yielded: set[tuple[bytes, str]] = set()
     for service, slices in snapshot.services:
         if service.is_external_name:
             continue
@@ -132,8 +131,8 @@ def _reverse(zones: Zones, zone: KubernetesZone, snapshot: Snapshot) -> Iterator
             for endpoint in ready_addresses(endpoint_slice):
                 address = endpoint.address
                 pair = address, f"{endpoint_label(endpoint, zones.options)}.{base}"
-                if address not in of_services and _is_within(address, bounds) and pair not in given:
-                    given.add(pair)
+                if address not in of_services and _is_within(address, bounds) and pair not in yielded:
+                    yielded.add(pair)
                     yield RRset(_reverse_name(address), PTR, ttl_s, (pair[1],))
 
 
@@ -142,7 +141,7 @@ def _is_within(address: bytes, bounds: tuple[bytes, bytes]) -> bool:
 
 
 def _reverse_name(address: bytes) -> str:
-    """Returns the name of an address in in-addr.arpa or ip6.arpa."""
+    """In in-addr.arpa or ip6.arpa."""
     if len(address) == 4:
         return ".".join(str(octet) for octet in reversed(address)) + ".in-addr.arpa."
     return ".".join(reversed(address.hex())) + ".ip6.arpa."

@@ -1,7 +1,6 @@
-"""Look-ups in a zone: (name, type) to RRsets, or the reason for an empty answer.
+"""Look-ups in a zone: (name, type) → RRsets, or the reason for an empty answer.
 
-A name that exists without the type is NODATA, also if only names below it have records (RFC 8020, RFC 4592 §2.2.2); any
-other name is NXDOMAIN.
+A name without the type is NODATA, and so is an empty non-terminal (RFC 8020, RFC 4592 §2.2.2).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from kdns.answers.response import Subject
 from kdns.cluster.objects import EndpointSlice, Key, Namespace, Object, Pod, Service, ServiceImport
 from kdns.cluster.state import State
 from kdns.corefile.address import is_reverse
-from kdns.dns.names import Labels, labels_of, reverse_range, reversed_address, text_of
+from kdns.dns.names import Labels, labels_of, lowered, reverse_range, reversed_address, text_of
 from kdns.dns.query import MAX_MESSAGE_BYTES
 from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import RRset, Soa
@@ -42,19 +41,19 @@ from kdns.values import Value
 SCHEMA_VERSION: Final = text_rdata(b"1.1.0")
 SCHEMA_TTL_S: Final = 28800
 DNS_PORT: Final = 53
-MAX_KEPT: Final = 256
+MAX_CACHED: Final = 256
 MAX_READ_SLICES: Final = 3
-"""The most EndpointSlices that are read for each query for a Service's addresses."""
+"""Up to this many EndpointSlices, a query for a Service's addresses reads them without ServiceNames."""
 MAX_READ_ENDPOINTS: Final = 64
-"""The most endpoints of a Service that are read for each query; what is read of more is kept."""
+"""The ServiceNames of a Service with more endpoints are cached."""
 MIN_SRV_BYTES: Final = 2 + 10 + 6 + 1
-"""The size of the shortest SRV record: a pointer to its owner, type to length, the numbers, and the root as target."""
+"""The shortest SRV record: a pointer to its owner, type to length, the numbers, and the root as target."""
 MAX_FIXED_LABELS: Final = 2
-"""A name with more labels below its zone exists only if the cluster makes it so; `svc` or `pod` and a namespace."""
+"""Names with more labels below the zone depend on objects of the cluster."""
 
 
 class Status(Enum):
-    """The result of a lookup."""
+    """The kind of a result."""
 
     SUCCESS = "success"
     NODATA = "nodata"
@@ -64,10 +63,10 @@ class Status(Enum):
 
 
 class Result(NamedTuple):
-    """A lookup's outcome.
+    """The result of a look-up.
 
-    `zone` is the zone whose SOA belongs into a negative answer. `subjects` say which changes make it stale.
-    `leaves_zones` says that the answer ends in a CNAME to a name outside of these zones.
+    `zone` has the SOA of a negative answer. `subjects` invalidate the result. `leaves_zones`: the answer ends in a
+    CNAME to a name outside of these zones.
     """
 
     status: Status
@@ -79,10 +78,9 @@ class Result(NamedTuple):
 
 
 class NameRecords(Value, frozen=True):
-    """A name's own records; `node` is None for a name that does not exist.
+    """A name's own records; `node` is None for a missing name.
 
-    `subjects` are what the name depends on beside the namespaces. `targets` are its SRV records, below the name of the
-    Service `key`.
+    `subjects` are those besides the namespaces. `targets` are the SRV records, below the name of the Service `key`.
     """
 
     node: Node | None
@@ -93,7 +91,7 @@ class NameRecords(Value, frozen=True):
 
 
 class KubernetesZone(NamedTuple):
-    """One zone: its labels, how many they are, its name, and whether it maps addresses to names."""
+    """One zone; `depth` is the number of its labels."""
 
     labels: Labels
     depth: int
@@ -107,8 +105,8 @@ NO_SUCH_NAME: Final = NameRecords(None)
 class Zones:
     """The zones of one `kubernetes` directive over one cluster state.
 
-    Names of Services with many endpoints are kept until they change, see `forget`; those of at most MAX_KEPT Services.
-    Of those that changed as many are kept, for the slices that did not.
+    ServiceNames of up to MAX_CACHED Services with many endpoints are cached until `forget`; then as many old ones, for
+    their unchanged slices.
     """
 
     def __init__(self, state: State, options: Options) -> None:
@@ -133,28 +131,28 @@ class Zones:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all objects for these zones have been listed once."""
+        """Whether all kinds of objects for these zones were listed once."""
         return self._needs <= self.state.synced
 
     def zone_of(self, labels: Labels) -> KubernetesZone | None:
-        """Returns the closest enclosing zone of a name given by its folded labels."""
+        """The closest enclosing zone; `labels` are folded."""
         for zone in self._zones:
             if not zone.depth or labels[-zone.depth :] == zone.labels:
                 return zone
         return None
 
     def soa(self, zone: str) -> RRset:
-        """Returns the zone's SOA; TTL min(ttl, 300), negative TTL the directive's ttl (RFC 2308 §4)."""
+        """The TTL is at most 300, the negative TTL is the directive's (RFC 2308 §4)."""
         soa = Soa(
             _below("ns.dns", zone), _below("hostmaster", zone), self.serial, 7200, 1800, 86400, self.options.ttl_s
         )
         return RRset(zone, SOA, min(self.options.ttl_s, 300), (soa,))
 
     def forget(self, touched: Collection[Subject]) -> None:
-        """Drops the names of these subjects; called with every change."""
+        """Called with every change."""
         if subjects.NAMESPACES in touched or subjects.REVERSE in touched:
             self._above.clear()
-        if len(self._old_names) >= MAX_KEPT:
+        if len(self._old_names) >= MAX_CACHED:
             self._old_names.clear()
         for zone in self._zones:
             for subject in touched:
@@ -163,10 +161,7 @@ class Zones:
                     self._old_names[key] = self._names.pop(key)
 
     def lookup(self, labels: Labels, qtype: int) -> Result | None:
-        """Returns the answer for a folded name and a type, with CNAMEs followed in these zones.
-
-        None outside of them.
-        """
+        """`labels` are folded. CNAMEs are followed in these zones; None for a name outside of them."""
         zone = self.zone_of(labels)
         if zone is None:
             return None
@@ -184,10 +179,10 @@ class Zones:
         return Result(Status.SUCCESS, zone.name, (rrset,), self._additional(rrset, records, zone), touched)
 
     def _chased(self, labels: Labels, qtype: int, records: NameRecords, zone: KubernetesZone) -> Result:
-        """Returns the answer for a name that is a CNAME, and for what it leads to, over at most MAX_CNAMES.
+        """Follows at most MAX_CNAMES.
 
-        Differs: behind more of them CoreDNS answers NODATA, which denies a name that exists. Here the CNAMEs are the
-        answer, and a resolver may go on from the last one.
+        Differs: beyond that the CNAMEs are the answer, and a resolver may continue from the last one. CoreDNS answers
+        NODATA, which denies a name that exists.
         """
         answer: list[RRset] = []
         touched: list[Subject] = []
@@ -208,7 +203,7 @@ class Zones:
             target = str(node[CNAME][0])
             answer.append(RRset(owner, CNAME, self.options.ttl_s, (target,)))
             owner = target
-            labels = tuple(label.lower() for label in labels_of(target))
+            labels = lowered(labels_of(target))
             if labels in seen:
                 return Result(Status.SUCCESS, zone.name, tuple(answer), (), tuple(touched))
             seen.add(labels)
@@ -224,11 +219,11 @@ class Zones:
     def _rrset(
         self, labels: Labels, qtype: int, records: NameRecords, zone: KubernetesZone, owner: str = ""
     ) -> RRset | None:
-        """Returns the node's records of this type; for ANY those of one type, any (RFC 8482 §4.1)."""
+        """For ANY the records of one arbitrary type (RFC 8482 §4.1)."""
         node = records.node or {}
         if records.targets:
             node = with_srv(node, records.targets, self._base(records.key, zone.name))
-        rtype = next((held for held, rdata in node.items() if rdata), qtype) if qtype == ANY else qtype
+        rtype = next((rtype for rtype, rdata in node.items() if rdata), qtype) if qtype == ANY else qtype
         rdata = node.get(rtype)
         if not rdata:
             return None
@@ -236,10 +231,7 @@ class Zones:
         return RRset(owner or text_of(labels), rtype, ttl_s, rdata)
 
     def find(self, labels: Labels, zone: KubernetesZone, qtype: int) -> NameRecords | None:
-        """Returns the records of one name in its zone, None while they cannot be known yet.
-
-        For A and AAAA they need not be more than addresses.
-        """
+        """The records of one name in its zone, None while they are unknown; for A and AAAA perhaps addresses only."""
         count = len(labels) - zone.depth
         if count <= MAX_FIXED_LABELS and (fixed := self._fixed(labels[:count][::-1], zone)):
             return fixed
@@ -248,7 +240,7 @@ class Zones:
         return self._reverse(labels) if zone.is_reverse else self._of_cluster(labels[:count][::-1], zone, qtype)
 
     def _fixed(self, relative: Labels, zone: KubernetesZone) -> NameRecords | None:
-        """Returns the names that exist independently of the cluster's objects."""
+        """Names that do not depend on objects of the cluster."""
         node: Node | None = None
         ttl_s = None
         match relative:
@@ -265,7 +257,7 @@ class Zones:
         return NameRecords(node, (subjects.APEX,), ttl_s=ttl_s) if node is not None else None
 
     def _of_cluster(self, relative: Labels, zone: KubernetesZone, qtype: int) -> NameRecords:
-        """Returns the names of the cluster's objects, in a forward zone."""
+        """Names of the cluster's objects, in a forward zone."""
         if len(relative) > MAX_FIXED_LABELS:
             branch, namespace, name = relative[:3]
             if branch == b"svc":
@@ -292,40 +284,39 @@ class Zones:
         if service is None or not is_shown(namespace, self.state, self.options):
             return NameRecords(None, depends_on)
         slices = of_service.get(key, {}).values() if self.options.endpoints else ()
-        place = depends_on[0], zone
-        names = self._names.get(place)
+        cache_key = depends_on[0], zone
+        names = self._names.get(cache_key)
         if names is None:
             if not below and qtype in ADDRESSES and len(slices) <= MAX_READ_SLICES:
                 return NameRecords(own_node(service, slices, self.options), depends_on)
-            names = ServiceNames(service, slices, self.options, self._old_names.pop(place, None))
+            names = ServiceNames(service, slices, self.options, self._old_names.pop(cache_key, None))
             if sum([len(endpoint_slice.endpoints or ()) for endpoint_slice in slices]) > MAX_READ_ENDPOINTS:
-                self._keep(place, names)
+                self._cache(cache_key, names)
         records = names.get(tuple([label.decode("latin-1") for label in below[::-1]]), qtype)
         if records is None:
             return NameRecords(None, depends_on)
         node, targets = records
         return NameRecords(node, depends_on, targets, key)
 
-    def _keep(self, place: tuple[Subject, str], names: ServiceNames) -> None:
-        if len(self._names) >= MAX_KEPT:
+    def _cache(self, key: tuple[Subject, str], names: ServiceNames) -> None:
+        if len(self._names) >= MAX_CACHED:
             self._names.clear()
             self._old_names.clear()
-        self._names[place] = names
-        names.is_kept = True
+        self._names[key] = names
+        names.is_cached = True
 
     def _base(self, key: Key, zone: str) -> str:
         namespace, name = key
         return _below(f"{name}.{namespace}.svc", zone)
 
     def _service_of(self, key: Key, zone: str) -> tuple[Service | None, dict[Key, dict[Key, EndpointSlice]]]:
-        """Returns the Service or ServiceImport with this name in a zone, and the namespace of its slices."""
+        """The Service or ServiceImport with this name in a zone, and the index with its slices."""
         if zone in self.options.multicluster:
             imported = self.state.service_imports.get(key)
             return imported.as_service if imported else None, self.state.slices_by_import
         return self.state.services.get(key), self.state.slices_by_service
 
     def pod(self, namespace: str, label: str) -> NameRecords:
-        """Returns the records of a Pod's name, which is made of its address."""
         address = undashed(label)
         exists = address and is_shown(namespace, self.state, self.options)
         if self.options.pods is PodMode.DISABLED:
@@ -349,18 +340,15 @@ class Zones:
         return is_above_an_address(first, last, self.state, self.options)
 
     def _is_above(self, bounds: tuple[bytes, bytes]) -> bool:
-        """Returns whether some address in these bounds has a name.
-
-        The result is kept: each hidden address below the name is looked at.
-        """
+        """Cached: each hidden address in the bounds has to be checked."""
         if bounds not in self._above:
-            if len(self._above) >= MAX_KEPT:
+            if len(self._above) >= MAX_CACHED:
                 self._above.clear()
             self._above[bounds] = self._has_names_between(*bounds)
         return self._above[bounds]
 
     def own_services(self) -> Iterator[tuple[Service, EndpointSlice, bytes]]:
-        """Yields the Services that select this server, with the slice and the own address that say so."""
+        """Services that select this server, with the slice and the address of its endpoint."""
         for address in self.options.own_addresses if self.options.endpoints else ():
             for key in self.state.slices_by_ip[address]:
                 endpoint_slice = self.state.slices[key]
@@ -369,30 +357,30 @@ class Zones:
                     yield service, endpoint_slice, address
 
     def name_servers(self, zone: str) -> dict[str, Node]:
-        """Returns the Services that select this server, by its own addresses, with theirs; else `ns.dns` of the zone.
+        """Names and addresses of the Services that select this server, or else `ns.dns` of the zone.
 
-        They are named even where `namespaces` hides them, as in CoreDNS: the glue leads there.
-        Differs: a Service whose ports are all others than 53 is left out; CoreDNS takes the API's for a name server
-        where both share an address.
+        Services that `namespaces` hides are included, as in CoreDNS, because there is glue.
+        Differs: Services without port 53 are left out; CoreDNS takes the API's for a name server if they share an
+        address.
         """
-        found: dict[str, Node] = {}
+        servers: dict[str, Node] = {}
         for service, endpoint_slice, address in self.own_services():
             base = self._base(service.key, self.options.primary_zone)
             if own_node(service, (endpoint_slice,), self.options) is None:
                 continue
             if service.is_headless:
                 by_host = SliceNames(endpoint_slice, self.options).by_host
-                found |= {
+                servers |= {
                     host_name(host, base): address_node(address for _, address in hosts)
                     for host, hosts in by_host.items()
                     if (host, address) in hosts
                 }
             else:
-                found[base] = address_node(own_addresses(service))
-        return found or {_below("ns.dns", zone): self._own_node()}
+                servers[base] = address_node(own_addresses(service))
+        return servers or {_below("ns.dns", zone): self._own_node()}
 
     def _name_server_node(self, zone: str) -> Node:
-        """Returns the addresses of `ns.dns`: those of the Services that select this server, which other Pods reach."""
+        """The addresses of `ns.dns`: those of the Services that select this server, because other Pods reach them."""
         nodes = self.name_servers(zone).values()
         return {rtype: tuple(dict.fromkeys(a for node in nodes for a in node.get(rtype, ()))) for rtype in (A, AAAA)}
 
@@ -401,11 +389,11 @@ class Zones:
         return {rtype: tuple(a for a in own if address_type(a) == rtype) for rtype in (A, AAAA)}
 
     def _additional(self, rrset: RRset, records: NameRecords, zone: KubernetesZone) -> tuple[RRset, ...]:
-        """Returns the addresses of the targets of SRV (RFC 2782) and NS records within the zone."""
+        """Addresses of targets of SRV (RFC 2782) and NS records within the zone."""
         if rrset.rtype not in {SRV, NS}:
             return ()
         if len(rrset.rdata) > MAX_MESSAGE_BYTES // MIN_SRV_BYTES:
-            return ()  # the answer is truncated: later records are not sent
+            return ()  # the answer will be truncated, and has no additional records
         nodes: dict[str, Node] = {}
         if rrset.rtype == NS:
             nodes = self.name_servers(zone.name)
@@ -422,7 +410,7 @@ class Zones:
 
 
 def may_serve_dns(service: Service) -> bool:
-    """Returns whether the Service has port 53, or no ports."""
+    """With port 53, or without ports."""
     return not service.ports or any(port.port == DNS_PORT for port in service.ports)
 
 

@@ -1,1 +1,1 @@
-"""secondary: zones that are transferred from a primary, and kept up to date."""
+"""secondary: zones that are transferred from a primary, and refreshed."""

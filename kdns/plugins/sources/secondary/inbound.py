@@ -1,6 +1,6 @@
-"""Transfers as a secondary receives them: the query, where its answer ends, and the zone that it makes.
+"""Inbound transfers: the query, the end of its answer, and the zone (RFC 5936 §2.2, RFC 1995 §4).
 
-RFC 5936 §2.2, RFC 1995 §4. The bytes are the primary's: sizes are bounded, and every error is one.
+The bytes are the primary's, so sizes are limited, and every violation is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kdns.dns.zone.zone import MAX_RECORDS, Zone
 from kdns.plugins.sources.transfer import LEAST_SOA_BYTES, serial_at, soa_serial
 
 MAX_TRANSFER_BYTES: Final = 256 << 20
-"""The messages of one transfer."""
+"""The limit of all messages of one transfer."""
 
 
 class TransferKind(Enum):
@@ -29,13 +29,13 @@ class TransferKind(Enum):
 
     UNKNOWN = "unknown"
     CURRENT = "current"
-    """There is nothing newer."""
+    """The primary has nothing newer."""
     FULL = "full"
     CHANGES = "changes"
 
 
 def question(zone: str, qtype: int, message_id: int, soa: RRset | None = None) -> bytes:
-    """Returns a query about a zone; for IXFR with the SOA that is held in the authority section."""
+    """A query about a zone; for IXFR with the current SOA in the authority section."""
     name = encode_name(labels_of(zone))
     packet = pack("!HHHHHH", message_id, 0, 1, 0, soa is not None, 0) + name + pack("!HH", qtype, IN)
     if soa is None:
@@ -45,7 +45,7 @@ def question(zone: str, qtype: int, message_id: int, soa: RRset | None = None) -
 
 
 def serial_in(packet: bytes) -> int:
-    """Returns the serial in the response to a query for an SOA; ValueError for none."""
+    """The serial in the response to a query for an SOA; ValueError without one."""
     _refuse_errors(packet)
     serial = soa_serial(packet, ANSWER)
     if serial is None:
@@ -54,7 +54,7 @@ def serial_in(packet: bytes) -> int:
 
 
 class Inbound:
-    """The messages of one transfer of the zone `name`; `held` is the serial in the query of an IXFR, None for AXFR."""
+    """The messages of one transfer of the zone `name`; `held` is the serial in an IXFR query, None for AXFR."""
 
     def __init__(self, name: str, held: int | None = None) -> None:
         self._name, self._labels = name, labels_of(folded(name))
@@ -69,17 +69,17 @@ class Inbound:
         self._is_complete = False
 
     def feed(self, packet: bytes) -> bool:
-        """Takes the next message; True behind the last one. ValueError if it is not a transfer."""
+        """Takes the next message; True after the last one. ValueError if it is not a transfer."""
         _refuse_errors(packet)
         self._size_bytes += len(packet)
         if self._size_bytes > MAX_TRANSFER_BYTES:
             raise ValueError(f"a transfer of more than {MAX_TRANSFER_BYTES >> 20} MiB")
-        found = [record for record in records(packet) if record.section == ANSWER]
-        if self._count + len(found) > MAX_RECORDS:
+        answer = [record for record in records(packet) if record.section == ANSWER]
+        if self._count + len(answer) > MAX_RECORDS:
             raise ValueError(f"a transfer of more than {MAX_RECORDS:,} records")
-        if not found:
+        if not answer:
             raise ValueError("a message without records")
-        for record in found:
+        for record in answer:
             if self._is_complete:
                 raise ValueError("records behind the last SOA")
             self._take(record.rtype, self._soa_serial(packet, record) if record.rtype == SOA else None)
@@ -123,7 +123,7 @@ class Inbound:
             self._from, self._adding = serial, None
 
     def zone(self, held: Zone | None) -> Zone:
-        """Returns the zone that was transferred, or that the changes make of the one held; ValueError for none."""
+        """The transferred zone, or the zone `held` with the changes; ValueError if they are invalid."""
         if self.kind is TransferKind.CHANGES and held:
             return _changed(self._name, held, list(self.records()))
         return Zone(self._name, list(self.records())[:-1])
@@ -138,7 +138,7 @@ class Inbound:
 
 
 def _changed(name: str, held: Zone, changes: Sequence[RRset]) -> Zone:
-    """Returns the zone after the changes; ValueError if one removes a missing record."""
+    """ValueError if a change removes a missing record."""
     content: dict[tuple[str, int, Rdata], RRset] = {}
     for rrset in held.records():
         for rdata in rrset.rdata:

@@ -1,6 +1,6 @@
 """secondary [ZONES...] { transfer from HOST... | tsig KEY | catalog [ZONES...] | fallthrough [ZONES...] }.
 
-Zones from a primary, refreshed as their SOA says and when the primary notifies (RFC 1034 §4.3.5, RFC 1996).
+Zones from a primary, refreshed at the intervals of their SOA and on NOTIFY (RFC 1034 §4.3.5, RFC 1996).
 """
 
 from __future__ import annotations
@@ -36,25 +36,22 @@ if TYPE_CHECKING:
 
 NAME: Final = "secondary"
 NOTIFY_PAUSE_S: Final = 1.0
-"""The shortest time between two refreshes of a zone after NOTIFY, in seconds."""
+"""The shortest time between two refreshes of a zone after NOTIFY."""
 QUERY_TIMEOUT_S: Final = 5.0
 TRANSFER_TIMEOUT_S: Final = 30.0
-"""The timeout for the connection, and for each message of a transfer, in seconds."""
+"""The timeout of the connection, and of each message of a transfer."""
 MAX_TRANSFER_S: Final = 3600.0
-"""The timeout for a whole transfer, so that a slow primary does not prevent a query to the next one."""
+"""The timeout of a whole transfer, so that a slow primary does not block the next one."""
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 60.0
-"""The delays of retries for a zone that was never transferred: they double from the first to the last."""
+"""Backoff for a zone that was never transferred: delays double from the first to the last."""
 LEAST_WAIT_S: Final = 2.0
-"""The shortest refresh interval, in seconds, whatever the SOA says; NOTIFY is exempt."""
+"""The shortest refresh interval, whatever the SOA says; does not apply to NOTIFY."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecondaryConfig:
-    """Zones and where they come from.
-
-    `catalog` are zones that members are at or below, () for any, None for zones that are not catalogs.
-    """
+    """`catalog`: members must be at or below these zones, () for any; None if the zones are not catalogs."""
 
     zones: tuple[str, ...]
     primaries: tuple[HostPort, ...] = ()
@@ -87,10 +84,10 @@ OPTIONS: Final = {
 
 @dataclass(slots=True, eq=False)
 class Followed:
-    """A zone that is transferred, and when it was last known to be up to date.
+    """A zone that is transferred; `checked_s` is when it was last up to date.
 
-    `catalog` is the catalog that it is a member of, "" for a zone of the Corefile. `attempts` are those that failed.
-    `is_notified` says that a primary had something new since the last look, `is_noting` that a task is to look.
+    `catalog` is the catalog that it is a member of, "" for a zone of the Corefile. `attempts` counts failures.
+    `is_notified`: a NOTIFY came since the last refresh; `is_noting`: a task handles it.
     """
 
     served: ServedZone
@@ -108,7 +105,7 @@ class Followed:
 
 
 class SecondaryZones(Authority):
-    """Zones of primaries. A zone that was not transferred yet, or has expired, is SERVFAIL."""
+    """Zones of primaries. A zone that is not transferred yet, or expired, is SERVFAIL."""
 
     takes_notify = True
 
@@ -118,10 +115,10 @@ class SecondaryZones(Authority):
         for config in configs:
             for zone in config.zones:
                 self._follow(zone, config)
-        self._hold_all()
+        self._serve_all()
 
     def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
-        """Returns the zone's answer. NOTIFY refreshes the zone, except from other addresses (RFC 1996 §3.10)."""
+        """NOTIFY from a primary refreshes the zone; others get no answer (RFC 1996 §3.10)."""
         if not request.query.flags & OPCODE:
             return super().serve(request, next)
         followed = self.followed.get(request.query.name)
@@ -136,7 +133,7 @@ class SecondaryZones(Authority):
         return Response(NOERROR, AA, plugin=NAME)
 
     async def _note(self, followed: Followed) -> None:
-        """Refreshes a zone after a NOTIFY, with a delay after each, because the sender's address may be forged."""
+        """Refreshes a zone after NOTIFY, with a pause, because the sender's address may be forged."""
         try:
             while followed.is_notified and not followed.is_dropped:
                 if not followed.is_refreshing:
@@ -147,7 +144,7 @@ class SecondaryZones(Authority):
             followed.is_noting = False
 
     async def refresh(self, followed: Followed) -> None:
-        """Queries the primaries for a newer version, one after the other until one answers; one attempt at a time."""
+        """Queries the primaries in turn until one answers; no-op while a refresh is running."""
         if followed.is_refreshing:
             return
         followed.is_refreshing = True
@@ -160,7 +157,7 @@ class SecondaryZones(Authority):
         reasons = []
         for primary in followed.config.primaries:
             try:
-                await self._ask(followed, primary)
+                await self._refresh_from(followed, primary)
             except (UpstreamError, ValueError) as error:
                 reasons.append(f"{primary}: {error}")
                 continue
@@ -176,7 +173,7 @@ class SecondaryZones(Authority):
             self._world.log("warning", "zone not transferred", zone=followed.served.name, reason=reason)
 
     def _schedule(self, followed: Followed, *, is_good: bool) -> None:
-        """Sets the next query's time: the SOA's refresh or retry, a little earlier at random, to spread secondaries."""
+        """The next refresh is after the SOA's refresh or retry, a little earlier at random, to spread secondaries."""
         zone = followed.served.zone
         if zone:
             wait_s = float(zone.soa_rdata.refresh if is_good else zone.soa_rdata.retry)
@@ -185,7 +182,7 @@ class SecondaryZones(Authority):
         jitter = 0.9 + 0.0001 * self._world.random.randrange(1000)
         followed.due_s = self._world.now_s() + max(wait_s * jitter, LEAST_WAIT_S if zone else FIRST_RETRY_S * jitter)
 
-    async def _ask(self, followed: Followed, primary: HostPort) -> None:
+    async def _refresh_from(self, followed: Followed, primary: HostPort) -> None:
         """Transfers the zone from a primary if it has a newer version."""
         served = followed.served
         zone = served.zone
@@ -202,7 +199,7 @@ class SecondaryZones(Authority):
                 await self._transfer(followed, primary, zone)
             except (UpstreamTimeoutError, UpstreamUnreachableError):
                 raise
-            except (ValueError, UpstreamError):  # also one that ends the connection at an IXFR
+            except (ValueError, UpstreamError):  # some primaries close the connection at an IXFR
                 await self._transfer(followed, primary, None)
         else:
             await self._transfer(followed, primary, None)
@@ -216,7 +213,7 @@ class SecondaryZones(Authority):
             packet = signer(packet)
         verifier = self._verifier(followed, signer) if signer else None
         inbound = Inbound(served.name, zone.serial if zone else None)
-        # no later than the zone that is held expires
+        # at the latest when the current zone expires
         expires_s = followed.checked_s + served.zone.soa_rdata.expire if served.zone else math.inf
         until_s = min(self._world.now_s() + MAX_TRANSFER_S, expires_s)
         async with aclosing(self._world.messages(primary, packet, TRANSFER_TIMEOUT_S)) as messages:
@@ -243,7 +240,7 @@ class SecondaryZones(Authority):
         self._world.log("info", "zone transferred", zone=served.name, primary=str(primary), serial=version.zone.serial)
 
     def _signer(self, followed: Followed) -> Signer | None:
-        """Returns the signer of a request, with the key of the block's `tsig`; None where no key is configured."""
+        """Signs requests with a key of the block's `tsig`; None if no key is configured."""
         name = followed.config.key
         if not name:
             return None
@@ -263,37 +260,38 @@ class SecondaryZones(Authority):
     def _follow(self, zone: str, config: SecondaryConfig, catalog: str = "", member: Member | None = None) -> None:
         followed = Followed(ServedZone(zone, ZoneSet(config.fallthrough)), config, catalog, member)
         self.followed[zone] = followed
-        self._world.spawn(partial(self._keep, followed))
+        self._world.spawn(partial(self._keep_fresh, followed))
 
-    async def _keep(self, followed: Followed) -> None:
-        """Refreshes a zone whenever it is due, until it is dropped; what was not refreshed in time expires."""
+    async def _keep_fresh(self, followed: Followed) -> None:
+        """Refreshes a zone when it is due, until it is dropped; expires one that could not be refreshed in time."""
         while not followed.is_dropped:
             await self.refresh(followed)
             while not followed.is_dropped and (wait_s := followed.due_s - self._world.now_s()) > 0:
                 zone = followed.served.zone
-                left_s = followed.checked_s + zone.soa_rdata.expire - self._world.now_s() if zone else wait_s
-                if zone and left_s <= 0:
+                valid_s = followed.checked_s + zone.soa_rdata.expire - self._world.now_s() if zone else wait_s
+                if zone and valid_s <= 0:
                     self._world.log("warning", "zone expired", zone=followed.served.name)
                     self.renew(followed.served, None)
-                    left_s = wait_s
-                await self._world.sleep(min(wait_s, left_s))
+                    valid_s = wait_s
+                await self._world.sleep(min(wait_s, valid_s))
 
     def _use_catalog(self, catalog: Followed, members: dict[str, Member]) -> None:
         """Follows the members of a catalog, and drops former members (RFC 9432 §5).
 
-        A zone of another catalog is taken over only where that one says so (§4.3.1), and keeps its content only under
+        A zone of another catalog changes owner only if that catalog says so (§4.3.1), and keeps its content only under
         the same label (§5.5).
         """
         name, config = catalog.served.name, replace(catalog.config, catalog=None)  # members are no catalogs
         allowed = ZoneSet(catalog.config.catalog or (".",))
-        followed = {zone: member for zone, member in members.items() if labels_of(zone) in allowed}
-        for zone in [zone for zone, each in self.followed.items() if each.catalog == name and zone not in followed]:
+        current = {zone: member for zone, member in members.items() if labels_of(zone) in allowed}
+        former = [zone for zone, known in self.followed.items() if known.catalog == name and zone not in current]
+        for zone in former:
             self.followed.pop(zone).is_dropped = True
-        for zone, member in followed.items():
+        for zone, member in current.items():
             known = self.followed.get(zone)
-            is_known = known is not None and known.catalog == name
-            is_given = known is not None and known.catalog != "" and known.member and known.member.coo == name
-            if known and not (is_known or is_given):
+            is_own = known is not None and known.catalog == name
+            is_handed_over = known is not None and known.catalog != "" and known.member and known.member.coo == name
+            if known and not (is_own or is_handed_over):
                 self._world.log(
                     "warning", "member of a catalog left out", zone=zone, catalog=name, reason="served already"
                 )
@@ -304,14 +302,14 @@ class SecondaryZones(Authority):
             if known:
                 known.is_dropped = True
             self._follow(zone, config, name, member)
-        self._hold_all()
+        self._serve_all()
 
-    def _hold_all(self) -> None:
+    def _serve_all(self) -> None:
         self.serve_zones(followed.served for followed in self.followed.values())
 
 
 def _version(inbound: Inbound, served: ServedZone, *, is_catalog: bool) -> tuple[Version, dict[str, Member]]:
-    """Returns the zone of a transfer, and its members where it is a catalog; for a thread."""
+    """The zone of a transfer, and the members of a catalog; runs in a thread."""
     zone = inbound.zone(served.zone)
     members: dict[str, Member] = {}
     if is_catalog:

@@ -1,1 +1,1 @@
-"""template CLASS TYPE [ZONE…] { … }: answers that are written as Go templates."""
+"""template CLASS TYPE [ZONE…] { … }: answers from Go templates."""

@@ -1,4 +1,4 @@
-"""The configuration of a `template` stanza: the questions that it answers, and their records."""
+"""template CLASS TYPE [ZONE…] { … }: configuration and grammar."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ RCODE: Final = "a response code, such as NXDOMAIN or REFUSED"
 
 @dataclass(frozen=True, slots=True)
 class TemplateConfig:
-    """Questions of a class and type (255 for all) about names in `zones` that match a pattern, if there is any.
+    """Answers questions of a class and type (255 for all) about names in `zones` that match one of `patterns`, if any.
 
-    All `conditions` must be true; they and `records` use `variables`, which use earlier ones. `words` are the positions
-    of the records. `extended_error` is the option of an Extended DNS Error (RFC 8914), None for none. Questions in the
-    zones of `fallthrough` that do not match are passed to the next template or directive.
+    All `conditions` must be true; they and `records` use `variables`, which may use earlier ones. `words` are the
+    tokens of the records. `extended_error` is an EDNS option (RFC 8914). In the zones of `fallthrough`, questions that
+    do not match go to the next template or directive.
     """
 
     qclass: int

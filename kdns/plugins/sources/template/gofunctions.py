@@ -1,4 +1,4 @@
-"""Values of Go templates and the functions that templates call, as in Go's text/template.
+"""Values and functions of Go templates (text/template).
 
 Values are None, bool, int, float, str, tuple, Struct and Map; a method is a callable with one string.
 """
@@ -14,7 +14,7 @@ from kdns.serverblocks.expressions.values import EvaluationError, text_of
 GoValue: TypeAlias = Any
 
 MAX_CHARS: Final = 65536
-"""The longest text of a template."""
+"""The longest text."""
 MAX_WIDTH: Final = 1000
 """The largest width of printf."""
 
@@ -22,11 +22,11 @@ _VERB: Final = re.compile(r"%(?P<flags>[-+# 0]*)(?P<width>[0-9]*)(?:\.(?P<precis
 
 
 class Struct(dict[str, GoValue]):
-    """A value with fields; another field is an error."""
+    """A value with fields; a missing field is an error."""
 
 
 class Map(dict[str, GoValue]):
-    """A map of strings; a missing key gives `absent`."""
+    """A map of strings; the value of a missing key is `absent`."""
 
     def __init__(self, entries: Mapping[str, GoValue], absent: GoValue = "") -> None:
         super().__init__(entries)
@@ -52,7 +52,7 @@ def field(value: GoValue, name: str) -> GoValue:
 
 
 def parse_int(*arguments: GoValue) -> int:
-    """parseInt TEXT BASE BITS: an unsigned number, as strconv.ParseUint reads it."""
+    """parseInt TEXT BASE BITS: an unsigned number, as strconv.ParseUint parses it."""
     match arguments:
         case (str(digits), int(base), int(bits)) if base == 0 or 2 <= base <= 36:
             pattern = r"[0-9A-Za-z]+(?:_[0-9A-Za-z]+)*" if base == 0 else r"[0-9A-Za-z]+"
@@ -98,24 +98,27 @@ def _length(value: GoValue) -> int:
     return len(value)
 
 
-def _comparable(left: GoValue, right: GoValue) -> tuple[GoValue, GoValue]:
-    """Returns both values; EvaluationError if Go would not compare them."""
+def _check_comparable(left: GoValue, right: GoValue) -> None:
+    """EvaluationError if Go would not compare the values."""
     if not isinstance(left, bool | int | float | str) or type(left) is not type(right):
         raise EvaluationError("values of different kinds cannot be compared")
-    return left, right
 
 
 def _eq(first: GoValue, *others: GoValue) -> bool:
     if not others:
         raise EvaluationError("eq takes at least two values")
-    return any(left == right for left, right in (_comparable(first, other) for other in others))
+    for other in others:
+        _check_comparable(first, other)
+        if first == other:
+            return True
+    return False
 
 
 def _lt(left: GoValue, right: GoValue) -> bool:
-    one, other = _comparable(left, right)
-    if isinstance(one, bool):
+    _check_comparable(left, right)
+    if isinstance(left, bool):
         raise EvaluationError("true and false have no order")
-    return bool(one < other)
+    return bool(left < right)
 
 
 def _le(left: GoValue, right: GoValue) -> bool:
@@ -134,18 +137,18 @@ def _print(*values: GoValue) -> str:
 def _printf(layout: GoValue = None, *values: GoValue) -> str:
     if not isinstance(layout, str):
         raise EvaluationError("printf takes a format and values")
-    rest = list(values)
+    remaining = list(values)
 
     def formatted(match: re.Match[str]) -> str:
         if match["verb"] == "%":
             return "%"
-        if not rest:
+        if not remaining:
             raise EvaluationError(f"printf: no value for {match[0]}")
-        return _formatted(match, rest.pop(0))
+        return _formatted(match, remaining.pop(0))
 
     result = _VERB.sub(formatted, layout)
-    if rest:
-        raise EvaluationError(f"printf: {len(rest)} values too many")
+    if remaining:
+        raise EvaluationError(f"printf: {len(remaining)} values too many")
     return result
 
 
@@ -223,7 +226,7 @@ FUNCTIONS: Final[dict[str, Callable[..., GoValue]]] = {
     "println": lambda *values: " ".join(map(text, values)) + "\n",
     "slice": _slice,
 }
-"""Functions whose arguments are all evaluated; `and` and `or` are the parser's."""
+"""Functions that evaluate all arguments; `and` and `or` are in the parser."""
 
 
 def called(name: str, arguments: tuple[GoValue, ...]) -> GoValue:

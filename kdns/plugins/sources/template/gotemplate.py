@@ -1,9 +1,9 @@
 """Text of a Go template → a function of its data (text/template).
 
-Actions are pipelines of fields, variables, literals and functions; `if`, `with`, `range`, `else`, `end`, `break`,
-`continue`, comments and the trimming of white space.
-Differs: `define`, `template`, `block`, `call` and the functions `html`, `js` and `urlquery` are not there; loops and
-texts are bounded.
+Supports pipelines of fields, variables, literals and functions; `if`, `with`, `range`, `else`, `end`, `break`,
+`continue`, comments, and trimming of white space.
+Differs: `define`, `template`, `block`, `call` and the functions `html`, `js` and `urlquery` are missing; loops and
+texts are limited.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Lexeme(NamedTuple):
 
 
 class _Run:
-    """One execution: the output, variables by their slots, and the remaining iterations of loops."""
+    """One execution: output, variables by slot, and the remaining iterations of loops."""
 
     __slots__ = ("pieces", "size", "turns_left", "variables")
 
@@ -85,15 +85,15 @@ class _Run:
 
 
 _Evaluate: TypeAlias = Callable[[_Run, GoValue], GoValue]
-"""The value of a pipeline, given the value of the dot."""
+"""(execution, value of the dot) → value of a pipeline."""
 _Execute: TypeAlias = Callable[[_Run, GoValue], None]
 
 
 class Template:
     """A compiled template. `fields` are the names of all fields that it reads, `.` for a dot alone.
 
-    `chains` are nested fields that it reads of its data, such as `("Question", "Name")`. `has_branches`: its result may
-    depend on a condition.
+    `chains` are nested fields of its data that it reads, such as `("Question", "Name")`. `has_branches`: it has `if`,
+    `with` or `range`.
     """
 
     def __init__(self, source: str) -> None:
@@ -116,7 +116,7 @@ class Template:
 
 
 class _Parser:
-    """Texts and actions, one after the other."""
+    """Parses texts and actions in one pass."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -139,7 +139,7 @@ class _Parser:
         return body
 
     def _body(self) -> tuple[_Execute, str]:
-        """Parses the actions up to the next `else` or `end`; returns them and that word, "" at the end of the text."""
+        """The actions up to the next `else` or `end`, and that word; "" at the end of the text."""
         steps: list[_Execute] = []
         while True:
             plain = self._text()
@@ -176,8 +176,8 @@ class _Parser:
         while True:
             match = _LEXEME.match(self._source, self._at)
             if match is None or match.lastgroup is None:
-                rest = self._source[self._at : self._at + 20]
-                raise TemplateSyntaxError(f"unexpected {rest!r} in an action" if rest else "`{{` is not closed by `}}`")
+                text = self._source[self._at : self._at + 20]
+                raise TemplateSyntaxError(f"unexpected {text!r} in an action" if text else "`{{` is not closed by `}}`")
             self._at = match.end()
             if match.lastgroup == "end":
                 self._trims_next = match.group().startswith("-")
@@ -209,7 +209,7 @@ class _Parser:
         return partial(_assign, self._new_slot(name) if is_new else self._slot(name), value)
 
     def _assigned(self) -> tuple[str, bool]:
-        """Returns the variable that an action or condition sets, and whether it is a new one; "" for none."""
+        """The variable that an action or condition sets, "" for none, and whether it is a new one."""
         if len(self._lexemes) < 2 or self._lexemes[0].kind != "variable" or self._lexemes[1].kind != "assign":
             return "", False
         name, sign = self._lexemes.pop(0).text, self._lexemes.pop(0).text
@@ -223,7 +223,7 @@ class _Parser:
         return self._slots[name]
 
     def _new_slot(self, name: str) -> int:
-        """Returns a slot for a new variable, which hides one of the same name up to the end of its block."""
+        """A slot for a new variable, which hides one of the same name to the end of its block."""
         self._slots[name] = self._slot_count
         self._slot_count += 1
         return self._slots[name]
@@ -236,7 +236,7 @@ class _Parser:
         names = self._loop_variables() if word == "range" else ()
         name, is_new = ("", False) if names else self._assigned()
         value = self._pipeline()
-        slots = tuple(self._new_slot(each) for each in names)
+        slots = tuple(map(self._new_slot, names))
         slot = None if not name else self._new_slot(name) if is_new else self._slot(name)
         self._finish()
         self.has_branches = True
@@ -399,10 +399,10 @@ def _field(value: _Evaluate, name: str, run: _Run, dot: GoValue) -> GoValue:
 def _apply(operand: _Evaluate, arguments: tuple[_Evaluate, ...], run: _Run, dot: GoValue) -> GoValue:
     value = operand(run, dot)
     if callable(value):
-        given = [argument(run, dot) for argument in arguments]
-        if len(given) != 1 or not isinstance(given[0], str):
+        values = [argument(run, dot) for argument in arguments]
+        if len(values) != 1 or not isinstance(values[0], str):
             raise EvaluationError("this takes one string")
-        return value(given[0])
+        return value(values[0])
     if arguments:
         raise EvaluationError("arguments after a value that is not a function")
     return value

@@ -1,8 +1,8 @@
-"""template CLASS TYPE [ZONE…] { match | answer | additional | authority | rcode | … }: answers written as Go templates.
+"""template CLASS TYPE [ZONE…] { match | answer | additional | authority | rcode | … }: answers from Go templates.
 
-Differs: `cache` keeps no answer that depends on the client; CoreDNS gives it to all clients.
-Differs: a template that gives nothing gives no record, where CoreDNS fails.
-Differs: where the target of a CNAME does not exist the answer is NXDOMAIN (RFC 6604 §3), in CoreDNS NOERROR.
+Differs: `cache` does not store answers that depend on the client; CoreDNS gives them to all clients.
+Differs: a template with an empty result adds no record; CoreDNS fails.
+Differs: if the target of a CNAME does not exist, the answer is NXDOMAIN (RFC 6604 §3); in CoreDNS NOERROR.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from kdns.values import evolve
 DEFAULT_TTL_S: Final = 3600
 MAX_CACHED: Final = 1024
 MAX_CACHED_CHARS: Final = 512
-PLACE: Final = ("server", "zone", "view", "class", "type")
+LABELS: Final = ("server", "zone", "view", "class", "type")
 
 
 class TemplatePlugin(Plugin):
-    """Answers with the records of the first stanza that matches a question.
+    """Answers with the records of the first stanza that matches.
 
-    The answers of a stanza that reads the client, the message or metadata are for one query only, also with `cache`.
+    Answers of a stanza that reads the client, the message or metadata are for one query only, also with `cache`.
     """
 
     sees = Sees.PACKET
@@ -45,15 +45,15 @@ class TemplatePlugin(Plugin):
         self._stencils = tuple(map(stencil_of, configs))
         self._world = world
         text = "Queries that a template matched."
-        self._matches = world.counters("coredns_template_matches", text, PLACE)
-        labels = (*PLACE, "section", "template")
+        self._matches = world.counters("coredns_template_matches", text, LABELS)
+        labels = (*LABELS, "section", "template")
         text = "Templates that failed."
         self._template_failures = world.counters("coredns_template_template_failures", text, labels)
         text = "Templates whose text was not a valid record."
         self._rr_failures = world.counters("coredns_template_rr_failures", text, labels)
 
     def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
-        """Returns the answer of a stanza; SERVFAIL if one applies and does not match, or the next reply."""
+        """SERVFAIL if a stanza has the zone, class and type of a question but does not match, without fallthrough."""
         is_of_packet = True
         for stencil in self._stencils:
             zone = stencil.zone_of(request.query)
@@ -113,27 +113,27 @@ class TemplatePlugin(Plugin):
         return self._completed(request, response, open_ended[-1]) if open_ended else response
 
     def _tally(self, family: Counters, subject: Subject, *more: str) -> Tally:
-        """Returns the counter of a question; unknown classes and types share labels, so clients cannot add counters."""
+        """Unknown classes and types share labels, so that clients cannot add counters."""
         request = subject.request
         qclass = class_name(request.query.qclass)
         known = "other" if qclass.startswith("CLASS") else qclass
         return family.tally(request.server, subject.zone, request.view, known, type_label(request.query.qtype), *more)
 
     def _completed(self, request: Request, response: Response, target: str) -> ServeResult:
-        """Returns the answer with what the whole server has for the name that its CNAMEs end in.
+        """Adds the server's answer for the target of the last CNAME.
 
-        There is one such name, so that templates which lead to each other make a line of questions and no tree.
+        Only one target is followed: templates that lead to each other make a chain of queries, not a tree.
         """
         try:
-            asked = request.about(labels_of(target))
+            onward = request.about(labels_of(target))
         except ValueError:
             return response
-        return then(self._world.resolve(asked), partial(_joined, response, request.received_s))
+        return then(self._world.resolve(onward), partial(_joined, response, request.received_s))
 
 
 @lru_cache(MAX_CACHED)
 def _record(text: str) -> RRset:
-    """Returns the record of a text. What depends on the client is made again and again, of few texts as a rule."""
+    """Cached: answers that depend on the client are made for each query, usually from few texts."""
     from kdns.dns.zonefile import parse_record  # noqa: PLC0415 - imported at the start
 
     return parse_record(text, default_ttl_s=DEFAULT_TTL_S)

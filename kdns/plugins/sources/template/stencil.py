@@ -1,4 +1,4 @@
-"""A stanza of `template` ready for questions: whether it is about one, and the data that fills in its templates."""
+"""A compiled stanza of `template`: whether it matches a question, and the data for its templates."""
 
 from __future__ import annotations
 
@@ -67,16 +67,15 @@ FIELDS: Final[dict[str, Callable[[Subject], GoValue]]] = {
     "Var": lambda subject: Map(subject.variables, None),
     "Zone": lambda subject: subject.zone,
 }
-"""The fields of a template's data."""
 OF_PACKET: Final = frozenset(("Class", "Group", "Match", "Name", "Type", "Var", "Zone"))
-"""Those that depend on nothing but the packet."""
+"""Fields that depend on the packet only."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stencil:
-    """One stanza, ready for questions: its zones, and the fields that its templates read.
+    """One stanza; `fields` are those that its templates read.
 
-    `is_of_packet` and `is_condition_of_packet` say that its records, and whether it applies, depend on the packet only.
+    `is_of_packet`: its records depend on the packet only; `is_condition_of_packet`: so does whether it matches.
     """
 
     config: TemplateConfig
@@ -96,12 +95,12 @@ class Stencil:
         return "" if zone is None else text_of(zone)
 
     def subject(self, request: Request, zone: str) -> Subject | None:
-        """Returns None for a question that does not match; EvaluationError where an expression fails."""
+        """None for a question that does not match; EvaluationError if an expression fails."""
         name = request.query.name
         texts: tuple[str, ...] = (name,)
         named: dict[str, str] = {}
         if self.config.patterns:
-            match = next((found for pattern in self.config.patterns if (found := pattern.search(name))), None)
+            match = next(filter(None, (pattern.search(name) for pattern in self.config.patterns)), None)
             if match is None:
                 return None
             texts = (match.group(0), *(text or "" for text in match.groups()))
@@ -123,7 +122,7 @@ def stencil_of(config: TemplateConfig) -> Stencil:
     named = frozenset[str]().union(*(template.fields for _, template in config.records))
     fields = tuple(FIELDS) if "." in named else tuple(name for name in FIELDS if name in named)
     expressions = (*(value for _, value in config.variables), *config.conditions)
-    is_condition_of_packet = all(each.is_of_packet for each in expressions)
+    is_condition_of_packet = all(expression.is_of_packet for expression in expressions)
     return Stencil(
         config,
         ZoneSet(config.zones),

@@ -1,4 +1,4 @@
-"""Finds records of `template` that no query can get, as far as that can be decided without a query."""
+"""Finds templates that fail for every query, as far as that can be decided without a query."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from kdns.spelling import closest
 
 _CLIENTS: Final = ("192.0.2.1", "2001:db8::1")
 _TYPES: Final = (A, AAAA, TXT)
-"""Types that are tried for a stanza of type ANY."""
+"""Types to try for a stanza of type ANY."""
 _UNKNOWN: Final = frozenset((".", "Message", "Meta", "Var"))
-"""Fields whose values are unknown without a query."""
+"""Fields with values that are unknown without a query."""
 
 
 def warnings(config: TemplateConfig) -> Iterator[CorefileError]:
-    """Yields the templates that always fail: unknown fields, and texts that are invalid records for every name."""
+    """Unknown fields, and texts that are invalid records for every name."""
     stencil = stencil_of(config)
     for (_, template), token in zip(config.records, config.words, strict=True):
         if reason := _missing_field(stencil, template) or _failure(stencil, template):
-            is_torn = not token.quoted and " " not in token.text
-            yield token.error(f"{reason}; a record stands in double quotes" if is_torn else reason)
+            lacks_quotes = not token.quoted and " " not in token.text
+            yield token.error(f"{reason}; a record stands in double quotes" if lacks_quotes else reason)
 
 
 def _missing_field(stencil: Stencil, template: Template) -> str:
@@ -42,19 +42,19 @@ def _missing_field(stencil: Stencil, template: Template) -> str:
     }
     subject = next(_subjects(stencil))
     for chain in template.chains:
-        there: GoValue = {name: make(subject) for name, make in FIELDS.items()}
+        value: GoValue = {name: make(subject) for name, make in FIELDS.items()}
         for depth, name in enumerate(chain):
-            names = named.get(chain[0], ()) if depth == 1 and chain[0] in named else there
+            names = named.get(chain[0], ()) if depth == 1 and chain[0] in named else value
             if not isinstance(names, dict | set) or name not in names:
                 close = closest(name, list(names) if isinstance(names, dict | set) else ())
                 meant = f"; did you mean `.{'.'.join((*chain[:depth], close))}`?" if close else ""
                 return f"unknown field `.{'.'.join(chain[: depth + 1])}`{meant}"
-            there = there.get(name)
+            value = value.get(name)
     return ""
 
 
 def _failure(stencil: Stencil, template: Template) -> str:
-    """Returns why a template gives no record for any tried query, "" if it may for others."""
+    """Why a template gives no record for any of the tried queries; "" if it may for others."""
     from kdns.dns.zonefile import has_type, parse_record  # noqa: PLC0415 - imported at the start
 
     config = stencil.config
@@ -81,12 +81,12 @@ def _failure(stencil: Stencil, template: Template) -> str:
 
 
 def _subjects(stencil: Stencil) -> Iterator[Subject]:
-    """Returns questions of the stanza's type, for a name in its first zone; each group of a pattern is a digit."""
+    """Questions of the stanza's type for a name in its first zone; each group of a pattern is a digit."""
     config = stencil.config
     zone = config.zones[0]
     name = f"name-to-try.{zone.removesuffix('.')}" if len(zone) < 200 else zone
     groups = max((pattern.groups for pattern in config.patterns), default=0)
-    named = {each: "1" for pattern in config.patterns for each in pattern.groupindex}
+    named = {group: "1" for pattern in config.patterns for group in pattern.groupindex}
     for qtype in _TYPES if config.qtype == ANY else (config.qtype,):
         for client in _CLIENTS:
             request = Request(query_for(labels_of(name), qtype), client=(client, 0))

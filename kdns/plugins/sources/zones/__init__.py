@@ -1,1 +1,1 @@
-"""Zones of files and primaries: what the directives `file`, `auto` and `secondary` share."""
+"""Authority over zones, for the directives `file`, `auto`, `records` and `secondary`."""

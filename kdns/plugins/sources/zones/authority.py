@@ -1,4 +1,4 @@
-"""Authority over zones: what `file`, `auto` and `secondary` do with queries, wherever their zones come from."""
+"""Answers for authoritative zones, of files, the Corefile or primaries."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from kdns.serverblocks.directive import World
 from kdns.values import evolve
 
 MAX_DIFFERENCES: Final = 20
-"""Versions of a zone back to which incremental transfers reach."""
+"""The most versions of a zone that an incremental transfer can start from."""
 MAX_DIFFERENCE_RECORDS: Final = 100_000
-"""Records of all kept differences of one zone."""
+"""The most records in all differences of one zone."""
 FREED_AT_ONCE: Final = 1000
-"""Names of an unused zone that are freed at a time, in less than a millisecond."""
+"""Names of an old zone to free at a time, in less than a millisecond."""
 
 
 NO_ZONES: Final = ZoneSet(())
@@ -45,10 +45,10 @@ NO_ZONES: Final = ZoneSet(())
 
 @dataclass(slots=True, eq=False)
 class ServedZone:
-    """A zone that is served: its present version, None for a zone that cannot be answered for (yet, or any more).
+    """A zone and its current version, None if it is not loaded yet or expired.
 
-    `fallthrough` are the names at or below which the next directive answers for names without records.
-    `differences` lead from earlier versions to the present one. `digest` is of the text that it was read from, if any.
+    Missing names in the zones of `fallthrough` go to the next directive. `differences` lead from earlier versions to
+    the current one. `digest` is the hash of its file, if any.
     """
 
     name: str
@@ -62,15 +62,15 @@ class ServedZone:
         self.labels = labels_of(self.name)
 
     def since(self, serial: int) -> tuple[Difference, ...]:
-        """Returns the differences from a serial to the present one; () for one that is not known any more."""
-        for place, step in enumerate(self.differences):
+        """The differences from a serial to the current one; () for an unknown serial."""
+        for index, step in enumerate(self.differences):
             if step.old_serial == serial:
-                return self.differences[place:]
+                return self.differences[index:]
         return ()
 
 
 def differences_to(served: ServedZone, zone: Zone) -> tuple[Difference, ...]:
-    """Returns the differences that are kept when this zone takes the place of the present one; for a thread."""
+    """The differences of `served` when `zone` is its next version; takes long, for a thread."""
     if served.zone is None:
         return ()
     steps = (*served.differences, difference(served.zone, zone))[-MAX_DIFFERENCES:]
@@ -80,9 +80,9 @@ def differences_to(served: ServedZone, zone: Zone) -> tuple[Difference, ...]:
 
 
 class Authority(Plugin):
-    """Answers for zones. Every answer depends on its zone and is forgotten with it.
+    """Answers for zones; `name` is the directive's. Each zone is a subject of its answers.
 
-    `name` is the directive's. Where the target of a CNAME is in none of these zones, the whole server resolves it.
+    Targets of CNAMEs outside of these zones are resolved by the whole server.
     """
 
     sees = Sees.PACKET
@@ -91,7 +91,7 @@ class Authority(Plugin):
         self.name = name
         self._world = world
         self.zones: tuple[ServedZone, ...] = ()
-        """Those with the longest names first."""
+        """The longest names first."""
         self._by_labels: dict[Labels, ServedZone] = {}
         self._listeners: list[Callable[[str], None]] = []
 
@@ -114,13 +114,13 @@ class Authority(Plugin):
                 changed(served.name)
 
     async def _free(self, parts: list[object]) -> None:
-        """Frees the parts of a zone, a few at a time: freeing a large one at once would delay answers."""
+        """In steps: freeing a large zone at once would delay answers."""
         while parts:
             del parts[-FREED_AT_ONCE:]
             await self._world.sleep(0)
 
     def closest_zone(self, labels: Labels, qtype: int) -> ServedZone | None:
-        """Returns the zone that answers a question; for DS the parent's, if it is served (RFC 4035 §3.1.4.1)."""
+        """The zone that answers a question; for DS the parent, if it is served (RFC 4035 §3.1.4.1)."""
         served = self.zone_of(labels)
         is_apex = served is not None and served.labels == labels
         return (self.parent_zone(labels) or served) if qtype == DS and is_apex else served
@@ -133,10 +133,9 @@ class Authority(Plugin):
         return next((served for name in names if (served := self._by_labels.get(name))), None)
 
     def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
-        """Returns the zone's answer; SERVFAIL for a zone without content, `next` for names in none of the zones.
+        """SERVFAIL for a zone without content; names in none of the zones are passed on.
 
-        Where no directive follows, a name in none of the zones is REFUSED, as servers of zones only answer. So are
-        classes other than IN for names of the zones.
+        If no directive follows they are REFUSED, and so are classes other than IN for names of the zones.
         """
         query = request.query
         if query.qclass != IN:
@@ -153,38 +152,38 @@ class Authority(Plugin):
         if served.zone is None:
             error = f"the zone {served.name} has no content"
             return Response(SERVFAIL, reuse=PRIVATE, plugin=self.name, error=error)
-        found = self._up_to_closer(served, lookup(served.zone, query.labels, query.qtype, do=query.do))
-        if found.is_bare and query.labels in served.fallthrough:
+        result = self._up_to_closer(served, lookup(served.zone, query.labels, query.qtype, do=query.do))
+        if result.is_bare and query.labels in served.fallthrough:
             return self._depending(next(request), served)
-        response = self._response(found, served)
-        if found.target is None:
+        response = self._response(result, served)
+        if result.target is None:
             return response
         try:
-            onward = request.about(found.target)
+            onward = request.about(result.target)
         except ValueError:
             return response
         return then(self._world.resolve(onward), partial(_followed, response, request.received_s))
 
-    def _up_to_closer(self, served: ServedZone, found: Lookup) -> Lookup:
-        """Returns the answer up to a CNAME whose target is in a zone below this one (RFC 1034 §4.3.2)."""
+    def _up_to_closer(self, served: ServedZone, result: Lookup) -> Lookup:
+        """Cuts the answer after a CNAME to a name in a zone below this one (RFC 1034 §4.3.2)."""
         if len(self.zones) < 2:
-            return found
-        for count, rrset in enumerate(found.answer, start=1):
+            return result
+        for count, rrset in enumerate(result.answer, start=1):
             if rrset.rtype == CNAME:
                 target = labels_of(str(rrset.rdata[0]))
                 closer = self.zone_of(lowered(target))
                 if closer is not None and len(closer.labels) > len(served.labels):
                     ns = served.zone.apex.rrsets.get(NS) if served.zone else None
-                    return found._replace(
+                    return result._replace(
                         rcode=NOERROR,
-                        answer=found.answer[:count],
+                        answer=result.answer[:count],
                         authority=(ns,) if ns else (),
                         additional=(),
                         is_authoritative=True,
                         target=target,
                         is_bare=False,
                     )
-        return found
+        return result
 
     def transfer_zones(self) -> tuple[str, ...]:
         return tuple(served.name for served in self.zones if served.zone)
@@ -201,43 +200,43 @@ class Authority(Plugin):
         self._listeners.append(changed)
 
     def _subject(self, served: ServedZone | None) -> Subject:
-        """Returns the subject that answers of a zone depend on; None for those that depend on which zones there are."""
+        """The subject of a zone's answers; with None that of the set of zones."""
         return ("zone", id(self), id(served) if served else 0)
 
     def _depending(self, reply: ServeResult, served: ServedZone | None) -> ServeResult:
         return then(reply, partial(_reused_until, Reuse((self._subject(served),))))
 
-    def _response(self, found: Lookup, served: ServedZone) -> Response:
+    def _response(self, result: Lookup, served: ServedZone) -> Response:
         return Response(
-            found.rcode,
-            AA if found.is_authoritative else 0,
-            found.answer,
-            found.authority,
-            found.additional,
+            result.rcode,
+            AA if result.is_authoritative else 0,
+            result.answer,
+            result.authority,
+            result.additional,
             reuse=Reuse((self._subject(served), self._subject(None))),
             plugin=self.name,
             zone=served.name,
-            wildcard=found.wildcard,
+            wildcard=result.wildcard,
         )
 
 
 def _reused_until(reuse: Reuse, reply: Reply) -> Reply:
-    """Returns a reply that also depends on this; one that is never reused is returned as it is."""
+    """Adds subjects to a reusable reply."""
     if reply is None or reply.reuse is NEVER or reply.reuse is PRIVATE:
         return reply
     return evolve(reply, reuse=reply.reuse.and_then(reuse))
 
 
-def _followed(response: Response, now_s: float, found: Reply) -> Reply:
-    """Returns the CNAMEs of a zone with what the server says to the name that they lead to.
+def _followed(response: Response, now_s: float, target: Reply) -> Reply:
+    """Completes the CNAMEs of a zone with the server's answer for their target.
 
-    If no directive answers for that name, the CNAMEs are the answer and a resolver continues (RFC 1034 §4.3.2 step 3a).
+    If no directive answers for it, the CNAMEs are the answer, and a resolver continues (RFC 1034 §4.3.2 step 3a).
     """
-    if found is None:  # a directive dropped the query of this client: others may get an answer
+    if target is None:  # a directive drops this client's queries: others may get an answer
         return evolve(response, reuse=PRIVATE)
-    reuse = NEVER.and_then(found.reuse)
-    if found.rcode == REFUSED or is_unanswered(found):
+    reuse = NEVER.and_then(target.reuse)
+    if target.rcode == REFUSED or is_unanswered(target):
         return evolve(response, reuse=reuse)
-    if found.rcode == SERVFAIL:
-        return evolve(response, rcode=SERVFAIL, reuse=reuse, error=found.error)
-    return evolve(joined(response, found, TC | RA, now_s), order=found.order)
+    if target.rcode == SERVFAIL:
+        return evolve(response, rcode=SERVFAIL, reuse=reuse, error=target.error)
+    return evolve(joined(response, target, TC | RA, now_s), order=target.order)
