@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -11,7 +10,6 @@ from dataplane_rig import Rig, hurry, service
 from msgspec.structs import replace as replace_struct
 
 from kdns.cluster.objects import ServicePort
-from kdns.proxy.sync import schedule
 
 
 @pytest.fixture(autouse=True)
@@ -57,47 +55,6 @@ async def test_a_failure_keeps_the_time_of_the_oldest_change() -> None:
         rig.put(service(3))
         await rig.until(lambda: rig.plane.stats.failures > 4)
         assert rig.plane.stats.oldest_pending_s == since_s
-
-
-async def test_after_a_failure_the_next_change_does_not_wait_for_the_next_try() -> None:
-    rig = Rig(sync_s=3600.0)
-    async with rig.running():
-        rig.list_all()
-        await rig.until(lambda: rig.has(1))
-        for number in range(2, 30):  # the tries are minutes apart by now
-            rig.kernel.refusals = ["busy"]
-            rig.put(service(number))
-            await rig.until(lambda number=number: rig.plane.stats.failures == number - 1)  # type: ignore[misc]
-        rig.put(service(30))
-        await rig.until(lambda: rig.has(*range(1, 31)))
-
-
-async def test_what_fails_once_everything_is_due_anew_is_not_tried_all_the_time() -> None:
-    rig = Rig(sync_s=3600.0)
-    async with rig.running():
-        rig.list_all()
-        await rig.until(lambda: rig.has(1))
-        rig.kernel.refusals = ["busy"] * 8
-        rig.clock_s = schedule.FULL_SYNC_S + 1.0
-        began_s = time.monotonic()
-        rig.put(service(2))
-        await rig.until(lambda: rig.has(1, 2))
-        assert rig.plane.stats.failures == 8
-        assert time.monotonic() - began_s > 0.2  # 1 ms, then twice as much each time
-
-
-async def test_nothing_is_tidied_between_a_failure_and_rules_made_anew() -> None:
-    rig = Rig()
-    async with rig.running():
-        rig.list_all()
-        await rig.until(lambda: rig.has(1))
-        rig.put(service(2))
-        await rig.until(lambda: rig.has(1, 2))
-        rig.kernel.refusals = ["busy"] * 6  # the first may be for tidying, before the change
-        rig.put(service(3))
-        await rig.until(lambda: rig.has(1, 2, 3))
-        *_, failed = "".join(f"{each} " for each in rig.kernel.did).split("sync_partial ")
-        assert failed in {"sync_full " * 5, "sync_full " * 6}
 
 
 async def test_what_a_service_does_not_get_is_news_once() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import ipt_walk
-import ipvs_walk
 import nft_walk
 import pytest
 from fake_hcn import FakeHcn, FakeLibraries
@@ -13,8 +11,6 @@ from packet_tables import AFFINITY, CASES
 from small_cluster import ARRIVES, ENDPOINTS, PROTOCOLS, Case, Sent, sent, state
 
 from kdns.net import FAMILIES, Family
-from kdns.proxy.ipvs.mode import IPVS
-from kdns.proxy.ipvs.text import ipvs_text
 from kdns.proxy.kernelspace.content import Content, NodeNetwork
 from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
 from kdns.proxy.kernelspace.mode import KERNELSPACE
@@ -79,23 +75,6 @@ def test_the_written_rules_do_so(of: Case, family: Family) -> None:
         assert {at.daddr for at in ends} == packet.ends, packet
         for at in ends:
             assert (at.is_masqueraded, at.dport) == (sees_node(packet, at.daddr), 8080), packet
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_virtual_servers_and_the_rules_around_them_do_so(of: Case, family: Family) -> None:
-    of = of.in_mode(IPVS)
-    content = ipvs_walk.Content(ipvs_walk.parts(ipvs_text(of.plan))[family], map(str, of.node.addresses))
-    for packet in packets(of, family):
-        start = ipt_walk.At(
-            str(packet.source), str(packet.destination), packet.protocol.lower(), packet.port, arrives(packet)
-        )
-        ends = ipvs_walk.walk(content, start)
-        if not packet.ends:
-            assert {at.ended.replace("accept", "") for at in ends} == {ENDED[packet.row.wanted]}, packet
-            continue
-        assert {at.daddr for at in ends} == packet.ends, packet
-        for at in ends:
-            assert (at.is_masqueraded, at.dport) == (sees_node(packet, at.daddr, IPVS), 8080), packet
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -57,23 +57,6 @@ async def test_changes_are_gathered_and_what_is_left_over_is_tidied() -> None:
         assert rig.kernel.did[4:] == []
 
 
-async def test_changes_that_arrive_during_a_sync_are_applied_by_the_next_one() -> None:
-    """Which does not wait for minSyncPeriod."""
-    rig = Rig(min_sync_s=3600.0)
-    async with rig.running():
-        rig.list_all()
-        await rig.until(lambda: rig.has(1))
-        rig.kernel.go_on.clear()
-        rig.kernel.busy.clear()
-        rig.put(service(2))
-        await rig.kernel.busy.wait()
-        rig.put(service(3))
-        rig.put(endpoint_slice(3, "10.1.0.3"), service(4))
-        rig.kernel.go_on.set()
-        await rig.until(lambda: rig.has(1, 2, 3, 4))
-        assert rig.kernel.rules == ["sync_full", "sync_partial", "sync_partial"]
-
-
 async def test_rules_that_somebody_changed_are_made_anew() -> None:
     rig = Rig()
     async with rig.running():
@@ -180,22 +163,3 @@ async def test_programming_is_timed_from_the_change_that_led_to_it() -> None:
         rig.put(endpoint_slice(1, "10.1.0.5", when="yesterday"))
         await rig.until(lambda: rig.plane.stats.endpoints.pending == 0)
         assert sum(histogram.counts) == 1
-
-
-async def test_tidying_goes_on_under_changes_without_end_and_is_tried_again() -> None:
-    rig = Rig()
-    async with rig.running():
-        rig.list_all()
-        await rig.until(lambda: rig.has(1))
-        for turn in range(200):
-            rig.put(endpoint_slice(1, f"10.1.0.{2 + turn % 2}"))
-            await asyncio.sleep(0.001)
-            if rig.kernel.did.count("sweep") > 1:
-                break
-        assert rig.kernel.did.count("sweep") > 1
-        await rig.until(lambda: rig.plane.stats.endpoints.pending == 0 and rig.kernel.did[-1] == "sweep")
-        rig.kernel.busy_sweeps = 1
-        rig.kernel.did.clear()
-        rig.put(endpoint_slice(1, "10.1.0.4"))
-        await rig.until(lambda: rig.kernel.did == ["sync_partial", "sweep", "sweep"])
-        assert (rig.plane.stats.cleanup_failures, rig.plane.stats.failures) == (1, 0)
