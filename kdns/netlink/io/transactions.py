@@ -1,8 +1,4 @@
-"""Receives the kernel's reports of nftables transactions from a netlink group, and tells foreign ones from own ones.
-
-The messages of a transaction are sent before it returns to its caller, and come together; its end (NFT_MSG_NEWGEN)
-names its process.
-"""
+"""Receives the kernel's reports of nftables transactions from a netlink group, and tells foreign ones from own ones."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ def _policies(service: Service, port: ServicePort) -> Policies:
     """The policies. A node port or a load balancer's address that is left from a former type works like any other."""
     spec = service.spec
     is_external = spec.type in {"LoadBalancer", "NodePort"} or bool(spec.external_ips)
-    is_left = bool(port.node_port or (service.status and service.status.load_balancer.ingress))
+    is_left = bool(port.node_port or service.ingress)
     return Policies(
         internal_local=spec.internal_traffic_policy == "Local",
         external_local=spec.external_traffic_policy == "Local" and is_external,
@@ -249,10 +249,7 @@ def _balancer_ips(service: Service, family: Family) -> tuple[str, ...]:
 
     An address of the node itself is served too, since some load balancers assign it.
     """
-    if service.status is None:
-        return ()
-    ingress = service.status.load_balancer.ingress or ()
-    return _canonical((each.ip for each in ingress if each.ip_mode in {None, "VIP"}), family)
+    return _canonical((each.ip for each in service.ingress if each.ip_mode in {None, "VIP"}), family)
 
 
 def _source_ranges(service: Service, family: Family) -> tuple[Network, ...]:

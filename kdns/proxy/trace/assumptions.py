@@ -81,7 +81,6 @@ def _concerned(state: State, packet: Packet) -> State:
 
 def _may_have(service: Service, packet: Packet) -> bool:
     spec = service.spec
-    ingress = (service.status.load_balancer.ingress or ()) if service.status else ()
-    texts = (spec.cluster_ip, *spec.cluster_ips, *(spec.external_ips or ()), *(each.ip for each in ingress))
+    texts = (spec.cluster_ip, *spec.cluster_ips, *service.external_ips)
     ports = (spec.health_check_node_port, *(each.node_port for each in spec.ports or ()))
     return packet.port in ports or any(parse_unmapped_address(text) == packet.destination for text in texts if text)

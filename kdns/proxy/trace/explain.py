@@ -169,8 +169,7 @@ def _other_proxy(service: Service) -> str | None:
 
 
 def _left_to_balancer(service: Service, packet: Packet) -> Iterator[str]:
-    ingress = (service.status.load_balancer.ingress or ()) if service.status else ()
-    for each in ingress:
+    for each in service.ingress:
         if parse_unmapped_address(each.ip) != packet.destination:
             continue
         what = f"it is a load balancer IP of Service {'/'.join(service.key)}"
