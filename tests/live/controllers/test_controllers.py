@@ -304,6 +304,9 @@ async def test_a_flood_of_events_closes_the_watch_and_nothing_is_lost(cluster: C
     cluster.make(SERVICE, service(selector={"none": "such"}))
     await cluster.settled()
     assert cluster.exists(ENDPOINTS, "web")
+    cluster.make(POD, pod())
+    await cluster.settled()
+    assert cluster.api.get(Request(POD, "default", "web-1"))["status"]["phase"] == "Running"
 
 
 async def test_a_conflict_is_tried_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -312,5 +312,7 @@ def test_scale(kind: Kind) -> None:
     bench.run_pods()
     assert len(bench.pods()) == 3
     assert bench.get(kind, "web")["metadata"]["generation"] == 2
+    with pytest.raises(StatusError, match="Invalid value: -1: must be greater than or equal to 0"):
+        bench.api.update(Request(kind, "default", "web", subresource="scale"), {**scale, "spec": {"replicas": -1}})
     with pytest.raises(StatusError, match="the object has been modified"):
         bench.api.update(Request(kind, "default", "web", subresource="scale"), {**scale, "spec": {"replicas": 4}})

@@ -363,11 +363,6 @@ def test_three_way_merge(kind: Kind, last: Json, wanted: Json, live: Json, resul
     assert merged(kind, stored, {"spec": wanted})["spec"] == result
 
 
-def test_a_merge_where_nobody_remembers_keeps_what_is_there() -> None:
-    live: Json = {"metadata": {"annotations": {LAST_APPLIED: "garbage"}}, "spec": {"a": 1}}
-    assert merged(SERVICE, live, {"spec": {"b": 2}})["spec"] == {"a": 1, "b": 2}
-
-
 def test_finalizers_are_a_set() -> None:
     stored: Json = {
         "metadata": {"finalizers": ["a", "x"], "annotations": {LAST_APPLIED: '{"metadata":{"finalizers":["a"]}}'}}

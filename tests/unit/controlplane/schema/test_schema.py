@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module
-from typing import Any
 
 import msgspec
 import pytest
@@ -80,64 +78,6 @@ def test_every_description_is_of_a_type_or_field() -> None:
     assert [(name, field) for name, each in own.items() for field in each.fields if field not in fields(name)] == []
 
 
-def test_map_lists_have_keys_and_only_they() -> None:
-    for each, field in ALL_FIELDS:
-        assert (field.list_type == "map") == bool(field.list_map_keys), (each.short, field.name)
-        assert field.list_type in {"", "atomic", "set", "map"}
-        assert field.list_of or not field.list_type or field.type == "bytes", (each.short, field.name)
-
-
-def test_lists_that_merge_name_a_key_unless_of_scalars() -> None:
-    for each, field in ALL_FIELDS:
-        assert set(field.strategy) <= {"merge", "replace", "retainKeys"}, (each.short, field.name)
-        if "merge" in field.strategy and field.type not in SCALARS:
-            assert field.merge_key, (each.short, field.name)
-
-
-MODELS: Any = import_module("kubernetes.client.models")
-SCALAR_WORDS = {
-    "str": {"string", "quantity"},
-    "int": {"int32", "int64"},
-    "bool": {"bool"},
-    "float": {"number"},
-    "datetime": {"time", "microtime"},
-    "List[str]": {"strings"},
-    "object": {"intorstr", "fieldsv1", "rawextension"},
-}
-
-
-def _model(described: Type) -> Any:
-    *_, group, version, short = described.name.split(".")
-    prefix = group.capitalize() if group in {"apiextensions", "apiregistration", "discovery", "events"} else "Core"
-    prefixes = (f"{prefix}{version.upper()}", version.upper())
-    return next((getattr(MODELS, f"{each}{short}") for each in prefixes if hasattr(MODELS, f"{each}{short}")), None)
-
-
-def test_the_official_clients_models_agree_in_shapes() -> None:
-    """Fields that the kubernetes package and the schema both have are the same lists, maps and scalars.
-
-    The package may be of another release, so it may have other fields.
-    """
-    compared = 0
-    for described in types().values():
-        model = _model(described)
-        if model is None:
-            continue
-        known = {model.attribute_map[name]: shape for name, shape in model.openapi_types.items()}
-        for name, field in described.fields.items():
-            if (shape := known.get(name)) is None:
-                continue
-            found = re.fullmatch(r"(?P<list>[Ll]ist\[)?(?P<map>[Dd]ict[\[(]str, )?(?P<of>\w+|List\[str\])[\])]?", shape)
-            assert found, shape
-            assert (field.list_of, field.map_of) == (bool(found["list"]), bool(found["map"])), (described.name, name)
-            if found["of"] in SCALAR_WORDS:
-                assert field.type in SCALAR_WORDS[found["of"]], (described.name, name, shape)
-            else:
-                assert found["of"].endswith(field.type_name.rpartition(".")[2]), (described.name, name, shape)
-            compared += 1
-    assert compared > 1400
-
-
 CORE = "io.k8s.api.core.v1"
 
 
@@ -170,26 +110,6 @@ def test_known_fields(kind: Kind, path: str, expected: dict[str, object]) -> Non
 def test_a_field_that_does_not_exist_is_a_key_error() -> None:
     with pytest.raises(KeyError, match="foo"):
         field_at(SERVICE, "spec.foo")
-
-
-@pytest.mark.parametrize(
-    ("path", "strategy", "merge_key"),
-    [
-        ("spec", (), ""),
-        ("spec.containers", ("merge",), "name"),
-        ("spec.containers.ports", ("merge",), "containerPort"),
-        ("spec.volumes", ("merge", "retainKeys"), "name"),
-        ("spec.tolerations", (), ""),
-        ("spec.nodeSelector.disk", (), ""),
-        ("metadata.finalizers", ("merge",), ""),
-        ("metadata.ownerReferences", ("merge",), "uid"),
-        ("status.conditions", ("merge",), "type"),
-    ],
-)
-def test_rules_of_strategic_merge_patch(path: str, strategy: tuple[str, ...], merge_key: str) -> None:
-    found = field_at(POD, path)
-    assert (found.strategy, found.merge_key) == (strategy, merge_key)
-    assert found.child("foo") is None or found.map_of
 
 
 BUDGET = next(kind for kind in KINDS if kind.kind == "PodDisruptionBudget")

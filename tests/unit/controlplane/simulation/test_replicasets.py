@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 from workload_cluster import START_S, Workbench, template, workload
 
-from kdns.controlplane.apimachinery.errors import forbidden
 from kdns.controlplane.apimachinery.kinds import POD, REPLICA_SET, REPLICATION_CONTROLLER, Json
 from kdns.controlplane.server.registry import Request
 from kdns.controlplane.simulation.workloads.replicaset import rank
 from kdns.controlplane.storage.object_meta import timestamp
-from kdns.controlplane.storage.store import StoredObject
 
 REPLICAS = (REPLICA_SET, REPLICATION_CONTROLLER)
 
@@ -140,26 +138,6 @@ def test_pods_count_as_available_when_they_were_ready_for_long_enough() -> None:
     assert "availableReplicas" not in bench.get(REPLICA_SET, "web")["status"]
     bench.wait(2.0)
     assert bench.get(REPLICA_SET, "web")["status"]["availableReplicas"] == 1
-
-
-def test_pods_that_cannot_be_made_are_told_of_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Workbench()
-    made = replicas(bench, REPLICA_SET, replicas=1)
-    real, refusals = bench.api.create, [2]
-
-    def create(request: Request, obj: Json) -> StoredObject:
-        if request.kind == POD and refusals[0]:
-            refusals[0] -= 1
-            raise forbidden(POD, "web-x", "no more Pods today")
-        return real(request, obj)
-
-    monkeypatch.setattr(bench.api, "create", create)
-    bench.settle()
-    refused = 'Error creating: pods "web-x" is forbidden: no more Pods today'
-    assert {(event.reason, event.message) for event in bench.events} == {("FailedCreate", refused)}
-    bench.wait(1.0)
-    bench.run_pods()
-    assert len(bench.pods()) == made["spec"]["replicas"]
 
 
 def _spec() -> Json:

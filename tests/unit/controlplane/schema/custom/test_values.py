@@ -9,8 +9,9 @@ import pytest
 from widgets import SCHEMA
 
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.apimachinery.structural import parsed
+from kdns.controlplane.schema.check import mistakes
 from kdns.controlplane.schema.custom import validation
 from kdns.controlplane.schema.custom.rules import DEPTH_MAX
 from kdns.controlplane.schema.custom.types import defaulted, pruned
@@ -155,6 +156,13 @@ def test_twenty_thousand_fields_and_a_deep_schema() -> None:
         deep, value = {"type": "array", "items": deep}, [value]
     (cause,) = Validator(parsed(deep)).causes(value)
     assert cause.field == "[0]" * (DEPTH_MAX - 2)
+
+
+def test_open_objects_have_no_unknown_fields() -> None:
+    fields: Json = {name: {"type": "object", "properties": {"b": STRING}} for name in ("closed", "open")}
+    fields["open"] |= {"x-kubernetes-preserve-unknown-fields": True}
+    kind = Kind("example.com", "v1", "Widget", "widgets", schema=parsed({"type": "object", "properties": fields}))
+    assert [path for path, _ in mistakes(kind, {name: {"b": "", "c": 1} for name in fields})] == ["closed.c"]
 
 
 def test_pruning_and_defaults() -> None:
