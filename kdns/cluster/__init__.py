@@ -1,5 +1,5 @@
-"""The objects of a cluster: slim objects, their indexed state, and the changes of that state.
+"""The objects of a cluster: slim objects, and State with its indexes and changes.
 
 It knows the Kubernetes API and nothing that is computed from it.
-Begin with `state`; `io/reflector` keeps it equal to an API server.
+Begin with `state`; `io/reflector` syncs it with an API server.
 """

@@ -1,6 +1,6 @@
-"""How much memory the state takes for objects: an estimate of half to twice as much, cheap to compute.
+"""A cheap estimate of the state's memory for objects, within a factor of two.
 
-It is computed from an object alone, so what a deleted one took is subtracted exactly.
+It depends on the object alone, so that a deletion subtracts exactly what the object added.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from kdns.cluster.objects import EndpointSlice, Object
 from kdns.cluster.packed import PackedEndpoints
 
 STATE_MAX_BYTES: Final = 320 << 20
-"""The most for all kinds of one cluster: 250,000 small Services, or 150,000 Pods with their Services and slices."""
+"""The limit for all kinds of one cluster: 250,000 small Services, or 150,000 Pods with their Services and slices."""
 OBJECT_BYTES: Final = 128
-"""An object's key, and its place in the state's dicts."""
+"""An object's key, and its entries in the state's dicts."""
 TEXT_BYTES: Final = 54
 """A string without its characters."""
 STRUCT_BYTES: Final = 64
 SHARED_BYTES: Final = 128
-"""What an endpoint's traits count less, since other endpoints have most of them too."""
+"""Subtracted for each endpoint's traits, most of which other endpoints share."""
 INDEXED_BYTES: Final = 92
 """An address in an index."""
 
@@ -28,7 +28,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def object_bytes(obj: Object) -> int:
-    """Returns the size of an object without its addresses in indexes."""
+    """Without the object's addresses in indexes."""
     text = _encode(obj)
     texts = text.count(b'"') // 2 - text.count(b'":')
     size_bytes = OBJECT_BYTES + len(text) + TEXT_BYTES * texts + STRUCT_BYTES * text.count(b"{")

@@ -58,18 +58,18 @@ Key: TypeAlias = tuple[str, str]
 
 
 def _api_name(field: str) -> str:
-    """Returns the name of a field in the API: cluster_ips is clusterIPs, for_zones is forZones."""
-    first, *rest = field.split("_")
+    """cluster_ips → clusterIPs, for_zones → forZones."""
+    first, *others = field.split("_")
     initials = {"ip": "IP", "ips": "IPs", "cidr": "CIDR", "cidrs": "CIDRs"}
-    return first + "".join(initials.get(word, word.capitalize()) for word in rest)
+    return first + "".join(initials.get(word, word.capitalize()) for word in others)
 
 
 class Slim(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename=_api_name):
-    """Base of the slim objects: immutable, compared by value, encoded without fields that have their defaults."""
+    """Base of the slim objects: immutable, compared by value, encoded without default values."""
 
 
 class Keyed:
-    """Base of the objects: their key."""
+    """Base of objects with a key."""
 
     __slots__ = ()
     metadata: Any
@@ -80,18 +80,18 @@ class Keyed:
 
 
 class Meta(Slim, frozen=True):
-    """metadata of an object whose name only is used."""
+    """metadata with the name only."""
 
     name: str
     namespace: str = ""
 
 
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65535)]
-"""A port number as the API has it; 0 if none is set. An object with another number is not decoded."""
+"""0 if not set. An object with an invalid number does not decode."""
 
 
 class ServicePort(Slim, frozen=True):
-    """spec.ports[] of a Service; protocol defaults to TCP as in the API."""
+    """spec.ports[] of a Service; the protocol defaults to TCP as in the API."""
 
     port: Port
     name: str | None = ""
@@ -130,7 +130,7 @@ class ServiceSpec(Slim, frozen=True):
 
 
 class Ingress(Slim, frozen=True):
-    """status.loadBalancer.ingress[]; an entry with a host name instead of an address has ip ""."""
+    """status.loadBalancer.ingress[]; an entry with a host name has ip ""."""
 
     ip: str = ""
     hostname: str = ""
@@ -150,7 +150,7 @@ class ServiceStatus(Slim, frozen=True):
 
 
 class ServiceLabels(Slim, frozen=True, rename={"proxy_name": "service.kubernetes.io/service-proxy-name"}):
-    """The label of a Service that is used: the name of another proxy for its virtual IPs."""
+    """The label with the name of another proxy for the Service's virtual IPs."""
 
     proxy_name: str | None = None
 
@@ -173,34 +173,32 @@ class Service(Keyed, Slim, frozen=True):
 
     @property
     def is_external_name(self) -> bool:
-        """Whether this Service is an alias (CNAME)."""
+        """The Service is a CNAME."""
         return self.spec.type == "ExternalName"
 
     @property
     def is_headless(self) -> bool:
-        """Whether its name resolves to endpoints, not to a virtual IP."""
+        """The Service's name resolves to endpoints, not to a virtual IP."""
         return self.spec.cluster_ip == "None"
 
     @property
     def virtual_ips(self) -> tuple[str, ...]:
-        """The cluster IPs as in the object; empty for headless, ExternalName and unallocated Services."""
+        """The cluster IPs; () for headless, ExternalName and unallocated Services."""
         if self.is_headless or self.is_external_name or not self.spec.cluster_ip:
             return ()
         return self.spec.cluster_ips or (self.spec.cluster_ip,)
 
     @property
     def ingress(self) -> tuple[Ingress, ...]:
-        """status.loadBalancer.ingress, never None."""
         return (self.status.load_balancer.ingress or ()) if self.status else ()
 
     @property
     def external_ips(self) -> tuple[str, ...]:
-        """The addresses that lead here from outside of the cluster: spec.externalIPs and those of load balancers."""
+        """spec.externalIPs and addresses of load balancers."""
         return (*(self.spec.external_ips or ()), *(entry.ip for entry in self.ingress if entry.ip))
 
     @property
     def ports(self) -> tuple[ServicePort, ...]:
-        """spec.ports, never None."""
         return self.spec.ports or ()
 
 
@@ -212,7 +210,7 @@ SLICE_LABELS = {
 
 
 class SliceLabels(Slim, frozen=True, rename=SLICE_LABELS):
-    """The labels of an EndpointSlice that are used: its Service, or its ServiceImport and the cluster it is from."""
+    """The labels of an EndpointSlice with its Service, or its ServiceImport and the cluster it is from."""
 
     service_name: str = ""
     import_name: str = ""
@@ -220,7 +218,7 @@ class SliceLabels(Slim, frozen=True, rename=SLICE_LABELS):
 
 
 class SliceAnnotations(Slim, frozen=True, rename={"trigger_time": "endpoints.kubernetes.io/last-change-trigger-time"}):
-    """The time of the change that caused this slice (RFC 3339), for the programming latency."""
+    """The time of the change that caused this version (RFC 3339), for the programming latency."""
 
     trigger_time: str = ""
 
@@ -235,7 +233,7 @@ class SliceMeta(Slim, frozen=True):
 
 
 class Conditions(Slim, frozen=True):
-    """endpoints[].conditions; None is unknown, which means ready."""
+    """endpoints[].conditions; None is unknown, which counts as ready."""
 
     ready: bool | None = None
     serving: bool | None = None
@@ -276,12 +274,12 @@ class Endpoint(Slim, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        """conditions.ready; unknown means ready (discovery/v1 EndpointConditions)."""
+        """Unknown counts as ready (discovery/v1 EndpointConditions)."""
         return self.conditions is None or self.conditions.ready is not False
 
 
 class EndpointPort(Slim, frozen=True):
-    """ports[] of an EndpointSlice; a missing port means all ports."""
+    """ports[] of an EndpointSlice; port None means all ports."""
 
     name: str | None = ""
     port: Port | None = None
@@ -294,7 +292,7 @@ if TYPE_CHECKING:
     Endpoints: TypeAlias = tuple[Endpoint, ...] | PackedEndpoints
 else:
     Endpoints = tuple[Endpoint, ...]
-"""Endpoints as they are decoded, or as the state keeps them."""
+"""Endpoints as decoded, or packed as in State."""
 
 
 class EndpointSlice(Keyed, Slim, frozen=True):
@@ -307,19 +305,19 @@ class EndpointSlice(Keyed, Slim, frozen=True):
 
     @property
     def service_key(self) -> Key | None:
-        """The Service this slice belongs to, or None for a slice without the label."""
+        """None without the label."""
         labels = self.metadata.labels
         return (self.metadata.namespace, labels.service_name) if labels and labels.service_name else None
 
     @property
     def import_key(self) -> Key | None:
-        """The ServiceImport this slice belongs to, or None for a slice of this cluster."""
+        """None for a slice of this cluster."""
         labels = self.metadata.labels
         return (self.metadata.namespace, labels.import_name) if labels and labels.import_name else None
 
     @property
     def source_cluster(self) -> str:
-        """The cluster that the endpoints of a ServiceImport are in, "" if the slice does not say."""
+        """The cluster of a ServiceImport's endpoints, "" if unknown."""
         return self.metadata.labels.source_cluster if self.metadata.labels else ""
 
 
@@ -354,7 +352,7 @@ class Pod(Keyed, Slim, frozen=True):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses of a running Pod; empty if it is terminating or finished.
+        """The addresses of a running Pod; () if it is terminating or finished.
 
         Differs: CoreDNS uses status.podIP only, without the second family of a dual-stack Pod.
         """
@@ -372,7 +370,7 @@ class Namespace(Keyed, Slim, frozen=True):
 
 
 class NodeLabels(Slim, frozen=True, rename={"zone": "topology.kubernetes.io/zone"}):
-    """The label of a Node that is used: its zone."""
+    """The label of a Node with its zone."""
 
     zone: str = ""
 
@@ -439,7 +437,7 @@ class ServiceCIDRSpec(Slim, frozen=True):
 
 
 class ServiceCIDR(Keyed, Slim, frozen=True):
-    """networking.k8s.io/v1 ServiceCIDR: ranges that cluster IPs are taken from."""
+    """networking.k8s.io/v1 ServiceCIDR: ranges of cluster IPs."""
 
     metadata: Meta
     spec: ServiceCIDRSpec = ServiceCIDRSpec()
@@ -461,7 +459,7 @@ class ServiceImport(Keyed, Slim, frozen=True):
 
     @property
     def as_service(self) -> Service:
-        """The Service that has the same addresses and ports."""
+        """A Service with the same addresses and ports."""
         ips = self.spec.ips or ()
         first = "None" if self.spec.type == "Headless" else next(iter(ips), "")
         meta = ServiceMeta(self.metadata.name, self.metadata.namespace)

@@ -74,7 +74,7 @@ class ObservedStatus(PodStatus, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        return any(one.type == "Ready" and one.status == "True" for one in self.conditions or ())
+        return any(condition.type == "Ready" and condition.status == "True" for condition in self.conditions or ())
 
     @property
     def unready_since(self) -> str:

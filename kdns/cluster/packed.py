@@ -1,7 +1,7 @@
-"""The endpoints of an EndpointSlice as the state keeps them: in bytes, and with what many of them share once.
+"""Packed endpoints of an EndpointSlice: addresses in bytes, and shared values stored once.
 
-An Endpoint takes about 700 bytes, and a cluster may have hundreds of thousands of them. Packed, one takes 20 to 60.
-It is made again, equal to the first one, when the endpoints are iterated over.
+An Endpoint takes about 700 bytes, and a cluster may have hundreds of thousands of them; packed, one takes 20 to 60.
+Iteration yields Endpoints equal to the original ones.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from kdns.cluster.objects import Conditions, Endpoint, EndpointSlice, Hints, Tar
 from kdns.net import packed, packed_exactly, packed_text
 
 Same: TypeAlias = Callable[[Any, Any], Any]
-"""`dict.setdefault` of a dict that has the first of equal values, by value."""
+"""`dict.setdefault` of a dict with the first of equal values."""
 
 _POD = "Pod"
 
 
 Traits: TypeAlias = tuple[Conditions | None, str | None, str | None, Hints | None]
-"""The fields that many endpoints share: conditions, node name, zone and hints."""
+"""Fields that many endpoints share: conditions, node name, zone and hints."""
 Row: TypeAlias = tuple[bytes, Traits, str, str]
-"""An endpoint: its address in 4 or 16 bytes, its traits, its hostname and the name of its Pod, each "" if missing."""
+"""Packed address, traits, hostname and Pod name of an endpoint, "" if missing."""
 
 
 class EndpointAddress(NamedTuple):
-    """An address of an endpoint, in 4 or 16 bytes, with the fields that may be in its names; "" if missing."""
+    """A packed address of an endpoint, with the fields that names are made of; "" if missing."""
 
     address: bytes
     hostname: str
@@ -39,8 +39,8 @@ class EndpointAddress(NamedTuple):
 class PackedEndpoints(msgspec.Struct, frozen=True, gc=False, eq=False):
     """Endpoints with one address each, all of one family.
 
-    `addresses` has `width` bytes for each. `hostnames` and `pods` are separated by spaces; "" if none has one.
-    `namespace` is that of the Pods.
+    `addresses` has `width` bytes for each endpoint. `hostnames` and `pods` are separated by spaces, "" if no endpoint
+    has one. `namespace` is that of the Pods.
     """
 
     addresses: bytes
@@ -87,16 +87,16 @@ class PackedEndpoints(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     def bare_addresses(self) -> list[bytes]:
         conditions = [traits[0] for traits in self.traits]
-        both = zip(self.packed_addresses(), conditions, strict=True)
-        return [address for address, one in both if one is None or one.ready is not False]
+        pairs = zip(self.packed_addresses(), conditions, strict=True)
+        return [address for address, condition in pairs if condition is None or condition.ready is not False]
 
 
 def packed_slice(endpoint_slice: EndpointSlice, same: Same) -> EndpointSlice:
-    """Returns an equal slice whose endpoints are packed, if all of them can be."""
+    """An equal slice with packed endpoints, if all can be packed."""
     endpoints = endpoint_slice.endpoints
-    made = _packed_endpoints(endpoints, same) if isinstance(endpoints, tuple) and endpoints else endpoints
+    packed = _packed_endpoints(endpoints, same) if isinstance(endpoints, tuple) and endpoints else endpoints
     ports, family = endpoint_slice.ports, endpoint_slice.address_type
-    return EndpointSlice(endpoint_slice.metadata, same(family, family), made, same(ports, ports))
+    return EndpointSlice(endpoint_slice.metadata, same(family, family), packed, same(ports, ports))
 
 
 def unpacked_slice(endpoint_slice: EndpointSlice) -> EndpointSlice:
@@ -106,29 +106,29 @@ def unpacked_slice(endpoint_slice: EndpointSlice) -> EndpointSlice:
 
 def _packed_endpoints(endpoints: tuple[Endpoint, ...], same: Same) -> tuple[Endpoint, ...] | PackedEndpoints:
     try:
-        addresses = packed_exactly([address for (address,) in [each.addresses for each in endpoints]])
-        hostnames = _joined([each.hostname for each in endpoints])
-        pods, namespace = _pods([each.target_ref for each in endpoints])
+        addresses = packed_exactly([address for (address,) in [endpoint.addresses for endpoint in endpoints]])
+        hostnames = _joined([endpoint.hostname for endpoint in endpoints])
+        pods, namespace = _pods([endpoint.target_ref for endpoint in endpoints])
     except ValueError:
         return endpoints
-    rows = [(each.conditions, each.node_name, each.zone, each.hints) for each in endpoints]
+    rows = [(endpoint.conditions, endpoint.node_name, endpoint.zone, endpoint.hints) for endpoint in endpoints]
     traits = tuple([same(row, row) for row in rows])
     return PackedEndpoints(b"".join(addresses), len(addresses[0]), traits, hostnames, pods, same(namespace, namespace))
 
 
 def _pods(targets: Sequence[TargetRef | None]) -> tuple[str, str]:
-    """Returns the names of Pods and their namespace; ValueError for other targets, and for several namespaces."""
+    """Names of Pods and their namespace; ValueError for other targets, and for several namespaces."""
     if not any(targets):
         return "", ""
-    ((kind, namespace),) = {(each.kind, each.namespace) for each in targets if each}
-    names = [each.name if each else None for each in targets]
+    ((kind, namespace),) = {(target.kind, target.namespace) for target in targets if target}
+    names = [target.name if target else None for target in targets]
     if kind != _POD or "" in names:
         raise ValueError(kind)
     return _joined(names), namespace
 
 
 def _joined(texts: Sequence[str | None]) -> str:
-    """Returns texts with spaces between them, "" if all are missing; ValueError if one has a space itself."""
+    """Separated by spaces, "" if all are missing; ValueError if one has a space itself."""
     if not any(texts):
         return ""
     joined = " ".join([text or "" for text in texts])
@@ -138,7 +138,7 @@ def _joined(texts: Sequence[str | None]) -> str:
 
 
 def ready_addresses(endpoint_slice: EndpointSlice) -> Iterable[EndpointAddress]:
-    """Returns every address of every ready endpoint of a slice; nothing for slices of names."""
+    """All addresses of ready endpoints; () for addressType FQDN."""
     endpoints = endpoint_slice.endpoints
     if endpoint_slice.address_type == "FQDN" or endpoints is None:
         return ()
@@ -146,15 +146,15 @@ def ready_addresses(endpoint_slice: EndpointSlice) -> Iterable[EndpointAddress]:
 
 
 def bare_addresses(endpoint_slice: EndpointSlice) -> list[bytes]:
-    """Returns the same addresses without what may be in their names, in less time."""
+    """Faster version of `ready_addresses`, without the fields for names."""
     endpoints = endpoint_slice.endpoints
     if isinstance(endpoints, PackedEndpoints) and endpoint_slice.address_type != "FQDN":
         return endpoints.bare_addresses()
-    return [each.address for each in ready_addresses(endpoint_slice)]
+    return [endpoint.address for endpoint in ready_addresses(endpoint_slice)]
 
 
 def conditions_of(endpoint_slice: EndpointSlice) -> list[Conditions | None]:
-    """Returns the conditions of every endpoint, without unpacking endpoints."""
+    """The conditions of all endpoints, without unpacking them."""
     endpoints = endpoint_slice.endpoints or ()
     if isinstance(endpoints, PackedEndpoints):
         return [traits[0] for traits in endpoints.traits]
@@ -174,16 +174,16 @@ def addresses_of(endpoint: Endpoint) -> Iterator[EndpointAddress]:
             yield EndpointAddress(address, endpoint.hostname or "", pod, endpoint.zone or "")
 
 
-def changed_addresses(one: EndpointSlice, other: EndpointSlice) -> list[bytes]:
-    """Returns the addresses of the endpoints that only one of two versions of a slice has."""
-    first, second = one.endpoints, other.endpoints
+def changed_addresses(old: EndpointSlice, new: EndpointSlice) -> list[bytes]:
+    """Addresses of endpoints that differ between two versions of a slice."""
+    first, second = old.endpoints, new.endpoints
     if isinstance(first, PackedEndpoints) and isinstance(second, PackedEndpoints):
         return [address for address, *_ in {*first.rows()} ^ {*second.rows()}]
     return [packed(text) for endpoint in {*(first or ())} ^ {*(second or ())} for text in endpoint.addresses]
 
 
 def slice_addresses(endpoint_slice: EndpointSlice | None) -> Iterable[bytes]:
-    """Returns every address of a slice in 4 or 16 bytes, ready or not; b"" for other text."""
+    """All packed addresses of a slice, ready or not; b"" for text that is not an address."""
     endpoints = endpoint_slice.endpoints if endpoint_slice else None
     if isinstance(endpoints, PackedEndpoints):
         return endpoints.packed_addresses()

@@ -17,9 +17,9 @@ SERVICE_LABEL: Final = "kubernetes.io/service-name"
 
 
 class Cause(NamedTuple):
-    """A sentence without its full stop, and a command that mends or shows more; "" for none.
+    """A sentence without full stop, and a command that fixes it or shows more, "" for none.
 
-    `meant` is the full name of the object that it is about, or that was meant if there is a mistake; "" for none.
+    `meant` is the full name of the object that it is about, or that a misspelt name meant; "" for none.
     """
 
     text: str
@@ -37,13 +37,13 @@ def nothing_ready(state: State, service: Service, pods: PodIndex | None = None) 
     selector = service.spec.selector if isinstance(service, SelectingService) else None
     namespace, name = service.key
     if idle:
-        what = "Pod" if any(endpoint.target_ref for endpoint in idle) else "endpoint"
-        verb = "it matches" if what == "Pod" else "it has"
-        which = "which is not Ready" if len(idle) == 1 else "none of which is Ready"
+        noun = "Pod" if any(endpoint.target_ref for endpoint in idle) else "endpoint"
+        verb = "it matches" if noun == "Pod" else "it has"
+        clause = "which is not Ready" if len(idle) == 1 else "none of which is Ready"
         names = (endpoint.target_ref.name for endpoint in idle if endpoint.target_ref)
         known = next((other for other in names if (namespace, other) in state.pods), "")
         return Cause(
-            f"{verb} {count(len(idle), what)}, {which} ({listed(map(endpoint_text, idle), SHOWN)})",
+            f"{verb} {count(len(idle), noun)}, {clause} ({listed(map(endpoint_text, idle), SHOWN)})",
             known and f"kubectl describe pod -n {namespace} {known}",
         )
     if not isinstance(service, SelectingService):
@@ -62,9 +62,9 @@ def _unlabelled(state: State, key: Key) -> Cause:
             f"kubectl get endpointslices -n {namespace} -l {wanted}",
         )
     text = f"it has no selector, and no EndpointSlice carries {wanted}"
-    for (space, slice_name), endpoint_slice in state.slices.items():
+    for (slice_namespace, slice_name), endpoint_slice in state.slices.items():
         owner = endpoint_slice.service_key
-        if space != namespace or (owner is not None and owner in state.services):
+        if slice_namespace != namespace or (owner is not None and owner in state.services):
             continue
         has = f"carries {SERVICE_LABEL}={owner[1]}" if owner else "does not carry the label"
         is_near = is_misspelling(owner[1], name) if owner else slice_name.startswith(name)
@@ -147,12 +147,13 @@ def _mended_for(labels: Mapping[str, str], selector: Mapping[str, str]) -> dict[
 
 
 def _other_owners(state: State, service: Service, pods: Sequence[Pod]) -> Iterator[str]:
-    """Yields the names of the Services that select these Pods already, without those such as web-headless of web."""
+    """Other Services that select these Pods already, except related ones such as web-headless of web."""
     namespace, name = service.key
-    for (space, other), known in state.services.items():
+    for (other_namespace, other), known in state.services.items():
         selector = known.spec.selector if isinstance(known, SelectingService) else None
         is_related = other.partition("-")[0] == name.partition("-")[0]
-        if space == namespace and selector and not is_related and any(_has(pod, selector) for pod in pods):
+        is_near = other_namespace == namespace and not is_related
+        if is_near and selector and any(_has(pod, selector) for pod in pods):
             yield other
 
 

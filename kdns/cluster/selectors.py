@@ -1,8 +1,7 @@
 """Label selectors as text: `app=web,tier!=cache,env in (a, b),!legacy` → Selector.
 
-Grammar and meaning are those of the Kubernetes documentation, "Labels and Selectors":
-equality (`=`, `==`, `!=`), sets (`in`, `notin`), existence (`key`, `!key`) and integers (`key>1`, `key<1`),
-joined by commas, which mean "and".
+Kubernetes documentation, "Labels and Selectors": equality (`=`, `==`, `!=`), sets (`in`, `notin`), existence (`key`,
+`!key`) and integers (`key>1`, `key<1`), joined by commas, which mean "and".
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Labels) -> bool:
-        """Returns whether `labels` satisfy the requirement. A missing label satisfies `!=` and `notin`."""
+        """A missing label matches `!=` and `notin`."""
         return _TESTS[self.operator](labels.get(self.key), self.values)
 
 
@@ -81,10 +80,7 @@ def from_labels(labels: Labels) -> Selector:
 
 
 def parse(text: str) -> Selector:
-    """Returns the selector of a text; an empty text selects everything.
-
-    Raises SelectorError.
-    """
+    """An empty text selects everything; raises SelectorError."""
     reader = _Reader(text)
     if not reader.tokens:
         return EVERYTHING
@@ -126,8 +122,8 @@ class _Reader:
             case "in" | "notin" as word:
                 self.take()
                 return Requirement(key, word, self.values())
-            case found:
-                raise SelectorError(self.text, f"expected =, ==, !=, in, notin, < or > after {key!r}, got {found!r}")
+            case word:
+                raise SelectorError(self.text, f"expected =, ==, !=, in, notin, < or > after {key!r}, got {word!r}")
 
     def key(self) -> str:
         key = self.take()
@@ -155,8 +151,8 @@ class _Reader:
         return value
 
     def values(self) -> tuple[str, ...]:
-        if (found := self.take()) != "(":
-            raise SelectorError(self.text, f"expected '(' after in or notin, got {found or 'the end'!r}")
+        if (word := self.take()) != "(":
+            raise SelectorError(self.text, f"expected '(' after in or notin, got {word or 'the end'!r}")
         values = [self.value()]
         while (word := self.take()) == ",":
             values.append(self.value())

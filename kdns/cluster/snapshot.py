@@ -1,7 +1,7 @@
-"""A snapshot: the objects of a followed cluster in a file, for a server that starts while no API answers.
+"""A snapshot: the objects of a watched cluster in a file, for a server that starts while no API answers.
 
-The first line is a header, each line after it an object in the API's form, and the last line the SHA-256 of all before
-it. The header counts the objects of each kind, which are in this order.
+The first line is a header, the lines after it are objects in the API's form, and the last line is the SHA-256 of the
+others. The header has the number of objects of each kind, in the order of the objects.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kdns.cluster.watch import RESOURCES
 
 FORMAT: Final = "kdns snapshot 1"
 BYTES_MAX: Final = 512 * 1024 * 1024
-"""The largest file that is written or read: 20 times that of 150,000 endpoints."""
+"""The largest file: 20 times that of 150,000 endpoints."""
 
 _TRAILER_BYTES: Final = len(sha256().hexdigest()) + 1
-_RESOURCES: Final = {each.plural: each for each in RESOURCES.values()}
+_RESOURCES: Final = {resource.plural: resource for resource in RESOURCES.values()}
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The identity of the cluster, when it was saved and when its objects changed last, in Unix seconds."""
+    """`of` is the identity of the cluster; times are in Unix seconds."""
 
     format: str
     of: str
@@ -35,7 +35,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class SnapshotError(Exception):
-    """Why a snapshot cannot be used."""
+    """The snapshot cannot be used."""
 
 
 def identity(source: Source, scope: Scope) -> str:
@@ -43,7 +43,7 @@ def identity(source: Source, scope: Scope) -> str:
 
 
 def read(content: bytes, of: str, now_s: float, max_age_s: float) -> tuple[Header, Iterator[Object]]:
-    """Returns the header and the objects of a file. Raises SnapshotError, also while the objects are read."""
+    """Raises SnapshotError, also while the objects are iterated over."""
     end = len(content) - _TRAILER_BYTES
     if end < 0 or trailer(sha256(memoryview(content)[:end]).hexdigest()) != content[end:]:
         raise SnapshotError("it is damaged: its SHA-256 is another")

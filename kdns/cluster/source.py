@@ -1,4 +1,4 @@
-"""The API server to watch, and the objects to watch there."""
+"""The API server to watch, and the objects to watch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 @dataclass(frozen=True, slots=True)
 class ClientTLS:
-    """The PEM files of the Corefile's `tls` option: client certificate, its key, and the server's CA; "" for none."""
+    """The PEM files of the option `tls`: client certificate, its key, and the server's CA; "" for none."""
 
     cert: str = ""
     key: str = ""
@@ -22,9 +22,9 @@ class ClientTLS:
 class Source:
     """The location of the API: a kubeconfig (or several, as in $KUBECONFIG), else an endpoint, else the Pod's account.
 
-    `server` replaces the URL of the kubeconfig, `token` is the bearer token for an endpoint. `others` is how a user
-    names a kubeconfig or an endpoint, for the message about a missing service account.
-    qps and burst limit the request rate, max_inflight the concurrent requests without watches (0: no limit).
+    `server` replaces the URL of the kubeconfig, `token` is the bearer token for an endpoint. `others` are the user's
+    alternatives, for the message about a missing service account.
+    `qps` and `burst` limit the request rate, `max_inflight` the concurrent requests except watches; 0: no limit.
     Differs: CoreDNS sends 5 requests a second by default, which delays paged lists; kdns has no limit by default.
     """
 
@@ -43,7 +43,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """The file of a cluster's snapshot, which is not used when it is older than `max_age_s`."""
+    """The file of a cluster's snapshot, which is not used if it is older than `max_age_s`."""
 
     path: str
     max_age_s: float
@@ -51,9 +51,9 @@ class SnapshotFile:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The kinds and selectors that are followed. `labels` selects Services, EndpointSlices and Pods, as in CoreDNS.
+    """The kinds to watch, with their selectors; `labels` is for Services, EndpointSlices and Pods, as in CoreDNS.
 
-    `node` is the name of the one Node that is followed.
+    `node` is the name of the only Node to watch.
     """
 
     kinds: tuple[type[Object], ...] = (Namespace, Service, EndpointSlice)
@@ -74,7 +74,7 @@ class Scope:
 class NodeScope(Scope):
     """The scope of a node's dataplane, with kube-proxy's selectors.
 
-    Services with virtual IPs without a proxy of their own, EndpointSlices but those of headless Services, the ranges of
+    Services with virtual IPs and without another proxy, EndpointSlices except those of headless Services, the ranges of
     cluster IPs, and the Node.
     """
 
@@ -91,7 +91,7 @@ class NodeScope(Scope):
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """A cluster that is followed: its API, what is followed there, and its snapshot."""
+    """A cluster to watch: its API, the objects, and the snapshot."""
 
     source: Source
     scope: Scope

@@ -1,7 +1,7 @@
 """The state of the cluster: objects by key, and the indexes of DNS, the dataplane and service variables.
 
-Methods return their changes, each with the old and the new object.
-An object that arrives again unchanged makes no Change: a relist compares in place.
+Methods return changes with the old and the new object. An object that arrives again unchanged makes no change, so that
+a relist compares in place.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from kdns.cluster.packed import Same, packed_slice, slice_addresses
 from kdns.net import packed
 
 MAX_DELETED: Final = 1000
-"""The most deleted Services that are remembered."""
+"""The most deleted Services to remember."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One object before and after; old is None for a new object, new is None for a deleted one."""
+    """One object before and after; None for a new or a deleted object."""
 
     key: Key
     old: Object | None
@@ -44,22 +44,22 @@ class Change:
 
 
 OnChange: TypeAlias = Callable[[Sequence[Change], float], None]
-"""Receives changes, and their time in Unix seconds, which never goes back."""
+"""Called with changes, and their time in Unix seconds, which never goes back."""
 
 
 class StateFullError(Exception):
-    """An object that is not stored, since it would take more memory than is left."""
+    """The object is not stored: it would exceed the memory limit."""
 
 
 class Index:
-    """Keys by IP address (packed), in order of arrival. Most addresses have one key, which needs no dict."""
+    """Packed address → keys, in order of arrival. Most addresses have one key, which needs no dict."""
 
     def __init__(self) -> None:
         self._keys: dict[bytes, Key | dict[Key, None]] = {}
         self._sorted: list[bytes] | None = None  # built by the first search, updated from then on
 
     def move(self, key: Key, old: Iterable[bytes], new: Iterable[bytes]) -> None:
-        """Moves `key` from its old addresses to its new ones; b"" is none."""
+        """b"" is ignored."""
         before, after = {*old} - {b""}, {*new} - {b""}
         for address in before - after:
             self._remove(address, key)
@@ -91,7 +91,7 @@ class Index:
         return keys.keys() if isinstance(keys, dict) else (keys,) if keys else ()
 
     def between(self, first: bytes, last: bytes) -> Iterator[bytes]:
-        """Yields the indexed addresses from `first` to `last`, both of one family, in order."""
+        """The indexed addresses from `first` to `last`, which are of one family, in order."""
         if self._sorted is None:
             self._sorted = sorted(self._keys)
         addresses = self._sorted
@@ -111,7 +111,7 @@ SHARED_FIELDS: Final = (
     "external_traffic_policy",
     "internal_traffic_policy",
 )
-"""Fields of a Service's spec that are equal in many Services."""
+"""Fields of a Service's spec with values that many Services share."""
 MAX_SHARED: Final = 20_000
 _shared_fields: Final = attrgetter(*SHARED_FIELDS)
 
@@ -120,9 +120,9 @@ _shared_fields: Final = attrgetter(*SHARED_FIELDS)
 class State:
     """Objects and indexes. Not thread-safe: one event loop owns it.
 
-    `synced` holds the kinds with a complete list, `stale` those of them whose list is a snapshot's, saved at `as_of_s`.
-    `changed_s` is the Unix time of the last change, as listeners get it. `deleted` has the Services that were deleted
-    last, with their times.
+    `synced` are the kinds with a complete list, `stale` those with the list of a snapshot, saved at `as_of_s`.
+    `changed_s` is the Unix time of the last change, as passed to listeners. `deleted` are the last deleted Services
+    with their times.
     """
 
     services: dict[Key, Service] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class State:
     deleted: dict[Key, float] = field(default_factory=dict)
     _objects_bytes: int = 0
     _shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
-    """The first of all equal values, by value. Beyond `MAX_SHARED`, all are forgotten."""
+    """The first of equal values, cleared beyond `MAX_SHARED`."""
     _by_kind: Mapping[type[Object], dict[Key, Any]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -165,10 +165,7 @@ class State:
         return self._objects_bytes + INDEXED_BYTES * sum(map(len, indexes))
 
     def upsert(self, obj: Object, max_bytes: float = inf) -> Change | None:
-        """Stores a new or changed object; returns None if it equals the stored one.
-
-        Raises StateFullError for one that grows the state beyond `max_bytes`.
-        """
+        """None if the object equals the stored one; StateFullError if the state would grow beyond `max_bytes`."""
         match obj:
             case Service():
                 return self._replace(Service, obj.key, self._with_shared_fields(obj), max_bytes)
@@ -186,7 +183,7 @@ class State:
     def _replace(self, kind: type[Object], key: Key, new: Object | None, max_bytes: float = inf) -> Change | None:
         objects = self._by_kind[kind]
         old = objects.get(key)
-        if old == new:  # an equal object is not replaced, so that a relist frees its decoded objects
+        if old == new:  # keeps the old object, so that a relist frees its decoded objects
             return None
         grown_bytes = (object_bytes(new) if new else 0) - (object_bytes(old) if old else 0)
         if grown_bytes > 0 and self.memory_bytes + grown_bytes > max_bytes:
@@ -212,11 +209,11 @@ class State:
                 self.slices_by_ip.move(key, slice_addresses(old), slice_addresses(new))
 
     def retain(self, kind: type[Object], keys: Collection[Key]) -> list[Change]:
-        """Finishes a complete list of `kind`: delete every object whose key is not in the list."""
-        gone = [key for key in self.objects(kind) if key not in keys]
+        """Finishes a complete list of `kind`: deletes objects with other keys."""
+        missing = [key for key in self.objects(kind) if key not in keys]
         self.synced.add(kind)
         self.stale.discard(kind)
-        return [change for key in gone if (change := self.delete(kind, key))]
+        return [change for key in missing if (change := self.delete(kind, key))]
 
     def is_listed(self, kind: type[Object]) -> bool:
         return kind in self.synced and kind not in self.stale
@@ -231,7 +228,7 @@ class State:
             del self.deleted[next(iter(self.deleted))]
 
     def slices_of(self, key: Key) -> Collection[EndpointSlice]:
-        """Returns the EndpointSlices of a Service, whether there is one of this key or not."""
+        """The EndpointSlices of a Service, which need not exist."""
         return self.slices_by_service.get(key, {}).values()
 
     @property

@@ -1,7 +1,6 @@
-"""List pages and watch streams decoded from their bytes, and the backoff between requests.
+"""Decodes list pages and watch streams, and computes the backoff between requests, without I/O.
 
-Nothing here talks to a server. The rules are those of the Kubernetes API Concepts page, sections "Efficient detection
-of changes" and "Retrieving large results sets in chunks".
+Kubernetes API Concepts, "Efficient detection of changes" and "Retrieving large results sets in chunks".
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from kdns.cluster.objects import (
 T_co = TypeVar("T_co", covariant=True)
 
 OBJECT_MAX_BYTES: Final = 16 << 20
-"""The longest object. etcd refuses objects of more than a few MiB."""
+"""The longest object; etcd refuses objects of more than a few MiB."""
 PART_BYTES: Final = 64 << 10
 """A list is decoded in parts of at least this size."""
 CUTS_MAX: Final = 8
-"""The most places at which the end of an item is tried before more of the list is awaited."""
+"""The most positions that are tried as the end of an item before the decoder waits for more of the list."""
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
-"""The errors of the decoders for bytes that are not the API's JSON."""
+"""The decoders' errors for bytes that are not the API's JSON."""
 
 
 class ListMeta(Slim, frozen=True):
@@ -71,7 +70,7 @@ class Status(Slim, frozen=True):
 
 
 class _TypeMeta(Slim, frozen=True):
-    """The type of each object, which objects inside of a list lack."""
+    """The type of an object; objects in a list lack it."""
 
     kind: str = ""
     api_version: str = ""
@@ -94,12 +93,11 @@ class _AnyObject(Slim, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Timeouts and intervals of list-and-watch, in seconds, except page_objects and refusals.
+    """Timeouts and intervals of list-and-watch.
 
-    A watch without a byte for idle_s is resumed on a new connection from the last resourceVersion, which needs no list:
-    API servers send a bookmark about once a minute, so a silent stream is dead. A list that is compared with the stored
-    objects, after the first watch that ends later than verify_s, finds the events that a server lost.
-    A stalled stream is replaced within idle_s + connect_s, lost events are repaired within verify_s + 2 * watch_s.
+    API servers send a bookmark about once a minute, so a watch without a byte for idle_s is dead. It is resumed on a
+    new connection, within idle_s + connect_s, without a list. Events that a server lost are found by a relist after the
+    first watch that ends later than verify_s, so within verify_s + 2 * watch_s.
     """
 
     page_objects: int = 500
@@ -121,8 +119,8 @@ class Timing:
 class Resource:
     """Path and decoders of one kind. A server may lack an `is_optional` kind, or forbid access to it.
 
-    Objects are decoded as `decoded`, a subclass of the kind that has more fields. `event_heads` are the types of
-    events, and how Go's encoder begins an event of each about this kind.
+    Objects are decoded as `decoded`, a subclass of the kind with more fields. `event_heads` are the types of events,
+    and the first bytes of such an event in Go's encoding.
     """
 
     def __init__(
@@ -151,7 +149,7 @@ class Resource:
         return Resource(self.kind, self.group, self.plural, decoded=decoded)
 
     def path_in(self, namespace: str) -> str:
-        """Returns the path of the collection in one namespace; "" is all namespaces."""
+        """The path of the collection in one namespace, "" for all."""
         root, _, plural = self.path.rpartition("/")
         return f"{root}/namespaces/{namespace}/{plural}" if namespace else self.path
 
@@ -183,7 +181,7 @@ _any_object = msgspec.json.Decoder(_AnyObject).decode
 
 @dataclass(frozen=True, slots=True)
 class DecodeFailure:
-    """An object that is JSON but does not decode as its kind. `key` is None for an object without a name."""
+    """An object that is JSON but does not decode as its kind; `key` is None without a name."""
 
     key: Key | None
     reason: str
@@ -191,7 +189,7 @@ class DecodeFailure:
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """A page of a list, or a part of one. What a list says of itself is in its last part.
+    """A page of a list, or a part of one. Only the last part has `resource_version` and `continue_token`.
 
     `continue_token` is "" on the last page.
     """
@@ -204,18 +202,18 @@ class ListPage:
 
 _NOTHING: Final = ListPage((), ())
 _FIRST_ITEM: Final = re.compile(rb'(?<!\\)"items"\s*:\s*\[\s*(\{\s*"[^"\\]*"\s*:)')
-"""The beginning of a list's first item, up to the value of its first field."""
+"""The start of a list's first item, up to the value of its first field."""
 _COMMA: Final = re.compile(rb",\s*\Z")
 _SPACES_MAX: Final = 64
 """The most spaces between two items of a list that is decoded in parts."""
 
 
 class ListDecoder:
-    """Decodes one page of a list from its chunks, in parts: a page takes the memory of a part or of its largest object.
+    """Decodes one page of a list from its chunks, in parts, so that it takes the memory of a part or an object.
 
-    Items begin alike, with the same field, so what looks like a beginning after a comma ends a part if the JSON up to
-    there is valid. An object that does not decode becomes a DecodeFailure, and the others are kept. `feed` and `end`
-    raise one of DECODE_ERRORS if the page is not a list of this kind.
+    Items all start with the same field, so a comma before such a start ends a part if the JSON up to there is valid.
+    An object that does not decode becomes a DecodeFailure. `feed` and `end` raise one of DECODE_ERRORS if the page is
+    not a list of this kind.
     """
 
     def __init__(self, resource: Resource) -> None:
@@ -237,11 +235,11 @@ class ListDecoder:
         return part
 
     def end(self) -> ListPage:
-        """Returns the other objects of the page, and what the list says of itself."""
+        """The last part of the page."""
         return _decoded_page(self._resource, self._head + self._undecoded)
 
     def _part(self) -> ListPage:
-        """Decodes items up to the last one that has begun."""
+        """Decodes items up to the start of the last one."""
         if not self._head:
             first = _FIRST_ITEM.search(self._undecoded)
             if first is None:
@@ -285,11 +283,9 @@ def _decoded_one_by_one(resource: Resource, body: bytes | bytearray) -> ListPage
 
 
 def decode_event(resource: Resource, line: bytes) -> Event:
-    """Returns the event of a line.
+    """Does not parse the object of a usual event; its decoder does.
 
-    The JSON of the object in a usual event is not read here: the decoder of the object does that.
-
-    Raises one of DECODE_ERRORS for a line that is not an event about this kind, or an error.
+    Raises one of DECODE_ERRORS for a line that is neither an event about this kind nor an error.
     """
     for event_type, head in resource.event_heads:
         if line.startswith(head) and line.endswith(b"}"):
@@ -301,13 +297,13 @@ def decode_event(resource: Resource, line: bytes) -> Event:
 
 
 def check_object(resource: Resource, raw: msgspec.Raw | bytes) -> None:
-    """Raises one of DECODE_ERRORS for an object, of an event or of its own, that is not of this kind."""
-    found = _type_meta(raw)
-    _check_type(found.kind, found.api_version, resource.kind.__name__, resource.api_version)
+    """Raises one of DECODE_ERRORS for an object that is not of this kind."""
+    meta = _type_meta(raw)
+    _check_type(meta.kind, meta.api_version, resource.kind.__name__, resource.api_version)
 
 
 def _check_type(kind: str, api_version: str, wanted_kind: str, wanted_version: str) -> None:
-    """Raises DecodeError for another type: its missing fields would look like deleted objects."""
+    """DecodeError for another type: its missing fields would look like deleted objects."""
     if (kind, api_version) != (wanted_kind, wanted_version):
         raise msgspec.DecodeError(
             f"expected {wanted_kind} of {wanted_version}, "
@@ -316,7 +312,7 @@ def _check_type(kind: str, api_version: str, wanted_kind: str, wanted_version: s
 
 
 def raw_key(raw: msgspec.Raw) -> Key | None:
-    """Returns (namespace, name) of an object of any kind, or None for one without a name."""
+    """Of an object of any kind; None without a name."""
     meta = _meta_of(raw)
     return (meta.namespace, meta.name) if meta.name else None
 
@@ -326,9 +322,7 @@ def resource_version_of(raw: msgspec.Raw) -> str:
 
 
 def ends_initial_events(bookmark: msgspec.Raw) -> bool:
-    """Returns whether a bookmark is the one after the initial events of a watch (Kubernetes API Concepts, "Streaming
-    lists").
-    """
+    """Whether a bookmark is that after the initial events of a watch (Kubernetes API Concepts, "Streaming lists")."""
     annotations = _meta_of(bookmark).annotations
     return annotations is not None and annotations.value == "true"
 
@@ -341,9 +335,9 @@ def _meta_of(raw: msgspec.Raw) -> _AnyMeta:
 
 
 def is_older(version: str, known: str) -> bool:
-    """Returns whether a resourceVersion is lower than a known one of the same server, which was restored or replaced.
+    """Whether a resourceVersion is lower than a known one: the server was restored or replaced.
 
-    Versions that are not decimal numbers are opaque and never count as lower.
+    Versions that are not decimal numbers are opaque, and never lower.
     """
     known, version = known.lstrip("0"), version.lstrip("0")
     are_numbers = known.isdecimal() and known.isascii() and version.isdecimal() and version.isascii()
@@ -358,29 +352,29 @@ def too_long(what: str) -> str:
 
 
 class Lines:
-    """Splits a stream of chunks into lines. An incomplete line is kept until the next chunk."""
+    """Splits a stream of chunks into lines; buffers an incomplete line."""
 
     def __init__(self) -> None:
-        self._rest = bytearray()
+        self._incomplete = bytearray()
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Returns the lines that `chunk` completes, without empty ones. Raises DecodeError beyond OBJECT_MAX_BYTES."""
+        """The lines that `chunk` completes, without empty ones; DecodeError beyond OBJECT_MAX_BYTES."""
         end, newline, others = chunk.partition(b"\n")
-        self._rest += end
-        if len(self._rest) > OBJECT_MAX_BYTES:
+        self._incomplete += end
+        if len(self._incomplete) > OBJECT_MAX_BYTES:
             raise msgspec.DecodeError(too_long("a watch event"))
         if not newline:
             return []
-        *lines, rest = others.split(b"\n")
-        lines.insert(0, bytes(self._rest))
-        self._rest = bytearray(rest)
+        *lines, incomplete = others.split(b"\n")
+        lines.insert(0, bytes(self._incomplete))
+        self._incomplete = bytearray(incomplete)
         return [line for line in lines if line.strip()]
 
 
 def backoff_s(failures: int, fraction: float, *, base_s: float = 0.8, cap_s: float = 30.0) -> float:
-    """Returns seconds to wait after so many consecutive failures: exponential, with full jitter; 0 without a failure.
+    """The pause after consecutive failures: exponential, with full jitter; `fraction` is random, from 0 to 1.
 
-    `fraction` is a random number in 0..1. Base and cap are those of client-go's reflector.
+    Base and cap are those of client-go's reflector.
     Differs: client-go waits between one and two times the step; full jitter spreads many replicas better.
     """
     return fraction * min(cap_s, base_s * 2.0 ** min(failures - 1, 32)) if failures > 0 else 0.0

@@ -1,4 +1,4 @@
-"""A Kubernetes API as a client sees it: kubeconfig, credentials, list and watch.
+"""The client of a Kubernetes API: kubeconfig, credentials, list and watch.
 
-Begin with `informer`, which follows all kinds of one API; `reflector` follows one kind.
+Begin with `informer`, which watches all kinds of one API; `reflector` watches one kind.
 """

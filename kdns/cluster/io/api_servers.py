@@ -1,4 +1,4 @@
-"""The addresses of the API server's name in the client's URL."""
+"""The addresses of the API server in the client's URL."""
 
 from __future__ import annotations
 
@@ -21,32 +21,29 @@ log = logs.get(__name__)
 SocketAddresses: TypeAlias = tuple[tuple[Address, int], ...]
 
 RESOLVE_S: Final = 5.0
-"""How long the resolver may take: the dataplane's start waits for it."""
+"""The resolver's timeout: the dataplane's start waits for it."""
 REFRESH_S: Final = 60.0
 
 
 async def api_servers(source: Source) -> SocketAddresses:
-    """Returns the addresses and the port of the API server; none if its name cannot be resolved.
-
-    Raises KubeconfigError.
-    """
+    """() if the name cannot be resolved; raises KubeconfigError."""
     parts = urlsplit(_url(source))
     host, port = parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
     if not host:
         return ()  # the requests report it
     try:
         async with asyncio.timeout(RESOLVE_S):
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            rows = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         reason = f"no answer within {RESOLVE_S:g} s" if isinstance(error, TimeoutError) else os_reason(error)
         log.info("API server not resolved", host=host, reason=reason)
         return ()
-    addresses = dict.fromkeys(parse_unmapped_address(str(row[4][0])) for row in found)
+    addresses = dict.fromkeys(parse_unmapped_address(str(row[4][0])) for row in rows)
     return tuple((address, port) for address in addresses if address)
 
 
 async def watch_api_servers(source: Source, changed: Callable[[SocketAddresses], None]) -> None:
-    """Reports the addresses once a minute, until cancelled; not while the name cannot be resolved."""
+    """Reports the addresses every REFRESH_S until cancelled, unless the name cannot be resolved."""
     while True:
         await asyncio.sleep(REFRESH_S)
         try:
@@ -58,7 +55,7 @@ async def watch_api_servers(source: Source, changed: Callable[[SocketAddresses],
 
 
 def _url(source: Source) -> str:
-    """Returns the server's URL; within a Pod that of its environment, "" outside of one."""
+    """The server's URL, in a Pod from its environment."""
     if source.kubeconfig:
         return source.server or kubeconfig(source.kubeconfig, source.context)[1]
     if source.endpoint:

@@ -1,4 +1,4 @@
-"""The watched clusters: one API and one State each, and the listeners to its changes."""
+"""The watched clusters: an API, its State, and the listeners to its changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POLL_S: Final = 0.01
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listener:
-    """A server block that follows an API. `error_at` locates an error in the block's configuration."""
+    """A server block that uses a cluster; `error_at` locates an error in the block's configuration."""
 
     changed: OnChange
     error_at: Callable[[InputError], InputError] = lambda error: error
@@ -39,10 +39,7 @@ class Listener:
 
 @dataclass(slots=True, eq=False)
 class Cluster:
-    """One followed API; `programming` is the SLI "DNS programming latency" by kind.
-
-    It outlives reloads: what it holds of server blocks are its `listeners`.
-    """
+    """One watched API; `programming` is the SLI "DNS programming latency" by kind. It outlives reloads."""
 
     spec: ClusterSpec
     state: State = field(default_factory=State)
@@ -65,19 +62,19 @@ class Cluster:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all kinds have been listed once, or are from a snapshot."""
+        """Whether all kinds were listed once, or are from a snapshot."""
         return set(self.kinds) <= self.state.synced
 
     @property
     def is_connected(self) -> bool:
-        """Whether changes of all kinds arrive that the API has to have."""
-        needed = [each for kind, each in self.stats.kinds.items() if not RESOURCES[kind].is_optional]
-        return bool(needed) and all(each.connected for each in needed)
+        """Whether the watches of all kinds that are not optional are connected."""
+        required = [stats for kind, stats in self.stats.kinds.items() if not RESOURCES[kind].is_optional]
+        return bool(required) and all(stats.connected for stats in required)
 
     def changed(self, changes: list[Change]) -> None:
         """Passes the changes to all listeners.
 
-        A clock that went back makes each change a second later than the one before: SOA serials never go back.
+        If the clock went back, each change is a second later than the one before, because SOA serials never go back.
         """
         now_s, state = time.time(), self.state
         state.changed_s = now_s if now_s >= state.changed_s else state.changed_s + 1
@@ -103,9 +100,9 @@ class Cluster:
 
 
 class Clusters:
-    """All followed clusters; a cluster that several server blocks name alike is watched once.
+    """All watched clusters; server blocks with the same specification share one.
 
-    `default_source` replaces the service account of the Pod.
+    `default_source` replaces the Pod's service account.
     """
 
     def __init__(self, default_source: Source | None = None) -> None:
@@ -124,10 +121,11 @@ class Clusters:
 
     @property
     def startup_timeout_s(self) -> float:
-        return max((one.startup_timeout_s for each in self.followed for one in each.listeners), default=0.0)
+        listeners = (listener for cluster in self.followed for listener in cluster.listeners)
+        return max((listener.startup_timeout_s for listener in listeners), default=0.0)
 
     def of(self, spec: ClusterSpec) -> Cluster:
-        """Returns the cluster that is followed like this; `follow` must be called for a new one."""
+        """Call `follow` afterwards: the cluster may be new."""
         if self._default_source and not (spec.source.kubeconfig or spec.source.endpoint):
             spec = replace(spec, source=self._default_source)
         return self._clusters.setdefault(spec, Cluster(spec))
@@ -146,7 +144,7 @@ class Clusters:
                     task.cancel()
 
     async def wait(self) -> None:
-        """Returns when all have been listed, or after `startup_timeout_s`. Raises InputError for an unusable source."""
+        """Until all clusters are listed, or up to `startup_timeout_s`. Raises InputError for an unusable source."""
         deadline_s = asyncio.get_running_loop().time() + self.startup_timeout_s
         while not self.is_synced and asyncio.get_running_loop().time() < deadline_s:
             for task in self._tasks.values():

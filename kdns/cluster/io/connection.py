@@ -1,7 +1,7 @@
 """Requests to one API server: the body of a response, or the chunks of a watch as they arrive.
 
-Every failure is an ApiServerError. When the server rejects the credentials (401, or a TLS alert), the kubeconfig with
-its exec plugin, token or certificate files is read again, once for all requests in flight.
+Every failure is an ApiServerError. If the server rejects the credentials (401, or a TLS alert), the kubeconfig with its
+exec plugin, token or certificate files is read again, once for all requests in flight.
 """
 
 from __future__ import annotations
@@ -37,15 +37,14 @@ HEADERS = {
     "User-Agent": f"kdns/{__version__}",
 }
 CONTENT_TYPES = {"POST": "application/json", "PATCH": "application/merge-patch+json"}
-"""The media type of a method's body."""
 LOGIN_S = 60.0
 """The timeout of an exec plugin or identity provider."""
 
 RENEW_S = 10.0
-"""Credentials younger than this are not renewed: the server rejects them for another reason."""
+"""Younger credentials are not renewed: the server rejects them for another reason."""
 
 MAX_BODY_BYTES = OBJECT_MAX_BYTES
-"""The longest body that is read whole: that of one object. Lists are read in chunks."""
+"""The longest body that is read whole, that of one object; lists are read in chunks."""
 
 MAX_ERROR_BYTES = 1 << 20
 
@@ -66,7 +65,7 @@ class RestStats:
 
 
 class Connection:
-    """A client of one API server, an async context manager. Entering it does not need the server."""
+    """A client of one API server, an async context manager; entering does not need the server."""
 
     def __init__(
         self, source: Source, stats: RestStats, timing: Timing, *, now_s: Callable[[], float] = time.monotonic
@@ -83,9 +82,9 @@ class Connection:
         )
 
     async def __aenter__(self) -> Self:
-        """Reads the credentials: KubeconfigError for mistakes in them.
+        """Reads the credentials; KubeconfigError for mistakes in them.
 
-        An exec plugin or identity provider that fails is called again with the first request.
+        A failed exec plugin or identity provider is called again with the first request.
         """
         with suppress(ApiServerError):
             await self._logged_in()
@@ -101,7 +100,7 @@ class Connection:
         return self._session.configuration.host if self._session else self._source.kubeconfig
 
     async def call(self, method: str, path: str, body: object = None) -> bytes:
-        """Returns the body of a successful response; POST sends an object as JSON, PATCH a merge patch (RFC 7386)."""
+        """The body of a successful response; POST sends an object as JSON, PATCH a merge patch (RFC 7386)."""
         async with self._slots:
             return await self._read(await self._send(method, path, {}, self._timing.reply_s, body))
 
@@ -114,13 +113,13 @@ class Connection:
         else:
             return body
         finally:
-            response.release()  # one that was not read to its end is closed
+            response.release()  # closes the connection if the response was not read to its end
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Opens the chunks of a successful response, as they arrive; entered when its headers have arrived.
+        """Streams the chunks of a successful response; enters when the headers have arrived.
 
-        A watch is no concurrent request, and may be silent for Timing.idle_s; one that the server ends just ends.
+        A watch does not count as a concurrent request, and may be silent for Timing.idle_s.
         """
         is_watch = "watch" in params
         silence_s = self._timing.idle_s if is_watch else self._timing.reply_s
@@ -153,7 +152,7 @@ class Connection:
                     raise
             session, _ = await self._logged_in()
             return await self._request(session, method, path, params, timeouts, body)
-        except KubeconfigError as error:  # it was valid at the start and may be corrected
+        except KubeconfigError as error:  # it was valid at the start, and may be corrected
             raise ApiServerError(self.server, str(error)) from error
 
     async def _request(
@@ -180,7 +179,7 @@ class Connection:
                 async with response:
                     raise _error_of(host, response, await _beginning(response, MAX_ERROR_BYTES))
         except (aiohttp.ClientError, OSError) as error:
-            # With TLS 1.3, a rejected client certificate ends the connection without a response.
+            # with TLS 1.3, a server that rejects the client certificate closes the connection without a response
             unanswered = session.configuration.cert_file and isinstance(error, aiohttp.ServerDisconnectedError)
             failure = UnauthenticatedError if unanswered or _is_tls(error) else ApiServerError
             raise failure(host, _reason(error)) from error
@@ -196,12 +195,12 @@ class Connection:
             self._stats.throttled.setdefault(labels, Histogram(BUCKETS_S)).add(self._now_s() - began_s)
 
     async def _logged_in(self) -> tuple[Session, int]:
-        """Returns the session, and the number of the login that made or renewed it."""
+        """The session, and the number of the login that made or renewed it."""
         async with self._login:
             return self._session or await self._log_in(), self._logins
 
     async def _renewed(self, login: int) -> bool:
-        """Returns whether newer credentials than those of `login` exist; reads them unless another request did."""
+        """Reads the credentials again unless another request did; False if they are too young for that."""
         async with self._login:
             if self._logins == login:
                 if self._now_s() - self._login_s < RENEW_S:
@@ -264,6 +263,6 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, aiohttp.TooManyRedirects):
         last = error.history[-1].headers.get("Location", "") if error.history else ""
         return f"redirected {len(error.history)} times, at last to {last[:200]}"
-    if isinstance(error, aiohttp.ClientResponseError):  # its own text begins with a status that was not sent
+    if isinstance(error, aiohttp.ClientResponseError):  # its str() begins with a status that was not sent
         return " ".join(error.message.split()) or type(error).__name__
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,9 +1,9 @@
 """The address of the API server and the client's credentials: from a kubeconfig, an endpoint, or a service account.
 
 Every mistake of the user is a KubeconfigError. The kubernetes package obtains the credentials (exec plugins, tokens,
-token files, client certificates, basic, Google). This module is the only door to that
-package, and imports no more of it than that: its `__init__` files would import its clients of every API, which take
-20 MiB and 0.2 s, and which the image leaves out.
+token files, client certificates, basic, Google). This is the only door to that package, and imports no more than it
+needs: the package's `__init__` files would import the clients of all APIs, which take 20 MiB and 0.2 s, and are not in
+the image.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _PACKAGES: Final = ("", "aio", "aio.client", "aio.config", "aio.utils")
 
 @contextmanager
 def _kubernetes_without_init() -> Iterator[Any]:
-    """Imports modules of the kubernetes package without the `__init__` of their folders, while the context is open.
+    """Within the context, modules of the kubernetes package are imported without the `__init__` of their folders.
 
-    The value is the folder aio.client. Its modules ask it for two names: Configuration, and ApiClient, which only
-    functions use that kdns does not. A later import of the package by others is a whole one.
+    Yields the folder aio.client. Its modules import two names from it: Configuration, and ApiClient, which kdns does
+    not need. Later imports of the package by others are complete.
     """
     spec = find_spec("kubernetes")
     if spec is None or not spec.submodule_search_locations:
@@ -67,16 +67,13 @@ with _kubernetes_without_init() as _client:
     from kubernetes.aio.config.kube_config import KubeConfigLoader
 
 READ_BUFFER_BYTES: Final = 64 * 1024
-"""A response that is read slowly fills twice this, and what asyncio receives at a time; the package's is 2 MiB."""
+"""A response that is read slowly buffers twice this and one read of asyncio; the package's default is 2 MiB."""
 
 AddrInfo: TypeAlias = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]
 
 
 async def credentials(source: Source) -> Configuration:
-    """Returns the client configuration for `source`.
-
-    Raises KubeconfigError for mistakes of the user, ApiServerError if an exec plugin or identity provider failed.
-    """
+    """Raises KubeconfigError for mistakes of the user, ApiServerError if an exec plugin or identity provider fails."""
     if source.kubeconfig:
         configuration = await _from_kubeconfig(source.kubeconfig, source.context)
         if source.server:
@@ -87,7 +84,7 @@ async def credentials(source: Source) -> Configuration:
             configuration.api_key["BearerToken"] = f"Bearer {source.token}"
     else:
         configuration = _from_service_account(Path(source.service_account), source.others)
-    # Certificates of many clusters lack extensions that RFC 5280 requires; Go's clients do not check them either.
+    # certificates of many clusters lack extensions that RFC 5280 requires; Go's clients do not check them either
     configuration.disable_strict_ssl_verification = True
     return configuration
 
@@ -137,7 +134,7 @@ async def _from_kubeconfig(where: str, context: str) -> Configuration:
 
 @contextmanager
 def _package_warnings() -> Iterator[list[str]]:
-    """Collects the package's log messages of the block: only they have the reason why an exec plugin failed."""
+    """Collects the package's log messages: only they say why an exec plugin failed."""
     warnings: list[str] = []
 
     class Listener(logging.Handler):
@@ -155,7 +152,7 @@ def _package_warnings() -> Iterator[list[str]]:
 
 
 def tls_fingerprint(configuration: Configuration) -> tuple[object, ...]:
-    """Returns a value that is equal for configurations that differ in the token only: connections can be reused."""
+    """Equal for configurations that differ only in the token, so that connections can be reused."""
     files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
     contents = tuple(Path(path).read_bytes() if path else b"" for path in files)
     names = (configuration.host, configuration.tls_server_name, configuration.proxy, configuration.verify_ssl)
@@ -171,7 +168,7 @@ class Session(RESTClientObject):
     def __init__(self, configuration: Configuration) -> None:
         files = [p for p in (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file) if p]
         try:
-            if configuration.cert_file:  # first, because the package would ask the terminal for the key's password
+            if configuration.cert_file:  # first, because the package would prompt for the key's password
                 ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
                     configuration.cert_file, configuration.key_file, password=""
                 )
@@ -180,16 +177,14 @@ class Session(RESTClientObject):
             raise KubeconfigError(
                 ", ".join(files), str(error), "PEM files that belong together, no password"
             ) from error
-        # As Go's clients, which send nothing for loopback through a proxy from the environment.
+        # like Go's clients, which do not use a proxy of the environment for loopback
         has_proxy = not is_loopback(urlsplit(configuration.host).hostname or "")
         configuration.client_session_kwargs = {"trust_env": has_proxy, "read_bufsize": READ_BUFFER_BYTES}
 
     async def authorization(self) -> str:
-        """Returns the Authorization header, or "".
+        """The Authorization header, or ""; ApiServerError for a token file that cannot be read.
 
         The kubernetes package reads a service account's token again once a minute.
-
-        Raises ApiServerError for a token file that cannot be read.
         """
         try:
             return str(await self.configuration.get_api_key_with_prefix("BearerToken") or "").strip()
@@ -199,7 +194,7 @@ class Session(RESTClientObject):
     async def send(
         self, method: str, url: str, headers: dict[str, str], timeouts: aiohttp.ClientTimeout, body: object = None
     ) -> aiohttp.ClientResponse:
-        """Returns the response before its body is read. Raises aiohttp's errors."""
+        """The body is not read yet. Raises aiohttp's errors."""
         package: Any = super()  # its request() carries no annotations
         content = {} if body is None else {"body": body}
         response: aiohttp.ClientResponse = (
@@ -212,7 +207,7 @@ class Session(RESTClientObject):
 
 
 def keepalive_socket(address: AddrInfo) -> socket.socket:
-    """Returns a client socket with TCP keepalive: first probe after 30 s of silence, connection lost 30 s later."""
+    """Sends the first keepalive probe after 30 s of silence; the connection is lost 30 s later."""
     family, kind, protocol, _, _ = address
     client = socket.socket(family, kind, protocol)
     client.setblocking(False)

@@ -1,4 +1,4 @@
-"""Informer: State follows all kinds of a scope of one API server, with a reflector for each kind.
+"""Informer: syncs State with all kinds of a scope of one API server, with a reflector for each kind.
 
 async with asyncio.TaskGroup() as tasks:
     tasks.create_task(follow(Source(kubeconfig="~/.kube/config"), state, on_change, FollowStats()))
@@ -25,7 +25,7 @@ DEFAULT_SCOPE, DEFAULT_TIMING = Scope(), Timing()
 
 @dataclass(slots=True)
 class FollowStats:
-    """The counters of one API server: by kind, and of the requests."""
+    """The counters of one API server, by kind, and of its requests."""
 
     kinds: dict[type[Object], WatchStats] = field(default_factory=dict)
     rest: RestStats = field(default_factory=RestStats)
@@ -42,10 +42,10 @@ async def follow(
     now_s: Callable[[], float] = time.monotonic,
     fraction: Callable[[], float] = random.random,
 ) -> None:
-    """Runs until cancelled: `state` follows the API server of `source`.
+    """Syncs `state` with the API server of `source` until cancelled.
 
-    Raises KubeconfigError at once for an invalid source. A server that is unreachable, refuses, or sends responses that
-    do not decode is retried without end, shows in `stats` and in the log, and changes nothing in `state`.
+    Raises KubeconfigError for an invalid source. A server that is unreachable, refuses, or sends responses that do not
+    decode is retried without end, is logged and counted in `stats`, and changes nothing in `state`.
     """
     outage = Outage(timing.report_s, now_s)
     async with Connection(source, stats.rest, timing, now_s=now_s) as connection, asyncio.TaskGroup() as tasks:

@@ -1,4 +1,4 @@
-"""Kubeconfig files: several are merged, checked for consistency, and written by `kdns up`.
+"""Kubeconfig files: merges and checks several, and writes that of `kdns up`.
 
 Every mistake of the user is a KubeconfigError.
 """
@@ -20,33 +20,33 @@ from kdns.runtime.files.bounded import bounded_text
 Json: TypeAlias = dict[str, Any]
 KINDS: Final = ("contexts", "clusters", "users")
 PATHS: Final = {"clusters": ("certificate-authority",), "users": ("client-certificate", "client-key", "tokenFile")}
-"""Fields that name files. Relative paths are relative to the folder of their kubeconfig."""
+"""Fields with paths, which are relative to the folder of their kubeconfig."""
 
 
 OWN_NAME: Final = "kdns"
-"""The name of the cluster, the user and the context that `kdns up` writes."""
+"""Name of the cluster, user and context that `kdns up` writes."""
 
 _PLACEHOLDER: Final = "unused"
-"""The token for an https server without tokens: kubectl asks the terminal for a user name if a user has none."""
+"""The token for an https server without tokens: kubectl prompts for a user name if a user has no credentials."""
 
 _FIELDS: Final = frozenset(KINDS) | {"current-context"}
 
 
 def paths_of(text: str) -> tuple[Path, ...]:
-    """Returns the files of a list such as $KUBECONFIG, without those that do not exist; a single file may be missing.
+    """The existing files of a list such as $KUBECONFIG; a single file may be missing.
 
-    A file below a folder that may not be searched is treated as missing, and ~nobody is a file name; pathlib's methods
+    A file below a folder without search permission counts as missing, and ~nobody is a file name; pathlib's methods
     raise for these.
     """
-    whole, *several = (os.path.expanduser(each) for each in (text, *text.split(os.pathsep)))  # noqa: PTH111 - see above
-    found = (whole,) if os.path.exists(whole) else tuple(filter(os.path.exists, several))  # noqa: PTH110 - see above
-    return tuple(map(Path, found or (whole,)))
+    whole, *several = (os.path.expanduser(path) for path in (text, *text.split(os.pathsep)))  # noqa: PTH111 - see above
+    paths = (whole,) if os.path.exists(whole) else tuple(filter(os.path.exists, several))  # noqa: PTH110 - see above
+    return tuple(map(Path, paths or (whole,)))
 
 
 def kubeconfig(text: str, context: str) -> tuple[Json, str, Json]:
-    """Returns the merged files, with absolute paths, and the server and the user of the context.
+    """The merged files, with absolute paths, and the server and the user of the context.
 
-    Of entries with one name, and of current contexts, the first one counts, as with kubectl.
+    Of entries with the same name, and of current contexts, the first applies, as with kubectl.
     """
     content = _merged(paths_of(text))
     entries = {kind: {entry["name"]: entry for entry in content[kind]} for kind in KINDS}
@@ -78,30 +78,30 @@ def kubeconfig(text: str, context: str) -> tuple[Json, str, Json]:
 def _merged(paths: Sequence[Path]) -> Json:
     content: Json = {kind: [] for kind in KINDS} | {"current-context": ""}
     for path in paths:
-        one = mapping(path, may_be_empty=len(paths) > 1)
+        file = mapping(path, may_be_empty=len(paths) > 1)
         for kind in KINDS:
             known = {entry["name"] for entry in content[kind]}
             content[kind] += [
-                _absolute(path.parent, kind, entry) for entry in named(path, one, kind) if entry["name"] not in known
+                _absolute(path.parent, kind, entry) for entry in named(path, file, kind) if entry["name"] not in known
             ]
-        content["current-context"] = content["current-context"] or str(one.get("current-context") or "")
+        content["current-context"] = content["current-context"] or str(file.get("current-context") or "")
     return content
 
 
 def mapping(path: Path, *, may_be_empty: bool) -> Json:
-    """Returns the content of the file. Raises KubeconfigError unless it is a mapping, or empty if that is allowed."""
+    """KubeconfigError unless the file is a mapping, or empty if that is allowed."""
     from kdns.runtime.files.yaml import documents  # noqa: PLC0415 - a server in a cluster reads no kubeconfig
 
     try:
-        found = documents(str(path), bounded_text(path))
+        parsed = documents(str(path), bounded_text(path))
     except OSError as error:
         raise KubeconfigError(str(path), error.strerror or "", "a kubeconfig file that can be read") from error
     except ManifestError as error:
         where = f"{path}:{error.line}" if error.line else str(path)
         raise KubeconfigError(where, error.reason, "YAML or JSON") from error
-    if len(found) > 1:
-        raise KubeconfigError(f"{path}:{found[1].line}", "a second document", "one document")
-    content = found[0].value if found else None
+    if len(parsed) > 1:
+        raise KubeconfigError(f"{path}:{parsed[1].line}", "a second document", "one document")
+    content = parsed[0].value if parsed else None
     if content is None and may_be_empty:
         return {}
     if not isinstance(content, dict):
@@ -110,22 +110,19 @@ def mapping(path: Path, *, may_be_empty: bool) -> Json:
 
 
 def named(path: Path, content: Json, kind: str) -> list[Json]:
-    """Returns the clusters, users or contexts. Raises KubeconfigError unless they are a list of entries with names."""
-    entries, what = content.get(kind) or [], kind[:-1]
+    """The clusters, users or contexts; KubeconfigError unless they are a list of entries with names."""
+    entries, field = content.get(kind) or [], kind[:-1]
     if not isinstance(entries, list) or not all(
-        isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get(what) or {}, dict)
+        isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get(field) or {}, dict)
         for entry in entries
     ):
-        expected = f"{kind}: [{{name: …, {what}: {{…: …}}}}]"
+        expected = f"{kind}: [{{name: …, {field}: {{…: …}}}}]"
         raise KubeconfigError(str(path), f"{kind} is not a list of named entries", expected)
     return entries
 
 
 def _absolute(folder: Path, kind: str, entry: Json) -> Json:
-    """Returns the entry with its paths resolved against this folder.
-
-    The command of an exec plugin is a path if it has a slash (client authentication reference, exec.command).
-    """
+    """Makes paths absolute. The command of an exec plugin is a path if it has a slash (exec.command)."""
     value = entry.get(kind[:-1])
     if isinstance(value, dict):
         for field in PATHS.get(kind, ()):
@@ -146,7 +143,7 @@ def _check_plugin(where: str, plugin: Json) -> None:
 
 
 def server_url(where: str, url: str) -> str:
-    """Returns the URL without a slash at its end. Raises KubeconfigError for one that is not http or https."""
+    """Without a trailing slash; KubeconfigError for a URL that is not http or https."""
     try:
         parts = urlsplit(url)
         is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -163,8 +160,8 @@ def server_url(where: str, url: str) -> str:
 def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str = "") -> None:
     """Makes `server` the current cluster of this kubeconfig; a new file is readable by its owner only.
 
-    In an existing file cluster, user and context `kdns` are replaced and become current, as by minikube and kind. The
-    context keeps its namespace, and all other entries stay. Comments are lost, as with kubectl.
+    In an existing file, the cluster, user and context `kdns` are replaced, as by minikube and kind; the context keeps
+    its namespace, other entries stay, and comments are lost, as with kubectl.
     Raises KubeconfigError for a file that is not a kubeconfig, InputError if it cannot be written.
     """
     content = kubeconfig_content(path)
@@ -182,7 +179,8 @@ def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str =
         "contexts": {"context": {**context, "cluster": OWN_NAME, "user": OWN_NAME}},
     }
     for kind, entry in own.items():
-        content[kind] = [*(each for each in content[kind] if each["name"] != OWN_NAME), {"name": OWN_NAME, **entry}]
+        others = [other for other in content[kind] if other["name"] != OWN_NAME]
+        content[kind] = [*others, {"name": OWN_NAME, **entry}]
     content["current-context"] = OWN_NAME
     from kdns.runtime.files.yaml import dumped  # noqa: PLC0415 - a server in a cluster writes none
 
@@ -193,9 +191,9 @@ def write_kubeconfig(path: Path, server: str, *, ca_file: str = "", token: str =
 
 
 def kubeconfig_content(path: Path) -> Json:
-    """Returns the content of the file, with a list of each kind of entry; empty lists for a missing or empty file.
+    """With a list for each kind of entry, empty for a missing or empty file.
 
-    Raises KubeconfigError for a file that is not a kubeconfig, InputError for other things than files.
+    Raises KubeconfigError for a file that is not a kubeconfig, InputError for a path that is not a file.
     """
     content: Json = {}
     if os.path.exists(path):  # noqa: PTH110 - Path.exists raises if a folder may not be searched
@@ -211,9 +209,9 @@ def kubeconfig_content(path: Path) -> Json:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Replaces the file atomically. A symbolic link stays one.
+    """Atomically; a symbolic link stays one.
 
-    What root writes keeps its owner; a new file gets that of its folder, who would have it without sudo.
+    A file that root writes keeps its owner; a new one gets the owner of its folder, as if there were no sudo.
     """
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)

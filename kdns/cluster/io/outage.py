@@ -1,6 +1,6 @@
-"""Outages and refusals of the API server: logged when they begin, once per report_s, and when they end.
+"""Outages and refusals of the API server: logged at their start, every report_s, and at their end.
 
-The end of one ends the backoff of every reflector.
+The end of one resets the backoff of all reflectors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CREDENTIALS = "credentials that the server accepts: token, client certificate, e
 
 @dataclass(slots=True)
 class Outage:
-    """Shared by the reflectors of one API server. A lasting outage or refusal is logged again every report_s."""
+    """Shared by the reflectors of one API server."""
 
     report_s: float = 60.0
     now_s: Callable[[], float] = time.monotonic
@@ -32,9 +32,9 @@ class Outage:
     _over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def wait(self, backoff: Awaitable[None]) -> None:
-        """Returns after `backoff`, or as soon as an outage or refusal is over.
+        """Until `backoff` is over, or an outage or refusal ends.
 
-        Differs: in client-go each kind's reflector backs off alone.
+        Differs: client-go's reflectors back off independently of each other.
         """
         tasks = asyncio.ensure_future(backoff), asyncio.ensure_future(self._over.wait())
         try:

@@ -1,4 +1,4 @@
-"""Lists in pages (Kubernetes API Concepts, "Retrieving large results sets in chunks"): the one pager of kdns."""
+"""Lists in pages (Kubernetes API Concepts, "Retrieving large results sets in chunks")."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PAGE_OBJECTS = 500
 """Objects of one page, as in kubectl's requests."""
 
 OBJECTS_MAX, PAGES_MAX = 250_000, 10_000
-"""Bounds of one list. Kubernetes is tested with 150,000 Pods, its kind with the most objects.
+"""Limits of one list. Kubernetes is tested with 150,000 Pods, its kind with the most objects.
 
-As many small Services and their answers take 320 MiB: a Pod with the limit of deploy/ lives.
+This many small Services and their answers take 320 MiB, which fits into the memory limit of deploy/.
 """
 
 
 class EndlessListError(ApiServerError):
-    """A list with more objects or pages than any cluster has; the next one is made `after_s` later."""
+    """A list with more objects or pages than any cluster has; retried `after_s` later."""
 
     cause, after_s = "endless", 30.0
 
@@ -34,22 +34,22 @@ class EndlessListError(ApiServerError):
 
 
 class Api(Protocol):
-    """A connection that reads: kdns.cluster.io.connection.Connection."""
+    """The reading part of kdns.cluster.io.connection.Connection."""
 
     @property
     def server(self) -> str: ...
 
     def stream(self, path: str, params: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Opens the chunks of a successful response; ApiServerError otherwise."""
+        """The chunks of a successful response; ApiServerError otherwise."""
 
 
 async def pages(
     connection: Api, resource: Resource, params: Mapping[str, str], page_objects: int, *, namespace: str = ""
 ) -> AsyncGenerator[ListPage, None]:
-    """Yields the pages of a list, in parts as they arrive. `page_objects` 0: one page.
+    """The pages of a list, in parts as they arrive; `page_objects` 0: one page.
 
-    More is read after the caller used a part. Raises ApiServerError (410 Gone if the server has compacted the list's
-    revision), EndlessListError, or one of DECODE_ERRORS.
+    Reads on only when the caller wants the next part. Raises ApiServerError (410 Gone if the server has compacted the
+    list's revision), EndlessListError, or one of DECODE_ERRORS.
     """
     query = dict(params) | ({"limit": str(page_objects)} if page_objects else {})
     path, objects = resource.path_in(namespace), 0
@@ -85,10 +85,7 @@ async def _parts(
 async def list_objects(
     connection: Api, resource: Resource, on_failure: Callable[[DecodeFailure], None], *, namespace: str = ""
 ) -> list[Object]:
-    """Returns all objects of a kind, for programs that list once.
-
-    Raises ApiServerError, also for a response that is not a list.
-    """
+    """All objects of a kind, for programs that list once; ApiServerError, also for a response that is not a list."""
     objects: list[Object] = []
     try:
         async with aclosing(pages(connection, resource, {}, PAGE_OBJECTS, namespace=namespace)) as parts:

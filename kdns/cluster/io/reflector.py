@@ -1,16 +1,19 @@
-"""The reflector: keeps State equal to the API server's objects of one kind by list-and-watch.
+"""The reflector: syncs State with the API server's objects of one kind by list-and-watch.
 
-A list is the beginning of a watch (sendInitialEvents) if the server has that, else it is made in pages. Both show the
-state of the time of the request: a server that was restarted, or lists again, does not go back in time.
+A list is the start of a watch (sendInitialEvents) if the server supports that, else it is read in pages. Both are at
+least as new as the request, so a restart or a relist does not go back in time.
 
-A later list is compared in place: an object stays stored, and so do the answers made of it, until the server has
-reported that it is deleted. A watch that ends is resumed from the last resourceVersion. A new list is made only after
-410 Gone, after a stream that does not decode, after a resourceVersion that is older than the known one (compared after
-every outage and with every event), after Timing.refusals consecutive refusals to resume, and every Timing.verify_s. A
-list that lacks most of the stored objects is accepted if the next one, Timing.confirm_s later, lacks most as well.
+A relist is compared in place: objects, and the answers made of them, stay until the server says that they are deleted.
+A watch that ends is resumed from the last resourceVersion. A relist follows only
 
-Objects and events are applied in order and in slices of time, between which the loop serves others. A watch resumes
-after the last event that was applied.
+- 410 Gone, and a stream that does not decode;
+- a resourceVersion that is older than the known one, compared after every outage and with every event;
+- Timing.refusals consecutive refusals to resume;
+- Timing.verify_s since the last list.
+
+A list that lacks most of the stored objects is accepted if the next one, Timing.confirm_s later, lacks most as well.
+Objects and events are applied in order, in slices of time between which the loop serves others. A watch resumes after
+the last event that was applied.
 
 Differs: client-go accepts any list, also an empty one of another kind; existing names would get NXDOMAIN.
 """
@@ -53,50 +56,50 @@ from kdns.errors import ApiServerError
 from kdns.runtime.tasks import time_slice
 
 OnChange: TypeAlias = Callable[[list[Change]], None]
-"""Called with the changes of one list page or one batch of events, after all of them are in State.
+"""Called with the changes of a list page or a batch of events, after they are in State.
 
-Called with an empty list when the first complete list of a kind changed nothing: State.synced has one more kind.
+Called with [] if the first complete list of a kind changed nothing but State.synced.
 """
 
 TOO_LARGE = "Too large resource version"
-"""The message, with status 504, for a resourceVersion that the server has not reached: it was restored or replaced."""
+"""The message, with status 504, if the server has not reached a resourceVersion: it was restored or replaced."""
 
 VERSION_INDEPENDENT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
-"""Errors that do not depend on the resourceVersion: a new list would get them as well."""
+"""Errors that a relist would get too."""
 
 ABSENT = (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN)
-"""Errors for a kind that the server does not have, or that this client may not read."""
+"""The kind is not served, or this client may not read it."""
 
 log = logs.get("kdns.reflector")
 
 
 @dataclass(slots=True)
 class WatchStats:
-    """Counters of one kind. Times are of the reflector's clock; None before the first event.
+    """Counters of one kind. `last_contact_s` is on the reflector's clock, None before the first contact.
 
-    now - last_contact_s is the staleness. With bookmarks it stays below 70 s or so while the watch works.
+    Thanks to bookmarks, it is less than about 70 s ago while the watch works.
     """
 
     connected: bool = False
     resource_version: str = ""
     lists: int = 0
     events: int = 0
-    dropped: int = 0  # by the last list, or by a watch that ended with it: no more objects are kept
+    dropped: int = 0  # objects beyond the limits, of the last list or the watch that ended with it
     errors: Counter[str] = field(default_factory=Counter)  # by HTTP status, or "connection", "malformed", "internal"
     relists: Counter[str] = field(default_factory=Counter)  # by cause
     last_contact_s: float | None = None
 
 
 INITIAL_EVENTS: Final = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-"""The parameters of a watch that begins with all objects, not older than the request."""
+"""Start a watch with all objects, at least as new as the request."""
 
 UNSUPPORTED = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
-"""Errors of a server that does not know INITIAL_EVENTS, or has the feature gate WatchList off."""
+"""The server does not know INITIAL_EVENTS, or has the feature gate WatchList off."""
 
 
 @dataclass(slots=True)
 class Listing:
-    """A list under way: the keys that were stored when it began, and those that it has had."""
+    """A list in progress: the keys that were stored at its start, and those listed so far."""
 
     before: frozenset[Key]
     began_s: float
@@ -107,7 +110,7 @@ class Listing:
 
 
 class RelistError(Exception):
-    """The watch cannot be resumed, or the list is doubtful: a new list is needed, not before `after_s`."""
+    """The watch cannot be resumed, or the list is doubtful: list again, not before `after_s`."""
 
     def __init__(self, cause: str, reason: str, after_s: float = 0.0) -> None:
         self.cause, self.reason, self.after_s = cause, reason, after_s
@@ -123,7 +126,7 @@ def full(dropped: int) -> RelistError:
 
 
 class UnsupportedError(Exception):
-    """The server does not send initial events, or not their end."""
+    """The server does not send initial events, or their end."""
 
 
 @dataclass(slots=True)
@@ -154,7 +157,7 @@ class Reflector:
     _has_stream_failed: bool = False
 
     async def run(self) -> None:
-        """Lists and watches until cancelled. No error ends it."""
+        """Lists and watches until cancelled; no error ends it."""
         while True:
             after_s, jittered_s = await self._round()
             self.stats.connected = False
@@ -164,10 +167,10 @@ class Reflector:
                 await self.outage.wait(self.sleep(jittered_s))
 
     async def _round(self) -> tuple[float, float]:
-        """Lists if needed, then watches until the watch ends; returns the seconds to wait before the next round.
+        """Lists if needed, then watches until the watch ends; returns the pause before the next round.
 
-        The first number is the minimum, the second a backoff, which ends when the server answers again. The
-        first failure after a working watch costs no wait.
+        Its minimum, and a backoff that ends early when the server answers again. The first failure after a working
+        watch is free.
         """
         began_s = self.now_s()
         free_failures = 1
@@ -208,7 +211,7 @@ class Reflector:
         return after_s, jittered_s
 
     def _failed(self, error: ApiServerError) -> int:
-        """Counts and logs a failed request; returns the number of failures without a wait."""
+        """Counts and logs a failed request; returns the number of failures without backoff."""
         self.stats.errors[str(error.status or "connection")] += 1
         if error.status == HTTPStatus.GONE:
             self._relist("expired")
@@ -236,7 +239,7 @@ class Reflector:
         return 0
 
     def _absent(self, error: ApiServerError) -> None:
-        """Treats an optional kind as empty until the server has it."""
+        """An optional kind is empty until the server has it."""
         log.info("kind not served", kind=self.resource.plural, reason=error.reason)
         self.on_change(self.state.retain(self.resource.kind, ()))
 
@@ -249,15 +252,14 @@ class Reflector:
         self.outage.back(self.resource)
 
     def _answered(self) -> None:
-        """Resets the backoff of an outage: the requests after it, such as a 410 and a new list, do not wait."""
+        """Resets the backoff of an outage, so that what follows, such as a 410 and a relist, does not wait."""
         if self._lost:
             self._lost, self._failures = False, 0
 
     async def _compare_version(self) -> None:
-        """Raises RelistError if, after an outage, the server has an older version: its watch would wait for the known
-        one.
+        """RelistError if the server has an older version after an outage: its watch would wait for the known one.
 
-        A restored server that has counted beyond the known version since is found by the list of Timing.verify_s only.
+        A restored server that has passed the known version since is only noticed after Timing.verify_s.
         """
         query = self._selectors()
         version = ""
@@ -269,10 +271,10 @@ class Reflector:
             raise RelistError("restored", f"resourceVersion {version} came after {self._version}")
 
     async def _stream(self) -> bool:
-        """Lists and watches by one request, if the server can; returns whether the list was complete.
+        """Lists and watches by one request, if the server supports it; returns whether the list was complete.
 
-        A list that is not complete is made in pages, so that a proxy that ends every stream does not prevent it.
-        Differs: client-go asks a server that refused streams again before each list.
+        After an incomplete list the next one is in pages, so that a proxy that ends all streams does not prevent it.
+        Differs: client-go tries again before each list even if the server refused.
         """
         if not self._can_stream or self._has_stream_failed:
             return False
@@ -302,16 +304,16 @@ class Reflector:
         return Listing(frozenset(self.state.objects(self.resource.kind)), self.now_s())
 
     def _end_list(self, listing: Listing, version: str) -> None:
-        """Deletes objects that a complete list lacks. The watch continues from `version`."""
+        """Deletes objects that a complete list lacks; the watch continues from `version`."""
         kind = self.resource.kind
         if not version:
             raise msgspec.DecodeError("the list has no metadata.resourceVersion")
         first_time = not self.state.is_listed(kind)
         self._has_stream_failed = False
         self._doubt(listing.before, listing.keys)
-        gone = self.state.retain(kind, listing.keys)
-        if gone or first_time:
-            self.on_change(gone)
+        deleted = self.state.retain(kind, listing.keys)
+        if deleted or first_time:
+            self.on_change(deleted)
         self._version = self.stats.resource_version = version
         self._listed_s = self.now_s()
         log.info(
@@ -319,7 +321,7 @@ class Reflector:
             kind=self.resource.plural,
             cause=self._cause or "start",
             objects=len(listing.keys),
-            changes=listing.changes + len(gone),
+            changes=listing.changes + len(deleted),
             took_s=round(self._listed_s - listing.began_s, 3),
         )
         self.stats.dropped = listing.dropped
@@ -327,10 +329,9 @@ class Reflector:
             raise full(listing.dropped)
 
     def _doubt(self, before: Collection[Key], listed: Collection[Key]) -> None:
-        """Raises RelistError for a list without most of the stored objects, unless the previous list lacked most as
-        well.
+        """RelistError for a list that lacks most of the stored objects, unless the previous list did as well.
 
-        A server without its data, or a proxy in front of the wrong one, has an empty list too.
+        A server that lost its data, or a proxy in front of the wrong one, returns an empty list too.
         """
         missing = sum(key not in listed for key in before)
         self._is_doubted = 2 * missing > len(before) and not self._is_doubted
@@ -339,21 +340,21 @@ class Reflector:
             raise RelistError("unconfirmed", reason, self.timing.confirm_s)
 
     async def _fetch(self, listing: Listing, page_objects: int) -> str:
-        """Lists all objects in pages of this size (0: one page); each page is stored before the next is requested."""
+        """Lists all objects in pages; stores each before it requests the next."""
         version = ""
         async with aclosing(pages(self.connection, self.resource, self._selectors(), page_objects)) as parts:
             async for part in parts:
                 self._contact()
                 listing.keys.update(self._skip(part.failures))
                 objects = iter(part.objects)
-                while self._upsert(objects, listing):  # noqa: ASYNC110 - nothing is waited for: others have their turn
+                while self._upsert(objects, listing):  # noqa: ASYNC110 - does not wait, but yields to others
                     await asyncio.sleep(0)
-                # Changes made while later pages are read are newer than the first version: the watch reports them.
+                # the watch reports changes since the first page's version
                 version = version or part.resource_version
         return version
 
     def _upsert(self, objects: Iterator[Object], listing: Listing) -> bool:
-        """Stores listed objects for a slice of time, and hands over the changes; returns whether some may be left."""
+        """Stores listed objects for a slice of time, and reports the changes; True if there may be more."""
         changes: list[Change] = []
         is_over = time_slice()
         try:
@@ -366,10 +367,10 @@ class Reflector:
             return False
         finally:
             listing.changes += len(changes)
-            self._hand_over(changes)
+            self._report(changes)
 
     def _put(self, obj: Object, listing: Listing | None) -> Change | None:
-        """Stores an object. One that does not fit is dropped from a list, whose end may make room, and ends a watch."""
+        """An object beyond the limits is dropped from a list, whose end may make room; it ends a watch."""
         state, known = self.state, self.state.objects(self.resource.kind)
         if len(known) < pager.OBJECTS_MAX or obj.key in known:
             with suppress(StateFullError):
@@ -385,7 +386,7 @@ class Reflector:
         return {name: value for name, value in selectors.items() if value}
 
     async def _watch(self) -> None:
-        """Watches from the known version. Without one, the watch begins with all objects, which make a list."""
+        """Watches from the known version. Without one, the watch starts with a list."""
         params = {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -423,13 +424,13 @@ class Reflector:
             raise UnsupportedError(f"no end of the initial events within {self.timing.initial_s:g} s") from error
 
     def _apply(self, events: Iterator[Event]) -> bool:
-        """Stores events for a slice of time and hands over the changes, also those before an event that ends the watch.
+        """Stores events for a slice of time, and reports the changes, also before an event that ends the watch.
 
-        Returns whether events may be left.
+        True if there may be more.
         """
         changes: list[Change] = []
         last: Event | None = None
-        is_left, is_over = False, time_slice()
+        has_more, is_over = False, time_slice()
         try:
             for event in events:
                 if event.type == "ERROR":
@@ -438,17 +439,17 @@ class Reflector:
                 if event.type != "BOOKMARK":
                     self._store(event, changes)
                 elif self._listing:
-                    self._hand_over(changes)
+                    self._report(changes)
                     changes = []
                     self._end_initial(self._listing, event)
                 if is_over():
-                    is_left = True
+                    has_more = True
                     break
         finally:
-            self._hand_over(changes)
+            self._report(changes)
         if last and not self._listing:
             self._resume_from(resource_version_of(last.object))
-        return is_left
+        return has_more
 
     def _end_initial(self, listing: Listing, bookmark: Event) -> None:
         if not ends_initial_events(bookmark.object):
@@ -496,12 +497,12 @@ class Reflector:
         status = decode_status(event.object)
         return ApiServerError(self.connection.server, status.message or status.reason, status.code or 500)
 
-    def _hand_over(self, changes: list[Change]) -> None:
+    def _report(self, changes: list[Change]) -> None:
         if changes:
             self.on_change(changes)
 
     def _skip(self, failures: Iterable[DecodeFailure]) -> list[Key]:
-        """Counts and logs objects that do not decode; returns their keys, so that their last good versions are kept."""
-        for one in failures:
-            log.warning("object malformed", kind=self.resource.plural, key=one.key, reason=one.reason)
-        return [one.key for one in failures if one.key]
+        """Logs objects that do not decode; returns their keys, so that their last good versions stay."""
+        for failure in failures:
+            log.warning("object malformed", kind=self.resource.plural, key=failure.key, reason=failure.reason)
+        return [failure.key for failure in failures if failure.key]

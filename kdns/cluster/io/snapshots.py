@@ -1,4 +1,4 @@
-"""Keeps the snapshot of a followed cluster: loads it where no API answers in time, and saves what is served.
+"""Keeps the snapshot of a watched cluster: loads it if no API answers in time, and saves the current objects.
 
 Objects are loaded and encoded in slices of time, between which the loop serves others; files are read and written in
 threads.
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from kdns.cluster.io.clusters import Cluster
 
 PATIENCE_S: Final = 3.0
-"""How long the API has to list everything before the snapshot is served."""
+"""If the API does not list everything in this time, the snapshot is served."""
 EVERY_S: Final = 10.0
 """The shortest time between two writes."""
 SHARE: Final = 50
-"""The pause after a write, in multiples of the time that it took."""
+"""The shortest pause after a write, in multiples of the time that the write took."""
 REFRESH_S: Final = 3600.0
-"""When a snapshot is saved again although nothing has changed; a quarter of its greatest age, if that is less."""
+"""An unchanged snapshot is saved again after this time, or after a quarter of its maximum age."""
 _CHUNK_BYTES: Final = 1024 * 1024
 _OWNER_ONLY: Final = 0o600
 
@@ -45,7 +45,7 @@ log = logs.get(__name__)
 
 
 class SnapshotKeeper:
-    """Keeps the snapshot of one cluster; `run` works until it is cancelled. `saved_s` is when the file was saved."""
+    """Runs until cancelled. `saved_s` is when the file was saved, in Unix seconds."""
 
     def __init__(
         self,
@@ -130,10 +130,10 @@ class SnapshotKeeper:
     # Saving
 
     async def _save(self) -> None:
-        """Writes the objects of this moment beside the file, and puts that in its place."""
+        """Writes the current objects into a new file, and replaces the old one."""
         state, saved_s = self._cluster.state, self._now_s()
         objects = {RESOURCES[kind].plural: tuple(state.objects(kind).values()) for kind in self._cluster.kinds}
-        counts = {plural: len(some) for plural, some in objects.items()}
+        counts = {plural: len(listed) for plural, listed in objects.items()}
         header = Header(FORMAT, self._cluster.identity, saved_s, state.changed_s, counts)
         new = self._path.with_name(f"{self._path.name}.new")
         try:
@@ -146,7 +146,7 @@ class SnapshotKeeper:
             if reason != self._failure:
                 log.warning("snapshot not saved", file=str(self._path), reason=reason)
             self._failure = reason
-            self._cluster.noticed.set()  # it is tried again
+            self._cluster.noticed.set()  # retry
             with suppress(OSError):
                 new.unlink(missing_ok=True)
         else:
