@@ -130,8 +130,8 @@ def counts(server: DnsServer) -> dict[Any, int]:
 
 @compiled_only
 def test_every_datagram_gets_the_same_bytes_and_counts() -> None:
-    queries = list(datagrams(3000))
-    queries += queries[:1000]  # now the table has what may be kept
+    queries = list(datagrams(1200))
+    queries += queries[:400]  # now the table has what may be kept
     both = []
     for new_loop in LOOPS:
         with serving(new_loop) as server:
@@ -139,7 +139,7 @@ def test_every_datagram_gets_the_same_bytes_and_counts() -> None:
             both.append((list(by_host.values()), counts(server)))
     interpreted, compiled = both
     assert compiled == interpreted
-    assert sum(map(bool, interpreted[0][0])) > 1500
+    assert sum(map(bool, interpreted[0][0])) > 600
 
 
 class Answer:

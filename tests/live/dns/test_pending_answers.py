@@ -95,7 +95,7 @@ async def test_a_transfer_sends_one_message_in_a_turn(
         loop.call_soon(tick)
 
     monkeypatch.setattr(Server, "_more_messages", counted)
-    path = zone_of(tmp_path, *(f"host{number} 60 IN A 192.0.2.1" for number in range(4000)))
+    path = zone_of(tmp_path, *(f"host{number} 60 IN A 192.0.2.1" for number in range(1500)))
     directives = f"file {path} big\ntransfer {{\nto *\n}}"
     async with asyncio.timeout(60), encrypted(tmp_path, PATIENT, directives) as made:
         loop.call_soon(tick)

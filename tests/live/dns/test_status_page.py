@@ -99,8 +99,8 @@ async def test_names_that_are_asked_equally_have_equal_parts_also_after_pauses(m
 
 
 async def test_of_more_queries_a_fair_sample_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 4 times as many as are in a sample, which begins and ends anywhere between the bursts."""
-    times = 4 * MOST // len(PEERS)
+    """Of twice as many as are in a sample, which begins and ends anywhere between the bursts."""
+    times = 2 * MOST // len(PEERS)
     async with served(monkeypatch) as (_, server):
         monkeypatch.setattr(site, "SAMPLE_S", 60.0)
         await until(lambda: server.sampling.most == MOST)

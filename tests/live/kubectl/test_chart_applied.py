@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,24 @@ spec:
 """
 
 
+@contextmanager
+def without_kube_dns(folder: Path) -> Iterator[Running]:
+    """An API whose Service kube-dns is kubeadm's, or none."""
+    with kdns_up(folder) as running:
+        running.kubectl("-n", "kube-system", "delete", "service/kube-dns", "endpointslices/kube-dns")
+        yield running
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Running]:
-    """An API whose Service kube-dns is kubeadm's, or none."""
-    with kdns_up(tmp_path) as running:
-        running.kubectl("-n", "kube-system", "delete", "service/kube-dns", "endpointslices/kube-dns")
+    with without_kube_dns(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One for applications that leave those of the others alone."""
+    with without_kube_dns(tmp_path_factory.mktemp("shared")) as running:
         yield running
 
 
@@ -80,15 +94,15 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def test_beside_coredns_its_pods_are_behind_kube_dns(cluster: Running) -> None:
-    cluster.kubectl("create", "-f", str(KUBEADM))
-    before = of_system(cluster, "service", "kube-dns")["spec"]
-    apply(cluster, "default")
-    until(lambda: behind(cluster, "kube-dns") == ["coredns", "coredns", "kdns", "kdns"])
-    assert behind(cluster, "kdns") == ["kdns", "kdns"]
-    assert of_system(cluster, "service", "kube-dns")["spec"] == before
-    cluster.kubectl("-n", "kube-system", "scale", "deployment/coredns", "--replicas=0")
-    until(lambda: behind(cluster, "kube-dns") == ["kdns", "kdns"])
+def test_beside_coredns_its_pods_are_behind_kube_dns(shared: Running) -> None:
+    shared.kubectl("create", "-f", str(KUBEADM))
+    before = of_system(shared, "service", "kube-dns")["spec"]
+    apply(shared, "default")
+    until(lambda: behind(shared, "kube-dns") == ["coredns", "coredns", "kdns", "kdns"])
+    assert behind(shared, "kdns") == ["kdns", "kdns"]
+    assert of_system(shared, "service", "kube-dns")["spec"] == before
+    shared.kubectl("-n", "kube-system", "scale", "deployment/coredns", "--replicas=0")
+    until(lambda: behind(shared, "kube-dns") == ["kdns", "kdns"])
 
 
 def test_as_the_dns_of_a_cluster(cluster: Running) -> None:
@@ -109,9 +123,9 @@ def test_as_the_dns_of_a_cluster(cluster: Running) -> None:
     assert len(of_system(cluster, "servicemonitors")["items"]) == 1
 
 
-def test_the_autoscaler_of_deploy_is_that_of_the_chart(cluster: Running) -> None:
-    cluster.kubectl("apply", "-k", str(ROOT / "deploy" / "autoscaler"))
-    plain = contents(cluster, str(ROOT / "deploy" / "autoscaler" / "autoscaler.yaml"))
+def test_the_autoscaler_of_deploy_is_that_of_the_chart(shared: Running) -> None:
+    shared.kubectl("apply", "-k", str(ROOT / "deploy" / "autoscaler"))
+    plain = contents(shared, str(ROOT / "deploy" / "autoscaler" / "autoscaler.yaml"))
     charted = [
         {key: value for key, value in each.items() if key != "metadata"}
         for each in yaml.safe_load_all((RENDERED / "cluster.yaml").read_text())
@@ -127,13 +141,13 @@ def test_the_autoscaler_of_deploy_is_that_of_the_chart(cluster: Running) -> None
     assert ours["image"] == of_chart["image"]
     assert ours["securityContext"] == of_chart["securityContext"]
     assert ours["command"] == [word for word in of_chart["command"] if "nodelabels" not in word]
-    until(lambda: of_system(cluster, "deployment", "kdns-autoscaler")["status"].get("readyReplicas") == 1)
+    until(lambda: of_system(shared, "deployment", "kdns-autoscaler")["status"].get("readyReplicas") == 1)
 
 
-def test_as_an_application(cluster: Running) -> None:
-    applied = apply(cluster, "app")
+def test_as_an_application(shared: Running) -> None:
+    applied = apply(shared, "app")
     assert "horizontalpodautoscaler.autoscaling/edge created" in applied
-    ports = of_system(cluster, "service", "edge")["spec"]["ports"]
+    ports = of_system(shared, "service", "edge")["spec"]["ports"]
     assert {port["nodePort"] for port in ports if port["port"] == 1053} == {30053}
 
 
