@@ -19,8 +19,6 @@ CASES: list[Json] = [
     for file in ("service-validation-cases.json", "endpoints-validation-cases.json")
     for case in recorded(file)["cases"]
 ]
-SHORT = 18
-"""One of so many cases shows that validation has its answer over HTTP; each is looked at without it elsewhere."""
 KINDS = {kind.kind: kind for kind in (SERVICE, ENDPOINTS, ENDPOINT_SLICE)}
 NAMESPACES = ("valid", "default", "test", "foo", "namespace", "world")
 
@@ -238,7 +236,7 @@ def told(code: int, body: Json) -> str:
     return f"{code} {'; '.join(causes) or (body['message'] if code >= 400 else '')}".strip()
 
 
-@each_case(CASES, itemgetter("id"), is_short=lambda name, number: name in INSTEAD or number % SHORT == 0)
+@each_case(CASES, itemgetter("id"))
 async def test_recorded_case_over_http(name: str, case: Json) -> None:
     kind = KINDS[case.get("kind", "Service")]
     async with server("0.0.0.0/1", "2001::/64", node_ports=range(1, 40000), namespaces=NAMESPACES) as client:

@@ -29,22 +29,15 @@ def recorded(name: str) -> Json:
 
 
 def each_case(
-    cases: Iterable[Any],
-    name_of: Callable[[Any], str],
-    known: Mapping[str, str] | None = None,
-    is_short: Callable[[str, int], bool] = lambda _name, _number: True,
+    cases: Iterable[Any], name_of: Callable[[Any], str], known: Mapping[str, str] | None = None
 ) -> pytest.MarkDecorator:
-    """Makes a test of each case. `known` has the names of those that must fail or be refused, with the reason.
-
-    `is_short` says by name and number which cases are not for releases alone.
-    """
+    """Makes a test of each case. `known` has the names of those that must fail or be refused, with the reason."""
     known, names, rows = known or {}, Counter[str](), []
-    for number, case in enumerate(cases):
+    for case in cases:
         names[name := name_of(case)] += 1
         name += f" ({names[name]})" if names[name] > 1 else ""
         deviates = [pytest.mark.xfail(reason=known[name], raises=(AssertionError, InputError))] if name in known else []
-        marks = deviates if is_short(name, number) else [*deviates, pytest.mark.release]
-        rows.append(pytest.param(name, case, id=name, marks=marks))
+        rows.append(pytest.param(name, case, id=name, marks=deviates))
     assert len(rows) > 20
     assert known.keys() <= {row.id for row in rows}
     return pytest.mark.parametrize(("name", "case"), rows)
