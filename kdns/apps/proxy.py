@@ -67,6 +67,7 @@ class NodeProxy:
     _missing: str = ""
     _in_effect: Settings | None = None
     chosen: Choice | None = None
+    status: ProxyStatus | None = None
     _last_inputs: tuple[object, PlanInputs | None] = (None, None)
 
     @property
@@ -213,7 +214,7 @@ class NodeProxy:
     ) -> dict[str, Any]:
         """Of the addresses that are set, with the status page among the metrics."""
         settings, hard_fail = self.settings, self.settings.bind_address_hard_fail
-        status = ProxyStatus(self.name, Watched(self.source, self.state, stats), sources)
+        status = self.status = ProxyStatus(self.name, Watched(self.source, self.state, stats), sources)
         servers = http_servers(settings, self.flags, health, sources, status.pages())
         coroutines = {
             name: serve(*listen_address(address), paths, connections, hard_fail=hard_fail)

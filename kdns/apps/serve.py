@@ -13,7 +13,7 @@ from kdns import logs
 from kdns.dnsserver.io.corefile import Corefile, read_corefile
 from kdns.dnsserver.io.interfaces import Sharing
 from kdns.dnsserver.io.reload import Reloader
-from kdns.dnsserver.io.server import DnsServer, StatusSite, number_of_processes
+from kdns.dnsserver.io.server import DnsServer, number_of_processes
 from kdns.errors import ListenError
 from kdns.net import join_host_port
 from kdns.node_local.settings import NodeLocal
@@ -27,6 +27,7 @@ from kdns.status.paths import PATHS, STATUS
 
 if TYPE_CHECKING:
     from kdns.dnsserver.io.supervisor import Supervisor
+    from kdns.status.io.site import DnsStatus
 
 log = logs.get(__name__)
 
@@ -54,7 +55,7 @@ def say_listeners(server: DnsServer | Supervisor, say: Callable[[str], None], *,
             say(f"{'status' if path == STATUS else 'http':{column}}http://{join_host_port(host, port)}{path}")
 
 
-def status_site() -> StatusSite:
+def status_site() -> DnsStatus:
     from kdns.status.io.site import DnsStatus  # noqa: PLC0415 - few servers have them
 
     return DnsStatus()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kdns.dnsserver.io.corefile import Corefile
     from kdns.dnsserver.io.server import DnsServer
     from kdns.proxy.takeover.io.choice import Choice
+    from kdns.status.io.services import Details
 
 KUBECONFIG: Final = "kdns.kubeconfig"
 
@@ -154,14 +155,16 @@ async def _started(
             say(f"            {remark}")
     source = Source(endpoint=url, tls=ClientTLS(ca=given.tls_cert), token=token)
     servers, sha512 = (corefile := dns_config(options)).checked(), corefile.sha512
-    dns = DnsServer(servers, dns_port=options.dns.port, default_source=source, sha512=sha512, status=status_site)
+    page = status_site()
+    dns = DnsServer(servers, dns_port=options.dns.port, default_source=source, sha512=sha512, status=lambda: page)
     stack.push_async_callback(dns.stop)
     with in_words_of_flags(options):
         await dns.start()
     control_plane.dns_at(*dns.address_with("kubernetes"))
     say_listeners(dns, say, column=12)
     if options.proxy:
-        chosen = await stack.enter_async_context(node_proxy(options, source))
+        chosen, ways = await stack.enter_async_context(node_proxy(options, source))
+        page.details.append(ways)
         say(f"proxy       {chosen.mode.name}")
         if chosen.fallback:
             say(f"            {chosen.fallback}")
@@ -218,8 +221,11 @@ async def with_addresses(given: ControlPlaneOptions, mode: str, warn: Callable[[
 
 
 @asynccontextmanager
-async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[Choice]:
-    """Yields the mode that runs; removes its rules at the end, and leaves conntrack limits. Raises ApplyError."""
+async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[tuple[Choice, Details]]:
+    """Yields the mode that runs, and the ways of packets; removes its rules at the end, and leaves conntrack limits.
+
+    Raises ApplyError.
+    """
     from kdns.apps import proxy as node  # noqa: PLC0415 - only with --proxy
     from kdns.apps.node_addresses import report_addresses  # noqa: PLC0415 - the same
     from kdns.proxy.settings.settings import Settings  # noqa: PLC0415 - the same
@@ -241,8 +247,8 @@ async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[Choice
             await running
         running.add_done_callback(log_failure)
         reporting.add_done_callback(log_failure)
-        assert proxy.chosen  # noqa: S101 - it is at work
-        yield proxy.chosen
+        assert proxy.chosen and proxy.status  # noqa: S101, PT018 - it is at work
+        yield proxy.chosen, partial(proxy.status.packets, trace_path="")
     finally:
         tasks = running, ready, reporting
         for task in tasks:

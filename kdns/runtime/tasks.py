@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import Future
@@ -14,6 +15,9 @@ T = TypeVar("T")
 
 SLICE_S: Final = 0.001
 """How long work of many parts runs before others get the loop; UDP buffers hold the queries of about 5 ms."""
+
+TURN_S: Final = 0.0005
+"""How long a thread computes before the loop gets its turn; CPython's 5 ms are as long as UDP buffers last."""
 
 RESTART_S: Final = 5.0
 """How long work that failed by a defect rests before it begins again."""
@@ -105,6 +109,12 @@ async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T
         working.cancel()
         await asyncio.wait((working, stopping))
     return None if working.cancelled() else working.result()
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """For what computes for longer than a slice of time, and cannot be cut into slices."""
+    sys.setswitchinterval(TURN_S)  # of the process, from then on: it costs only while a thread computes
+    return await asyncio.to_thread(call)
 
 
 async def in_daemon_thread(call: Callable[[], T]) -> T:

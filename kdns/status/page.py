@@ -41,11 +41,11 @@ class Table(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """Something that is wrong, what ends it, and the pages of the objects concerned."""
+    """Something that is wrong, what ends it, and the objects concerned."""
 
     text: str
     cure: str = ""
-    objects: Sequence[Link] = ()
+    objects: Sequence[Cell] = ()
 
 
 @dataclass(frozen=True, slots=True)

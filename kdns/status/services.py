@@ -82,14 +82,14 @@ def service_link(key: Key, cluster: int = 0) -> Link:
     return Link("/".join(key), service_path(key, cluster))
 
 
-def row(state: State, service: Service, wrong: Sequence[str], cluster: int = 0) -> tuple[Cell, ...]:
+def row(state: State, service: Service, wrong: str, cluster: int = 0) -> tuple[Cell, ...]:
     return (
         service_link(service.key, cluster),
         type_text(service),
         listed(addresses(service), CELL_MAX),
         listed(ports(service), CELL_MAX),
         ready_text(state, service),
-        "; ".join(wrong),
+        wrong,
     )
 
 

@@ -6,13 +6,15 @@ The layers are the lengths of the longest paths of imports; an arrow that follow
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, TypeAlias
 from xml.sax.saxutils import escape
 
 PACKAGE: Final = Path(__file__).parents[2] / "kdns"
+PLAN: Final = ("proxy", "plan")
+"""A room of its own: what looks for problems reads plans, and the rest of the dataplane shows them."""
 BASE: Final = "errors, net, logs …"
 """The room of the modules beside the folders that import nothing but each other."""
 _BOX_WIDTH: Final = 132
@@ -66,7 +68,7 @@ def rooms() -> Graph:
     """Returns the rooms with their imports."""
     imports: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        own = _room(path.relative_to(PACKAGE).with_suffix("").parts[0])
+        own = _room(path.relative_to(PACKAGE).with_suffix("").parts)
         imports.setdefault(own, set()).update(_imported(path) - {own})
     del imports["__init__"]
     files = {room for room in imports if (PACKAGE / f"{room}.py").exists()}
@@ -79,8 +81,11 @@ def rooms() -> Graph:
     return {room: frozenset(others & merged.keys()) for room, others in merged.items()}
 
 
-def _room(module: str) -> str:
-    return {"__main__": "cli"}.get(module, module)
+def _room(parts: Sequence[str]) -> str:
+    """Returns the room of a module below the package."""
+    if parts[:2] == PLAN:
+        return ".".join(PLAN)
+    return {"__main__": "cli"}.get(parts[0], parts[0])
 
 
 def _imported(path: Path) -> set[str]:
@@ -90,7 +95,7 @@ def _imported(path: Path) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {_room(name.split(".")[1]) for name in names if name.startswith("kdns.")}
+    return {_room(tuple(name.split(".")[1:])) for name in names if name.startswith("kdns.")}
 
 
 def _reduced(graph: Graph) -> Graph:

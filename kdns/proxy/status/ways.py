@@ -14,7 +14,7 @@ from kdns.cluster.readiness import and_
 from kdns.net import FAMILIES, VERSION, Address, Network, join_host_port, parse_address
 from kdns.proxy.plan.config import NodeView
 from kdns.proxy.plan.plan import FamilyPlan, Plan, PortName
-from kdns.proxy.trace.text import fate_text
+from kdns.proxy.trace.text import FATES
 from kdns.proxy.trace.trace import Packet, Trace, trace
 from kdns.status.page import Cell, Link
 
@@ -34,7 +34,7 @@ class Client(NamedTuple):
 
 
 def ways(plan: Plan, service: Service, trace_path: str) -> Iterator[tuple[Cell, ...]]:
-    """Yields rows of HEADS; the first cell leads to a trace of the packet at `trace_path`."""
+    """Yields rows of HEADS; the first cell leads to a trace of the packet at `trace_path`, "" for none."""
     names = [PortName(*service.key, port.name or "", port.protocol) for port in service.ports]
     fronts = (
         (family_plan, key, kind)
@@ -54,9 +54,10 @@ def ways(plan: Plan, service: Service, trace_path: str) -> Iterator[tuple[Cell, 
             is_own = result.front is not None and result.front.port.name[:2] == service.key
             reasons = result.reasons[1:] if is_own else result.reasons  # the first one says whose the front is
             to = f"{join_host_port(str(destination), key.port)}/{key.protocol}"
-            path = f"{trace_path}?{urlencode({'from': str(client.address), 'to': to})}"
-            way = "; ".join((fate_text(result), *reasons))
-            yield Link(to, path), kind.value, f"{whose}, such as {client.address}", way
+            query = urlencode({"from": str(client.address), "to": to})
+            destination_cell = Link(to, f"{trace_path}?{query}") if trace_path else to
+            way = "; ".join((FATES[result.fate], *reasons))
+            yield destination_cell, kind.value, f"{whose}, such as {client.address}", way
 
 
 def _results(plan: Plan, family_plan: FamilyPlan, packet: Packet) -> Iterator[tuple[str, Client, Trace]]:

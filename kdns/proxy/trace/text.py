@@ -29,12 +29,12 @@ def as_text(explanation: Explanation, node: str, mode: str, assumed: Sequence[As
     packet = explanation.packet
     destination = join_host_port(str(packet.destination), packet.port)
     source = f"{packet.source}" + (f" on {packet.interface}" if packet.interface else "")
-    head = f"{source} to {destination}/{packet.protocol}, on node {node} in mode {mode}: {fate_text(explanation.trace)}"
+    head = f"{source} to {destination}/{packet.protocol}, on node {node} in mode {mode}: {_fate(explanation.trace)}"
     reasons = (f"  {reason}" for reason in explanation.reasons)
     return "\n".join((head, *reasons, *_unused(explanation), *_assumed(assumed), *_command(explanation), ""))
 
 
-def fate_text(trace: Trace) -> str:
+def _fate(trace: Trace) -> str:
     endpoints = trace.endpoints
     if trace.fate is not Fate.FORWARDED:
         return FATES[trace.fate]
@@ -46,7 +46,7 @@ def _assumed(assumed: Sequence[Assumption]) -> Iterator[str]:
     if assumed:
         yield "Assumed without --config:"
     for setting, otherwise, result in assumed:
-        yield f"  {setting}; {otherwise}: {fate_text(result)}{_source(result)}"
+        yield f"  {setting}; {otherwise}: {_fate(result)}{_source(result)}"
 
 
 def _source(trace: Trace) -> str:

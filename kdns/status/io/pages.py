@@ -6,7 +6,6 @@ or that came by a name that may lead anywhere, are refused.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from functools import partial
 from ipaddress import ip_address
@@ -16,6 +15,7 @@ from aiohttp import web
 
 from kdns.net import split_host_port
 from kdns.runtime.http.server import Handler
+from kdns.runtime.tasks import in_thread
 from kdns.status.page import View
 from kdns.status.paths import SCRIPT, STYLE
 
@@ -51,7 +51,7 @@ async def page(view: View, status: int = 200) -> web.Response:
 
         return html(view)
 
-    return web.Response(status=status, text=await asyncio.to_thread(made), content_type="text/html")
+    return web.Response(status=status, text=await in_thread(made), content_type="text/html")
 
 
 async def _asset(request: web.BaseRequest, *, content_type: str) -> web.Response:
@@ -60,7 +60,7 @@ async def _asset(request: web.BaseRequest, *, content_type: str) -> web.Response
 
         return asset(request.path.rpartition("/")[2])
 
-    return web.Response(text=await asyncio.to_thread(made), content_type=content_type)
+    return web.Response(text=await in_thread(made), content_type=content_type)
 
 
 def _guarded(answer: Handler) -> Handler:

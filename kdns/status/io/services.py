@@ -14,11 +14,12 @@ from kdns.cluster.objects import Key, Service
 from kdns.cluster.state import State
 from kdns.runtime.http.server import Handler
 from kdns.runtime.tasks import in_slices
-from kdns.status.io.diagnosis import Diagnoses
+from kdns.status.io.diagnoses import Diagnoses, Followed
 from kdns.status.io.pages import asked, page
-from kdns.status.io.watched import Watched, utc
+from kdns.status.io.watched import utc
 from kdns.status.page import Advice, Form, Section, View, age
 from kdns.status.paths import SERVICE, SERVICES
+from kdns.status.problems import of_service
 from kdns.status.services import (
     PAGE_ROWS,
     Search,
@@ -38,8 +39,8 @@ Details: TypeAlias = Callable[[State, Service], AsyncIterator[Section]]
 class ServicePages:
     """One request at a time, in slices: the loop has answers to queries, or syncs, to do beside it."""
 
-    def __init__(self, title: str, clusters: Callable[[], Sequence[Watched]], details: Details) -> None:
-        self.title, self._clusters, self._details = title, clusters, details
+    def __init__(self, title: str, clusters: Callable[[], Sequence[Followed]], details: Details) -> None:
+        self._title, self._clusters, self._details = title, clusters, details
         self._diagnoses = Diagnoses()
         self._turns = asyncio.Lock()
 
@@ -48,45 +49,46 @@ class ServicePages:
 
     async def problems(self) -> list[Advice]:
         """Of all clusters."""
-        diagnoses = [await self._diagnoses.of(each.state, number) for number, each in enumerate(self._clusters())]
-        return [problem for diagnosis in diagnoses for problem in diagnosis.problems]
+        diagnoses = [await self._diagnoses.of(cluster) for cluster in self._clusters()]
+        return [problem for diagnosis in diagnoses for problem in diagnosis.top]
 
     async def _services(self, request: web.BaseRequest) -> web.Response:
         search = Search.of(*asked(request, "filter", "page", "problems", "cluster"))
-        if (state := self._state(search.cluster)) is None:
+        if (cluster := self._cluster(search.cluster)) is None:
             return await self._missing("There is no such cluster.")
+        state, diagnosis = cluster.state, await self._diagnoses.of(cluster)
         async with self._turns:
-            diagnosis = await self._diagnoses.of(state, search.cluster)
-            wrong = diagnosis.by_service
-            keys = await found(state, wrong if search.is_wrong else state.services, search)
+            keys = await found(state, diagnosis.wrong if search.is_wrong else state.services, search)
             shown = min(max(search.page, 1), last_page(len(keys)))
             first = (shown - 1) * PAGE_ROWS
             rows = [
-                row(state, service, wrong.get(service.key, ()), search.cluster)
+                row(state, service, diagnosis.wrong.get(service.key, ""), search.cluster)
                 async for service in in_slices(_services_of(state, keys[first : first + PAGE_ROWS]))
             ]
         section = Section("Services", tables=(table(search, rows, shown, len(keys)),))
-        return await page(self._view("Services", diagnosis.problems, (search.form(),), (section,), SERVICES))
+        return await page(self._view("Services", diagnosis.top, (search.form(),), (section,), SERVICES))
 
     async def _service(self, request: web.BaseRequest) -> web.Response:
         namespace, name, number = asked(request, "namespace", "name", "cluster")
-        cluster = Search.of("", "", "", number).cluster
-        state, key = self._state(cluster), (namespace, name)
-        service = state.services.get(key) if state else None
-        if state is None or service is None:
-            deleted_s = state.deleted.get(key) if state else None
+        cluster, key = self._cluster(Search.of("", "", "", number).cluster), (namespace, name)
+        service = cluster.state.services.get(key) if cluster else None
+        if cluster is None or service is None:
+            deleted_s = cluster.state.deleted.get(key) if cluster else None
             when = f" It was deleted {age(time.time() - deleted_s)} ago." if deleted_s else ""
             return await self._missing(f"There is no Service {name!r} in {namespace!r}.{when}")
+        state, problems = cluster.state, (await self._diagnoses.of(cluster)).by_service.get(key, ())
         async with self._turns:
-            wrong = (await self._diagnoses.of(state, cluster)).by_service.get(key, ())
             sections = [Section("Service", (*facts(state, service),))]
             sections += [section async for section in self._details(state, service)]
             sections.append(Section("Endpoints", tables=(endpoints_table(state, key),)))
-        return await page(self._view("/".join(key), [*map(Advice, wrong)], (), sections))
+        top, notes = of_service(problems)
+        if notes.rows:
+            sections.append(Section("Notes", tables=(notes,)))
+        return await page(self._view("/".join(key), top, (), sections))
 
-    def _state(self, cluster: int) -> State | None:
+    def _cluster(self, number: int) -> Followed | None:
         clusters = self._clusters()
-        return clusters[cluster].state if cluster < len(clusters) else None
+        return clusters[number] if number < len(clusters) else None
 
     async def _missing(self, text: str) -> web.Response:
         return await page(self._view("not found", [Advice(text)], (Search().form(),), ()), status=404)
@@ -99,7 +101,7 @@ class ServicePages:
         sections: Sequence[Section],
         path: str = "",
     ) -> View:
-        return View(f"{self.title}: {title}", utc(time.time()), problems, forms, sections, site_links(path))
+        return View(f"{self._title}: {title}", utc(time.time()), problems, forms, sections, site_links(path))
 
 
 async def found(state: State, keys: Iterable[Key], search: Search) -> list[Key]:

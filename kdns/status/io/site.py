@@ -18,13 +18,12 @@ from kdns.dns.types import type_number
 from kdns.dnsserver.io.burst.sampling import MOST
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import InputError
-from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.runtime.http.server import Handler
-from kdns.runtime.tasks import in_slices
+from kdns.runtime.tasks import in_slices, in_thread
 from kdns.status.history import EVERY_S, History
 from kdns.status.io.pages import asked, page, site
-from kdns.status.io.services import ServicePages
-from kdns.status.io.view import view_of, watched
+from kdns.status.io.services import Details, ServicePages
+from kdns.status.io.view import cluster_zones, followed, view_of
 from kdns.status.io.watched import utc
 from kdns.status.numbers import Numbers, counted
 from kdns.status.page import Form, Section, Table, View
@@ -45,12 +44,14 @@ class DnsStatus:
     def __init__(self) -> None:
         self.samples = Samples()
         self.history = History()
+        self.details: list[Details] = []
+        """What other parts of the program know of a Service."""
         self._before: Numbers | None = None
         self._last: Numbers | None = None
         self._explaining = asyncio.Lock()
 
     def pages(self, server: DnsServer) -> Mapping[str, Handler]:
-        services = ServicePages("kdns", partial(watched, server), partial(self._names, server))
+        services = ServicePages("kdns", partial(followed, server), partial(self._details, server))
         own = {STATUS: partial(self._status, server, services), EXPLAIN: partial(self._explain, server)}
         return site({**own, **services.pages()})
 
@@ -74,13 +75,7 @@ class DnsStatus:
     async def _take(self, server: DnsServer) -> None:
         """Counts the queries of the sample, each for as many as were seen."""
         seen, sampled = server.sampling.take()
-        zones = {
-            plugin.zones.options.primary_zone.rstrip(".")
-            for each in server.servers
-            for block in each.blocks
-            for plugin in block.chain.plugins
-            if isinstance(plugin, Kubernetes)
-        }
+        zones = {zones.options.primary_zone.rstrip(".") for zones in cluster_zones(server)}
 
         def is_namespace(name: str) -> bool:
             return any(("", name) in cluster.state.namespaces for cluster in server.clusters)
@@ -135,6 +130,12 @@ class DnsStatus:
             answer = await findings(explaining, Inquiry(*inquiry), now, is_brief=True)
         return as_json(answer) if is_json else as_text(answer), answer.chosen.is_answered
 
+    async def _details(self, server: DnsServer, state: State, service: Service) -> AsyncIterator[Section]:
+        every: tuple[Details, ...] = (partial(self._names, server), *self.details)
+        for details in every:
+            async for section in details(state, service):
+                yield section
+
     async def _names(self, server: DnsServer, state: State, service: Service) -> AsyncIterator[Section]:
         """The names of a Service with the answers of the first server block that follows its cluster."""
         await _imported("kdns.status.names")
@@ -157,7 +158,7 @@ class DnsStatus:
 
 async def _imported(module: str) -> None:
     """In a thread: it takes a while, and few ask."""
-    await asyncio.to_thread(import_module, module)
+    await in_thread(partial(import_module, module))
 
 
 def form(name: str = "", qtype: str = "A", namespace: str = "default", *, answer: str = "", error: str = "") -> Form:

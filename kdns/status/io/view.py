@@ -12,7 +12,10 @@ import kdns
 from kdns.dnsserver.io.burst.event_loop import is_compiled
 from kdns.dnsserver.io.server import DnsServer
 from kdns.net import join_host_port, packed
+from kdns.plugins.sources.kubernetes.plugin import Kubernetes
+from kdns.plugins.sources.kubernetes.zone import Zones
 from kdns.status.history import EVERY_S, History
+from kdns.status.io.diagnoses import DOMAIN, Followed
 from kdns.status.io.watched import Watched, utc, watch_problems, watch_table
 from kdns.status.numbers import COUNTED, Numbers
 from kdns.status.page import Advice, Fact, Form, Section, Table, View, age, percent, rate
@@ -82,6 +85,30 @@ def _served(server: DnsServer, numbers: Numbers) -> Section:
 
 def watched(server: DnsServer) -> list[Watched]:
     return [Watched(cluster.spec.source, cluster.state, cluster.stats) for cluster in server.clusters]
+
+
+def followed(server: DnsServer) -> list[Followed]:
+    """The clusters, each with the domain of a server block that has it."""
+    domains = {id(zones.state): zones.options.primary_zone.rstrip(".") for zones in cluster_zones(server)}
+    return [
+        Followed(
+            cluster.state,
+            domains.get(id(cluster.state), DOMAIN),
+            number,
+            is_partial=bool(cluster.spec.scope.labels or cluster.spec.scope.namespace_labels),
+        )
+        for number, cluster in enumerate(server.clusters)
+    ]
+
+
+def cluster_zones(server: DnsServer) -> list[Zones]:
+    return [
+        plugin.zones
+        for each in server.servers
+        for block in each.blocks
+        for plugin in block.chain.plugins
+        if isinstance(plugin, Kubernetes)
+    ]
 
 
 def _rates(history: History, numbers: Numbers, before: Numbers | None) -> Iterator[Fact]:

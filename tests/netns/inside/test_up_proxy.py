@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from node_process import DEADLINE_S, KDNS, Api, start, until
+from node_process import DEADLINE_S, KDNS, Api, fetched, start, until
 from world import World
 
 
@@ -40,6 +40,8 @@ def test_virtual_ips_come_and_go_with_the_cluster(
             return (await world.probe(source, destination, "TCP", port)).backend
 
         loop.run_until_complete(until("10.1.0.2", backend))
+    service_page = f"{cluster.wait_for('status ').split()[1]}/service?namespace=default&name=web"
+    assert "</th><td>cluster IP</td><td>" in fetched(service_page)[1]
     assert_node_follows_addresses(loop, api)
     assert cluster.stop() == 0
     left = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout

@@ -121,17 +121,23 @@ async def test_the_filter(text: str, keys: list[str]) -> None:
 @pytest.mark.parametrize(
     ("key", "cells"),
     [
-        (("shop", "web"), ("ClusterIP", "10.96.0.1", "80/TCP, 53/UDP", "1 of 3", "one; two")),
-        (("shop", "db"), ("headless", "", "5432/TCP", "IPv4 1 of 1, IPv6 1 of 2", "one; two")),
-        (("shop-old", "web"), ("ExternalName", "web.example.org", "", "", "one; two")),
+        (("shop", "web"), ("ClusterIP", "10.96.0.1", "80/TCP, 53/UDP", "1 of 3", "it is idle")),
+        (("shop", "db"), ("headless", "", "5432/TCP", "IPv4 1 of 1, IPv6 1 of 2", "it is idle")),
+        (("shop-old", "web"), ("ExternalName", "web.example.org", "", "", "it is idle")),
         (
             ("edge", "gate"),
-            ("LoadBalancer", "10.96.0.2, 192.0.2.7, 192.0.2.8, LB.example.org", "443:30443/TCP", "0 of 0", "one; two"),
+            (
+                "LoadBalancer",
+                "10.96.0.2, 192.0.2.7, 192.0.2.8, LB.example.org",
+                "443:30443/TCP",
+                "0 of 0",
+                "it is idle",
+            ),
         ),
     ],
 )
 def test_rows(key: Key, cells: tuple[str, ...]) -> None:
-    name, *others = row(STATE, STATE.services[key], ("one", "two"))
+    name, *others = row(STATE, STATE.services[key], "it is idle")
     assert name == Link("/".join(key), service_path(key))
     assert tuple(others) == cells
 

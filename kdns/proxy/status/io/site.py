@@ -19,6 +19,7 @@ from kdns.proxy.status.view import plan_section, refused_section
 from kdns.runtime.http.server import Handler
 from kdns.runtime.tasks import in_slices
 from kdns.status.history import EVERY_S, History
+from kdns.status.io.diagnoses import Followed
 from kdns.status.io.pages import asked, page, site
 from kdns.status.io.services import ServicePages
 from kdns.status.io.watched import Watched, utc, watch_problems, watch_table
@@ -40,7 +41,8 @@ class ProxyStatus:
         self._node, self._watched, self._sources = node, watched, sources
         self._metrics = rows(sources)
         self._history = History()
-        self._services = ServicePages("kdns proxy", lambda: (watched,), self._packets)
+        followed = Followed(watched.state, is_partial=True)
+        self._services = ServicePages("kdns proxy", lambda: (followed,), self.packets)
 
     def pages(self) -> dict[str, Handler]:
         return site({STATUS: self._status, TRACE: self._trace, **self._services.pages()})
@@ -103,11 +105,12 @@ class ProxyStatus:
         ]
         return Section("Rules", facts, plots)
 
-    async def _packets(self, _state: State, service: Service) -> AsyncIterator[Section]:
+    async def packets(self, _state: State, service: Service, *, trace_path: str = TRACE) -> AsyncIterator[Section]:
+        """The ways of packets to a Service; `trace_path` is "" on a page without this one's form."""
         from kdns.proxy.status.ways import HEADS, ways  # noqa: PLC0415 - a start needs none of it
 
         if plan := self._sources.sync_runner.plan:
-            rows = [row async for row in in_slices(ways(plan, service, TRACE))]
+            rows = [row async for row in in_slices(ways(plan, service, trace_path))]
             caption = f"Packets to this Service, on node {self._node} in mode {self._sources.mode.name}"
             yield Section("Packets", tables=(Table(caption, HEADS, rows, "The plan has no destination of it."),))
 

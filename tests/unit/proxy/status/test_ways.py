@@ -38,7 +38,7 @@ def test_clients_with_the_same_way_share_a_row() -> None:
         "clients elsewhere and this node, such as 192.0.2.2",
     )
     ends = "one of 2 endpoints, each with a chance of 1/2: 10.1.0.2:8080, 10.1.1.2:8080"
-    assert of_pods == f"forwarded to one of 2 endpoints; {ends}; the endpoint sees 10.1.0.1, a Pod of this node"
+    assert of_pods == f"forwarded; {ends}; the endpoint sees 10.1.0.1, a Pod of this node"
     assert "the endpoint sees the node's address" in of_others
     assert rows(2, "cluster IP") == [
         (
@@ -49,12 +49,11 @@ def test_clients_with_the_same_way_share_a_row() -> None:
 
 
 def test_a_local_policy_concerns_others_only() -> None:
-    fates = {who.partition(",")[0]: way.partition(";")[0] for who, way in rows(3, "node port")}
-    assert fates == {
-        "Pods of this node": "forwarded to 10.1.1.2:8080",
-        "this node": "forwarded to 10.1.1.2:8080",
-        "clients elsewhere": "dropped, the sender hears nothing",
-    }
+    fates = {who.partition(",")[0]: way for who, way in rows(3, "node port")}
+    assert fates.keys() == {"Pods of this node", "clients elsewhere", "this node"}
+    assert "the one endpoint is 10.1.1.2:8080" in fates["Pods of this node"]
+    assert "the one endpoint is 10.1.1.2:8080" in fates["this node"]
+    assert fates["clients elsewhere"].startswith("dropped, the sender hears nothing")
 
 
 def test_a_destination_of_another_service_says_whose_it_is() -> None:
