@@ -8,9 +8,9 @@ and of its design note on strategic merge patch ($patch, $retainKeys, $setElemen
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import jsonpatch
 import msgspec
@@ -19,6 +19,7 @@ from jsonpointer import JsonPointerException, resolve_pointer, unescape
 from kdns.controlplane.apimachinery.errors import StatusError, bad_request, internal, unprocessable
 from kdns.controlplane.apimachinery.field_errors import expected
 from kdns.controlplane.apimachinery.kinds import Json, Kind
+from kdns.controlplane.schema.types import Field
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -38,25 +39,7 @@ _ORDER = "$setElementOrder"
 _DROP = "$deleteFromPrimitiveList"
 
 
-class PatchNode(Protocol):
-    """The merge rules of one field in a schema: `strategy` holds "merge", "replace", "retainKeys" or nothing."""
-
-    @property
-    def merge_key(self) -> str:
-        """The field that identifies an element of a merged list of objects, or ""."""
-        ...
-
-    @property
-    def strategy(self) -> Container[str]:
-        """The words of the field's patch strategy: merge, replace, retainKeys."""
-        ...
-
-    def child(self, field: str) -> PatchNode | None:
-        """Returns the node of a field, or of a field of a list's elements; None if the schema has no field."""
-        ...
-
-
-def patched(original: Json, patch_type: str, patch: Any, schema: PatchNode | None) -> Json:
+def patched(original: Json, patch_type: str, patch: Any, schema: Field | None) -> Json:
     """Returns the object after the patch; `patch` is the decoded body."""
     if patch_type == JSON_PATCH:
         return json_patched(original, patch)
@@ -135,7 +118,7 @@ def merge_patched(original: Any, patch: Json) -> Json:
     return merged
 
 
-def strategic_patched(original: Json, patch: Json, node: PatchNode | None) -> Json:
+def strategic_patched(original: Json, patch: Json, node: Field | None) -> Json:
     """Applies a strategic merge patch: lists merge by their key or are replaced, `$` directives apply."""
     directive = patch.get("$patch")
     if directive == "replace":
@@ -162,11 +145,11 @@ def _unknown_directive(directive: Any) -> StatusError:
     return StatusError(500, "", f"the patch: $patch: {expected('replace, merge or delete', directive)}")
 
 
-def _child(node: PatchNode | None, field: str) -> PatchNode | None:
+def _child(node: Field | None, field: str) -> Field | None:
     return node.child(field) if node else None
 
 
-def _list_directives(original: Json, patch: Json, node: PatchNode | None) -> None:
+def _list_directives(original: Json, patch: Json, node: Field | None) -> None:
     """Applies the directives that delete scalars from lists, and those that only reorder a list."""
     for directive, value in patch.items():
         prefix, _, field = directive.partition("/")
@@ -195,16 +178,12 @@ def _retain_keys(original: Json, patch: Json) -> None:
         del original[name]
 
 
-def _merged(original: Any, patch: Any, node: PatchNode | None, order: Any) -> Any:
-    if isinstance(original, dict) and isinstance(patch, dict) and not _replaces(node):
+def _merged(original: Any, patch: Any, node: Field | None, order: Any) -> Any:
+    if isinstance(original, dict) and isinstance(patch, dict) and not (node and "replace" in node.strategy):
         return strategic_patched(original, patch, node)
     if isinstance(original, list) and isinstance(patch, list) and node and "merge" in node.strategy:
         return _merged_list(original, patch, node, order)
     return _plain(patch)
-
-
-def _replaces(node: PatchNode | None) -> bool:
-    return node is not None and "replace" in node.strategy
 
 
 @dataclass(slots=True)
@@ -216,7 +195,7 @@ class _Element:
     position: int | None = None
 
 
-def _merged_list(original: list[Any], patch: list[Any], node: PatchNode | None, order: Any) -> list[Any]:
+def _merged_list(original: list[Any], patch: list[Any], node: Field | None, order: Any) -> list[Any]:
     key = node.merge_key if node else ""
     if not key and not _scalars(original + patch):
         known = set(map(_hashable, original))

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.schema.types import Field, Type
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, patched, strategic_patched
 
 
-@dataclass(frozen=True)
-class Node:
-    """A schema with the fields that a test needs."""
-
-    merge_key: str = ""
-    strategy: tuple[str, ...] = ()
-    children: dict[str, Node] = field(default_factory=dict)
-
-    def child(self, field: str) -> Node | None:
-        return self.children.get(field)
+def place(name: str = "", *fields: Field, **rules: Any) -> Field:
+    return Field(name, Type("T", {field.name: field for field in fields}), **rules)
 
 
-PORTS = Node("port", ("merge",))
-SPEC = Node(children={"ports": PORTS, "strategy": Node(strategy=("retainKeys",)), "whole": Node(strategy=("replace",))})
-SCHEMA = Node(children={"spec": SPEC, "finalizers": Node("", ("merge",)), "atoms": Node()})
+PORTS = place("ports", list_of=True, strategy=("merge",), merge_key="port")
+SPEC = place("spec", PORTS, place("strategy", strategy=("retainKeys",)), place("whole", strategy=("replace",)))
+SCHEMA = place("", SPEC, place("finalizers", list_of=True, strategy=("merge",)), place("atoms", list_of=True))
 
 
 def spec(*ports: Json, **more: Any) -> Json:
