@@ -65,9 +65,9 @@ def parse_address(text: str) -> Address | None:
 
 @lru_cache(_CACHED_ADDRESSES)
 def _address(text: str) -> Address | None:
-    for candidate in (text, _decimal(text)) if "%" not in text else ():
+    for spelled in (str, _decimal) if "%" not in text else ():
         with suppress(ValueError):
-            return ip_address(candidate)
+            return ip_address(spelled(text))
     return None
 
 
