@@ -6,8 +6,6 @@ import asyncio
 import random
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -26,33 +24,13 @@ from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.io import journal as module
 from kdns.controlplane.storage.io import sqlite
 from kdns.controlplane.storage.io.journal import Journal, open_journal
-from kdns.controlplane.storage.io.sqlite import APPLICATION_ID, FILE, LAYOUT, LOCK
+from kdns.controlplane.storage.io.sqlite import APPLICATION_ID, FILE, LAYOUT
 from kdns.controlplane.storage.store import Filter, Store
 from kdns.errors import InputError
 
 
 def service(name: str, port: int = 80) -> dict[str, object]:
     return {"metadata": {"name": name, "namespace": "x"}, "spec": {"ports": [{"port": port}]}}
-
-
-async def test_a_restart_resumes_objects_and_revision(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path, CATALOGUE)
-    store = journal.store()
-    a = store.put(SERVICE, ("x", "a"), service("a"), None)
-    store.put(SERVICE, ("x", "b"), service("b"), None)
-    store.put(SERVICE, ("x", "a"), service("a", 81), a)
-    b = store.get(SERVICE, ("x", "b"))
-    assert b
-    store.delete(b)
-    await journal.durable()
-    before = store.page(SERVICE, Filter()).items
-    await journal.close()
-
-    again = open_journal(tmp_path, CATALOGUE)
-    restarted = again.store()
-    assert restarted.page(SERVICE, Filter()).items == before
-    assert restarted.revision == store.revision
-    await again.close()
 
 
 async def test_a_new_folder_starts_behind_every_revision_of_the_one_before(tmp_path: Path) -> None:
@@ -139,18 +117,6 @@ def test_the_lock_of_another_program_is_no_damage(tmp_path: Path) -> None:
     assert message.endswith("database is locked; end the program that uses it, or choose a file system that has locks")
 
 
-@pytest.mark.parametrize("notes", [b"", b"\xff\x00\n\xfe", b"12\n", b"1\n2\n3\n4\n"])
-async def test_any_content_of_the_lock_is_read(tmp_path: Path, notes: bytes) -> None:
-    (tmp_path / LOCK).write_bytes(notes)
-    journal = open_journal(tmp_path, CATALOGUE)
-    store = journal.store()
-    store.put(SERVICE, ("x", "a"), service("a"), None)
-    await journal.close()
-    again = open_journal(tmp_path, CATALOGUE)
-    assert again.revision == store.revision
-    await again.close()
-
-
 async def test_a_large_batch_is_written_as_it_ended(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, CATALOGUE)
     store = journal.store()
@@ -169,35 +135,6 @@ async def test_a_large_batch_is_written_as_it_ended(tmp_path: Path) -> None:
     again = open_journal(tmp_path, CATALOGUE)
     assert sorted(again.objects, key=lambda version: version.key) == list(before)
     await again.close()
-
-
-def test_after_a_crash_no_acknowledged_revision_is_given_twice(tmp_path: Path) -> None:
-    program = f"""
-import asyncio, os
-from pathlib import Path
-from kdns.controlplane.kinds.catalogue import built_in
-from kdns.controlplane.storage.io.journal import open_journal
-from kdns.controlplane.apimachinery.kinds import SERVICE
-
-async def main():
-    journal = open_journal(Path({str(tmp_path)!r}), built_in())
-    store = journal.store()
-    for number in range(20):
-        store.put(SERVICE, ("x", f"s{{number}}"), {{"metadata": {{"name": f"s{{number}}"}}}}, None)
-        await journal.durable()
-    print(store.revision, flush=True)
-    store.put(SERVICE, ("x", "lost"), {{"metadata": {{"name": "lost"}}}}, None)
-    os._exit(9)
-
-asyncio.run(main())
-"""
-    crashed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=90)
-    assert crashed.returncode == 9, crashed.stderr
-    journal = open_journal(tmp_path, CATALOGUE)
-    assert {version.key[1] for version in journal.objects} >= {f"s{number}" for number in range(20)}
-    assert journal.revision >= int(crashed.stdout)
-    assert journal.revision == max(version.revision for version in journal.objects)
-    asyncio.run(journal.close())
 
 
 async def test_a_second_process_is_refused(tmp_path: Path) -> None:
