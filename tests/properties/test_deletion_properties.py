@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import random
-from itertools import count
-
 from hypothesis import given
 from hypothesis import strategies as st
+from verbs_api import new_registry
 
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, NAMESPACE, Json
-from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.registry import Registry, Request
-from kdns.controlplane.storage.store import Store
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, Json
+from kdns.controlplane.server.registry import Request
 
 OWNERS = st.lists(st.tuples(st.integers(0, 11), st.booleans()), max_size=3, unique_by=lambda each: each[0])
 """Owners by number, and whether they wait for the object."""
 
 DELETIONS = st.lists(st.tuples(st.integers(0, 11), st.sampled_from(["Background", "Foreground", "Orphan"])), max_size=8)
-
-
-def cluster() -> Registry:
-    numbers = count(1)
-    api = Registry(
-        Store(),
-        ClusterConfig(),
-        random.Random(1).randrange,
-        lambda: 1.7e9,
-        lambda: f"uid-{next(numbers)}",
-        lambda: "abcde",
-    )
-    api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
-    return api
 
 
 def reference(owner: Json, *, blocking: bool) -> Json:
@@ -45,7 +27,7 @@ def test_what_is_left_has_an_owner_and_is_not_waiting(
     owners: list[list[tuple[int, bool]]], deletions: list[tuple[int, str]]
 ) -> None:
     """Owners form no circles: each object is owned by earlier ones only."""
-    api = cluster()
+    api = new_registry()
     made = [
         api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": f"c{number}"}}).copy() for number in range(12)
     ]

@@ -8,17 +8,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from served_kinds import CATALOGUE
+from verbs_api import new_registry
 
 from kdns.cluster import selectors
 from kdns.cluster.selectors import SelectorError
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.apimachinery.kinds import NAMESPACE, POD, SERVICE, Json
-from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.apimachinery.kinds import POD, SERVICE, Json
 from kdns.controlplane.schema.schema import object_of
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, patched
-from kdns.controlplane.server.registry import Registry, Request
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage import field_selectors
-from kdns.controlplane.storage.store import Store
 
 WRITERS = 3
 
@@ -26,8 +25,7 @@ WRITERS = 3
 @given(turns=st.lists(st.integers(0, WRITERS - 1), max_size=60))
 def test_no_update_is_lost(turns: list[int]) -> None:
     """Each writer reads a number and on its next turn writes the next one; only a current read may succeed."""
-    api = Registry(Store(), ClusterConfig(), lambda _: 0, lambda: 0.0, lambda: "uid", lambda: "x")
-    api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
+    api = new_registry()
     counter: Json = {"metadata": {"name": "c", "annotations": {"n": "0"}}, "spec": {"ports": [{"port": 80}]}}
     api.create(Request(SERVICE, "default"), counter)
     held: dict[int, Json] = {}

@@ -24,6 +24,7 @@ def new_registry(
     store: Store | None = None,
     config: ClusterConfig | None = None,
     new_uid: Callable[[], str] | None = None,
+    now_s: Callable[[], float] = lambda: NOW_S,
     **options: Any,
 ) -> Registry:
     uids, suffixes = count(1), count(1)
@@ -31,7 +32,7 @@ def new_registry(
         Store() if store is None else store,
         config or ClusterConfig(),
         lambda _: 0,
-        lambda: NOW_S,
+        now_s,
         new_uid or (lambda: f"uid-{next(uids)}"),
         lambda: f"s{next(suffixes):04}",
         **options,

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from functools import partial
 from ipaddress import ip_network
-from itertools import count
 
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from verbs_api import new_registry
 
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.apimachinery.kinds import NAMESPACE, SERVICE
+from kdns.controlplane.apimachinery.kinds import SERVICE
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.access import ADMIN
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.io.metrics import allocation_metrics
 from kdns.controlplane.server.registry import Registry, Request
-from kdns.controlplane.storage.store import Store
 from kdns.runtime.http.sites import scraped
 
 CONFIG = ClusterConfig(service_cidrs=(ip_network("10.0.0.0/30"), ip_network("fd00::/120")))
@@ -29,16 +28,7 @@ IPS, PORTS = "kube_apiserver_clusterip_allocator", "kube_apiserver_nodeport_allo
 
 @pytest.fixture
 async def served() -> AsyncIterator[tuple[Registry, str]]:
-    numbers = count(1)
-    api = Registry(
-        Store(),
-        CONFIG,
-        lambda _: 0,
-        lambda: 0.0,
-        lambda: f"uid-{next(numbers)}",
-        lambda: "x",
-    )
-    api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
+    api = new_registry(config=CONFIG)
     scrape = partial(scraped, allocation_metrics(api.services))
     server = await rest.start(api, RestConfig(port=0, tokens={"secret": ADMIN}), metrics=scrape)
     yield api, f"http://127.0.0.1:{server.address[1]}/metrics"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
+from verbs_api import new_registry
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import IP_ADDRESS, NAMESPACE, POD, SERVICE
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
 from kdns.controlplane.server.registry import Registry, Request
-from kdns.controlplane.storage.store import Store
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -34,17 +33,7 @@ spec:
 @pytest.fixture
 def api() -> Registry:
     config = ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"), ip_network("fd00:10:96::/112")))
-    counter = itertools.count(1)
-    made = Registry(
-        Store(),
-        config,
-        lambda n: next(counter) % n,
-        lambda: 1_700_000_000.0,
-        lambda: f"uid-{next(counter)}",
-        lambda: f"{next(counter):05}",
-    )
-    made.create(Request(NAMESPACE), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
-    return made
+    return new_registry(config=config)
 
 
 @pytest.fixture

@@ -10,20 +10,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
 from typing import Any, TypeAlias
 
 import pytest
 from kubernetes import client
 from kubernetes.informer import SharedInformer
 from kubernetes.watch import Watch
+from verbs_api import new_registry
 
-from kdns.controlplane.apimachinery.kinds import NAMESPACE, SERVICE
-from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.apimachinery.kinds import SERVICE
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.patch import MERGE_PATCH
-from kdns.controlplane.server.registry import Registry, Request
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.store import Store
 
 CoreV1: TypeAlias = Any  # the package says of nearly everything that it may be None
@@ -38,22 +37,13 @@ class Server:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.ended: asyncio.Event
-        self.port, self._uids = 0, count()
+        self.port = 0
         self._listening = threading.Event()
         self._thread = threading.Thread(target=self.loop.run_until_complete, args=(self._serve(),))
 
     async def _serve(self) -> None:
         self.ended = asyncio.Event()
-        store = Store(history_commits=HISTORY)
-        self.api = Registry(
-            store,
-            ClusterConfig(),
-            lambda _: 0,
-            time.time,
-            lambda: f"uid-{next(self._uids)}",
-            lambda: f"{next(self._uids)}",
-        )
-        self.api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
+        self.api = new_registry(Store(history_commits=HISTORY))
         self.server = await rest.start(self.api, RestConfig(port=0, bookmark_interval_s=0.1))
         self.port = self.server.address[1]
         self._listening.set()

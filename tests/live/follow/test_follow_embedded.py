@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from ipaddress import ip_network
 
 from fake_api import held_port, until
+from verbs_api import new_registry
 
 from kdns.cluster.io.informer import FollowStats, follow
 from kdns.cluster.objects import EndpointSlice, Namespace, Service
 from kdns.cluster.source import Source
 from kdns.cluster.state import State
 from kdns.cluster.watch import Timing
-from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NAMESPACE, SERVICE, Json
+from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, SERVICE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.registry import Registry, Request
-from kdns.controlplane.storage.store import Store
 
 TIMING = Timing(page_objects=3, backoff_s=0.02, backoff_cap_s=0.05, idle_s=5.0)
 
 
 def new_api() -> Registry:
-    counter = itertools.count(1)
-    api = Registry(
-        Store(),
-        ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"),)),
-        lambda n: next(counter) % n,
-        lambda: 1_714_564_800.0,
-        lambda: f"uid-{next(counter)}",
-        lambda: f"{next(counter):05}",
-    )
-    api.create(Request(NAMESPACE), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
-    return api
+    return new_registry(config=ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"),)))
 
 
 def create_service(api: Registry, name: str) -> Json:

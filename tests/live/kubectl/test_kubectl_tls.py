@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 from fake_api_certs import Authority, authority, issue
+from verbs_api import new_registry
 
-from kdns.controlplane.apimachinery.kinds import NAMESPACE
-from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.access import ADMIN
 from kdns.controlplane.server.io import server as rest
 from kdns.controlplane.server.io.authentication import RestConfig
 from kdns.controlplane.server.io.secure_serving import tls_context
-from kdns.controlplane.server.registry import Registry, Request
-from kdns.controlplane.storage.store import Store
 
 KUBECTL = shutil.which("kubectl") or ""
 pytestmark = pytest.mark.skipif(not KUBECTL, reason="kubectl is not on PATH: install it to run these tests")
@@ -29,9 +26,7 @@ async def test_only_a_good_token_or_certificate_gets_in(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(ca.pem)
     certificate, key = issue(ca, "localhost", tmp_path)
     context = tls_context(str(certificate), str(key), str(tmp_path / "ca.crt"))
-    api = Registry(Store(), ClusterConfig(), lambda _: 0, lambda: 0.0, lambda: "uid", lambda: "x")
-    api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
-    server = await rest.start(api, RestConfig("127.0.0.1", 0, tokens={"good": ADMIN}, ssl_context=context))
+    server = await rest.start(new_registry(), RestConfig("127.0.0.1", 0, tokens={"good": ADMIN}, ssl_context=context))
 
     async def kubectl(*arguments: str) -> tuple[int, str]:
         where = (

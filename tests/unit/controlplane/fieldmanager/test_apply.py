@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import count
 from typing import Any
 
 import pytest
 import yaml
+from verbs_api import new_registry
 
 from kdns.controlplane.apimachinery.annotations import KUBECTL_LAST_APPLIED
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, NAMESPACE, SERVICE, Json, Kind
-from kdns.controlplane.cluster_config import ClusterConfig
+from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, SERVICE, Json, Kind
 from kdns.controlplane.fieldmanager.field_sets import path_text, paths
 from kdns.controlplane.server.patch import MERGE_PATCH
-from kdns.controlplane.server.registry import Registry, Request
-from kdns.controlplane.storage.store import Store
+from kdns.controlplane.server.registry import Request
 
 WEB = """
 apiVersion: v1
@@ -49,11 +47,8 @@ class Cluster:
     """An API whose clock advances one second with each write; `owners` shows which manager owns which fields."""
 
     def __init__(self) -> None:
-        uids, self.second = count(1), 0
-        self.api = Registry(
-            Store(), ClusterConfig(), lambda _: 0, self.now_s, lambda: f"uid-{next(uids)}", lambda: "xxxxx"
-        )
-        self.api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
+        self.second = 0
+        self.api = new_registry(now_s=self.now_s)
 
     def now_s(self) -> float:
         return float(self.second)

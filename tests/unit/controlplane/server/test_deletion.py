@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from functools import partial
 
 import pytest
-from verbs_api import refused
+from verbs_api import new_registry, refused
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.inert import LEASE
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, JOB, NAMESPACE, POD, Json, Kind
-from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.server.patch import MERGE_PATCH
 from kdns.controlplane.server.registry import Registry, Request
-from kdns.controlplane.storage.store import Store
 
 START_S = 1_700_000_000
 
@@ -37,17 +34,8 @@ def clock() -> Clock:
 
 @pytest.fixture
 def api(clock: Clock) -> Registry:
-    numbers = iter(range(10**6))
-    api = Registry(
-        Store(),
-        ClusterConfig(),
-        random.Random(1).randrange,
-        clock,
-        lambda: f"uid-{next(numbers)}",
-        lambda: "abcde",
-        grace=True,
-    )
-    for name in ("default", "x", "y"):
+    api = new_registry(now_s=clock, grace=True)
+    for name in "xy":
         api.create(Request(NAMESPACE), {"metadata": {"name": name}})
     return api
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import count
 
 import pytest
 from served_kinds import KINDS
+from verbs_api import new_registry
 
 from kdns.controlplane.apimachinery.errors import StatusError, internal
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEFINITION, NAMESPACE, Json
-from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.gc.backlog import AT_ONCE, Backlog
 from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.storage.object_meta import is_terminating
@@ -33,15 +31,7 @@ class Woken:
 
 
 def new_api(store: Store | None = None) -> Registry:
-    numbers = count(1)
-    api = Registry(
-        store or Store(),
-        ClusterConfig(),
-        random.Random(1).randrange,
-        lambda: 1.7e9,
-        lambda: f"uid-{next(numbers)}",
-        lambda: "abcde",
-    )
+    api = new_registry(store)
     api.backlog.wake = Woken()
     return api
 
@@ -64,8 +54,7 @@ def made(api: Registry, namespace: str, how_many: int, owner: Json | None = None
 @pytest.fixture
 def api() -> Registry:
     api = new_api()
-    for name in ("default", "x"):
-        api.create(Request(NAMESPACE), {"metadata": {"name": name}})
+    api.create(Request(NAMESPACE), {"metadata": {"name": "x"}})
     return api
 
 
@@ -232,8 +221,7 @@ def test_a_refused_write_delays_a_deletion_only(
 ) -> None:
     disk = FailingDisk(1_000)
     api = new_api(Store(persist=disk))
-    for name in ("default", "x"):
-        api.create(Request(NAMESPACE), {"metadata": {"name": name}})
+    api.create(Request(NAMESPACE), {"metadata": {"name": "x"}})
     doomed = setting(api)
     disk.room = accepted
     with suppress(StatusError):
@@ -253,7 +241,6 @@ def test_a_refused_write_delays_a_deletion_only(
 def test_an_object_whose_owner_is_gone_is_deleted_after_a_refused_write() -> None:
     disk = FailingDisk(2)
     api = new_api(Store(persist=disk))
-    api.create(Request(NAMESPACE), {"metadata": {"name": "default"}})
     with pytest.raises(StatusError, match="disk full"):
         made(api, "default", 1, {"metadata": {"uid": "nobody"}})
     disk.room = float("inf")
