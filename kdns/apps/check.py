@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -22,7 +22,7 @@ from kdns.controlplane.manifests.kustomization import NAMES, Kustomization, clus
 from kdns.controlplane.manifests.manifest import Manifest, UnknownKind
 from kdns.controlplane.manifests.manifest import Mistake as ManifestMistake
 from kdns.controlplane.manifests.mistakes import manifest_mistakes
-from kdns.controlplane.manifests.warnings import manifest_warnings
+from kdns.controlplane.manifests.problems import manifest_problems
 from kdns.controlplane.schema.check import mistyped_fields
 from kdns.dnsserver.io.corefile import corefile_of
 from kdns.errors import CorefileError, DoubtfulError, ManifestError
@@ -241,27 +241,11 @@ class _Check:
             self.warnings.append(manifest.error)
 
     def _config_map(self, manifest: Manifest, text: str) -> None:
-        """Without the files that its Corefile and KubeProxyConfigurations name."""
         data = manifest.obj.get("data")
-        for key, value in data.items() if isinstance(data, dict) else ():
-            if not isinstance(value, str):
-                continue
-            if key == COREFILE_KEY:
-                corefile = corefile_of(
-                    _with_pillar(value), manifest.path, BY_NAME, dns_port=self._dns_port, read_imports=_elsewhere
-                )
-                found = corefile.findings()
-                self.read[COREFILE] += 1
-                doubtful = [mistake for mistake in found if isinstance(mistake, DoubtfulError)]
-                self.mistakes += _within(manifest, text, key, [error for error in found if error not in doubtful])
-                self.warnings += _within(
-                    manifest, text, key, [*doubtful, *block_warnings(corefile.servers, self._dns_port)]
-                )
-            elif KIND in value and any(_is_settings(document.value) for document in parse(key, value).documents):
-                self.read[KIND] += 1
-                _, mistakes, remarks = read_first_settings(manifest.path, value)
-                self.mistakes += _within(manifest, text, key, mistakes)
-                self.warnings += _within(manifest, text, key, remarks)
+        for part in configuration_mistakes(data if isinstance(data, dict) else {}, manifest.path, self._dns_port):
+            self.read[COREFILE if part.is_corefile else KIND] += 1
+            self.mistakes += _within(manifest, text, part.key, part.mistakes)
+            self.warnings += _within(manifest, text, part.key, part.warnings)
 
     def manifests_together(self, cluster: ClusterConfig) -> None:
         """Adds the mistakes that an API would refuse in all manifests."""
@@ -278,7 +262,7 @@ class _Check:
         self.mistakes += self._at_lines(manifest_mistakes(each, cluster, time.time(), kinds) for each in everything)
         if not any(isinstance(each, ManifestError) for each in self.mistakes):
             # a corrected object may solve another's mistake; objects without a manifest do not
-            self.warnings += self._at_lines(map(manifest_warnings, everything))
+            self.warnings += self._at_lines(map(manifest_problems, everything))
 
     def _at_lines(self, parts: Iterable[Iterable[ManifestMistake]]) -> list[ManifestError]:
         """The mistakes of alternatives, each once, at the lines of their fields."""
@@ -286,6 +270,32 @@ class _Check:
             (each.manifest.path, each.manifest.line, each.field, each.reason): each for part in parts for each in part
         }
         return located(tuple(found.values()), lambda path: self.texts[str(path)])
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A Corefile or KubeProxyConfiguration at a key of a ConfigMap, with its mistakes at the lines of the value."""
+
+    key: str
+    is_corefile: bool
+    mistakes: Sequence[Mistake]
+    warnings: Sequence[Mistake]
+
+
+def configuration_mistakes(data: Mapping[str, object], path: str, dns_port: int) -> Iterator[Configuration]:
+    """In a ConfigMap of this path, without the files that its Corefile and KubeProxyConfigurations name."""
+    for key, value in data.items():
+        if not isinstance(value, str):
+            continue
+        if key == COREFILE_KEY:
+            corefile = corefile_of(_with_pillar(value), path, BY_NAME, dns_port=dns_port, read_imports=_elsewhere)
+            found = corefile.findings()
+            doubtful = [mistake for mistake in found if isinstance(mistake, DoubtfulError)]
+            wrong = [error for error in found if error not in doubtful]
+            yield Configuration(key, True, wrong, [*doubtful, *block_warnings(corefile.servers, dns_port)])
+        elif KIND in value and any(_is_settings(document.value) for document in parse(key, value).documents):
+            _, mistakes, remarks = read_first_settings(path, value)
+            yield Configuration(key, False, mistakes, remarks)
 
 
 def _within(manifest: Manifest, text: str, key: str, found: Sequence[Mistake]) -> list[ManifestError]:

@@ -252,7 +252,7 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
             if options.paths:
                 _tell(phase="reading manifests")
                 changes = ChangeLog(options.cluster, _tell_line, _progress())
-                applied = await local.apply(options.paths, options.texts, _warn, changes, options.trusted)
+                applied = await local.apply(options.paths, options.texts, _warn, changes, options.trusted, _warn)
             _tell(address=local.address, applied=[applied.applied, applied.deleted, applied.refused])
         except BaseException:
             await local.stop()

@@ -32,7 +32,7 @@ def _without_endpoints(view: ClusterView) -> Iterator[Problem]:
         if service.is_external_name:
             continue
         endpoints = view.endpoints(service.key)
-        if endpoints.ready or (endpoints.total and not view.is_running):
+        if endpoints.ready or (not view.is_running and view.state.slices_of(service.key)):
             continue
         selector = service.spec.selector if isinstance(service, SelectingService) else None
         if endpoints.total:

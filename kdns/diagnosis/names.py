@@ -27,7 +27,7 @@ def aliases(view: ClusterView) -> Iterator[Problem]:
         if parse_address(target):
             text = "is an address: DNS answers with a CNAME to a name of these digits"
             remedy = "use a Service without a selector and an EndpointSlice"
-            yield of_service(service, "external-name-address", ERROR, _FIELD, f"{target} {text}", remedy)
+            yield of_service(service, "external-name-address", ERROR, _FIELD, text, remedy)
             continue
         alias = followed(services, service, view.domain)
         if alias.loop:

@@ -113,10 +113,16 @@ class LocalCluster:
         report: Callable[[ManifestError], None],
         changes: ChangeLog | None = None,
         trusted: Collection[Path] = (),
+        doubt: Callable[[ManifestError], None] = lambda _error: None,
     ) -> Applied:
-        """Applies the manifests and follows their changes. Raises ManifestError for a path that does not exist."""
+        """Applies the manifests and follows their changes. Raises ManifestError for a path that does not exist.
+
+        `doubt` gets what is accepted and will not work.
+        """
         follower = ManifestFollower(self.api, paths, texts, report=report, changes=changes, trusted=trusted)
         applied = await follower.start()
+        for error in follower.doubts():
+            doubt(error)
         self._running.callback(restarted(follower.follow, "manifests").cancel)
         await self.finished(changes.progress if changes else lambda _text: None)
         return applied

@@ -22,6 +22,7 @@ from kdns.controlplane.manifests.changes import ChangeLog, ObjectChange, Verb, c
 from kdns.controlplane.manifests.io.files import ManifestFile, Scanner, check_exist, located
 from kdns.controlplane.manifests.manifest import Key, Manifest, Mistake, in_order, source_of, source_text
 from kdns.controlplane.manifests.mistakes import refusals
+from kdns.controlplane.manifests.problems import manifest_problems
 from kdns.controlplane.manifests.three_way_merge import applied, merged
 from kdns.controlplane.schema import check
 from kdns.controlplane.server.registry import Registry, Request
@@ -284,6 +285,10 @@ class ManifestFollower:
             removed = "" if Path(path).exists() else "removed, "
             self._changes.tell(f"{path}: {removed}no mistakes left")
         self._reported = {str(problem): problem.path for problem in problems}
+
+    def doubts(self) -> list[ManifestError]:
+        """Returns what of the manifests is accepted and will not work."""
+        return located(manifest_problems([*self._manifests.values()]), self._scanner.text_of)
 
     def _remarks(self) -> Iterator[ManifestError]:
         for loaded in self._files.values():
