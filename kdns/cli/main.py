@@ -39,7 +39,7 @@ Completion of commands and options, here for bash:
 """
 
 COMMANDS: Final = {
-    "check": "Report every mistake in Corefiles, KubeProxyConfigurations and manifests.",
+    "check": "Report every mistake in files, or what is wrong with the Services and names of a cluster.",
     "completion": "Print a script that completes commands, options, modes and files in a shell.",
     "docs": "List the pages of the documentation, or show one.",
     "env": "Print the service variables a container would get, as a kubelet sets them.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -125,14 +125,16 @@ class Resource:
 
     def __init__(
         self,
-        kind: type[Object],
+        kind: type[Any],
         group: str,
         plural: str,
         *,
         version: str = "v1",
         is_optional: bool = False,
-        decoded: type[Object] | None = None,
+        decoded: type[Any] | None = None,
+        name: str = "",
     ) -> None:
+        self.name = name or kind.__name__
         self.kind, self.group, self.plural, self.is_optional = kind, group, plural, is_optional
         self.api_version = f"{group}/{version}" if group else version
         self.path = f"/{'apis' if group else 'api'}/{self.api_version}/{plural}"
@@ -140,7 +142,7 @@ class Resource:
         self.decode: Callable[[msgspec.Raw], Object] = msgspec.json.Decoder(decoded).decode
         page: msgspec.json.Decoder[Page[Object]] = msgspec.json.Decoder(Page[decoded])  # type: ignore[valid-type]
         self.decode_page = page.decode
-        about = f'"object":{{"kind":"{kind.__name__}","apiVersion":"{self.api_version}",'
+        about = f'"object":{{"kind":"{self.name}","apiVersion":"{self.api_version}",'
         self.event_heads = tuple(
             (event, f'{{"type":"{event}",{about}'.encode()) for event in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
         )
@@ -265,13 +267,13 @@ def _decoded_page(resource: Resource, body: bytes | bytearray) -> ListPage:
         page = resource.decode_page(body)
     except msgspec.ValidationError:
         return _decoded_one_by_one(resource, body)
-    _check_type(page.kind, page.api_version, f"{resource.kind.__name__}List", resource.api_version)
+    _check_type(page.kind, page.api_version, f"{resource.name}List", resource.api_version)
     return ListPage(page.items or (), (), page.metadata.resource_version, page.metadata.continue_)
 
 
 def _decoded_one_by_one(resource: Resource, body: bytes | bytearray) -> ListPage:
     page = _raw_page(body)
-    _check_type(page.kind, page.api_version, f"{resource.kind.__name__}List", resource.api_version)
+    _check_type(page.kind, page.api_version, f"{resource.name}List", resource.api_version)
     objects: list[Object] = []
     failures: list[DecodeFailure] = []
     for raw in page.items or ():
@@ -299,7 +301,7 @@ def decode_event(resource: Resource, line: bytes) -> Event:
 def check_object(resource: Resource, raw: msgspec.Raw | bytes) -> None:
     """Raises one of DECODE_ERRORS for an object that is not of this kind."""
     meta = _type_meta(raw)
-    _check_type(meta.kind, meta.api_version, resource.kind.__name__, resource.api_version)
+    _check_type(meta.kind, meta.api_version, resource.name, resource.api_version)
 
 
 def _check_type(kind: str, api_version: str, wanted_kind: str, wanted_version: str) -> None:

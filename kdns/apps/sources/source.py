@@ -33,7 +33,15 @@ class ObjectSource:
 
 def default_kubeconfig() -> str:
     """The files of $KUBECONFIG, else ~/.kube/config. Raises InputError if none exists."""
-    paths = os.environ.get("KUBECONFIG", "").strip(os.pathsep) or "~/.kube/config"
-    if any(map(os.path.isfile, paths_of(paths))):
+    paths = _default_paths()
+    if has_default_kubeconfig():
         return paths
     raise InputError(f"no kubeconfig at {paths}: give --kubeconfig FILE, --server URL or --manifests PATH")
+
+
+def has_default_kubeconfig() -> bool:
+    return any(map(os.path.isfile, paths_of(_default_paths())))
+
+
+def _default_paths() -> str:
+    return os.environ.get("KUBECONFIG", "").strip(os.pathsep) or "~/.kube/config"

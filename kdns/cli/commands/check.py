@@ -1,56 +1,113 @@
-"""The command `kdns check`: every mistake in files for kdns."""
+"""The command `kdns check`: every mistake in files for kdns, and what is wrong in a cluster that runs."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from pathlib import Path
+from typing import Final
 
 import click
 
 from kdns.apps.check import Findings, Mistake, mistakes
+from kdns.apps.sources.source import ObjectSource, has_default_kubeconfig
 from kdns.cli import flags
 from kdns.cli.command import command
-from kdns.cli.console import reported_errors, say, tell, warn_of
+from kdns.cli.console import reported_errors, say, tell, warn, warn_of
+from kdns.cluster.io.kubeconfig import server_url
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.manifests.io.files import texts_read_once
+from kdns.diagnosis.problem import ERROR, WARNING
+
+SHOWN: Final = 5
+"""The most objects of a cause that the text has."""
 
 
 @command(
     "check",
     "kdns check Corefile kube-proxy.conf manifests/",
     "kubectl -n kube-system get cm coredns kube-proxy -o yaml | kdns check -",
+    "kdns check",
+    "kdns check --server http://127.0.0.1:8001 -o json",
 )
-@click.argument("paths", nargs=-1, required=True, metavar="FILE...", type=flags.PATH)
+@click.argument("paths", nargs=-1, metavar="[FILE]...", type=flags.PATH)
+@click.option("--server", metavar="URL", default="", help="Check the cluster of this API server, without credentials.")
+@flags.file_option("--kubeconfig", "Check the cluster of this kubeconfig.")
 @flags.dns_port_option("The port, if a Corefile has none.")
 @flags.cluster_option("--service-cidr", "The ranges of cluster IPs that manifests are checked against.")
 @flags.cluster_option("--node-port-range", "The range of node ports that manifests are checked against.")
 @click.option("--strict", is_flag=True, help="Warnings end with exit code 2 too.")
 @flags.output_option("Lines, or one JSON object with what was read, the mistakes and the warnings.")
 def check(
-    paths: tuple[Path, ...], dns_port: int, service_cidr: str, node_port_range: str, strict: bool, output: str
+    paths: tuple[Path, ...],
+    *,
+    server: str,
+    kubeconfig: str,
+    dns_port: int,
+    service_cidr: str,
+    node_port_range: str,
+    strict: bool,
+    output: str,
 ) -> None:
-    """Report every mistake in Corefiles, KubeProxyConfigurations and manifests.
+    """Report every mistake in files, or what is wrong with the Services and names of a cluster.
 
-    A folder means the manifests in it, `-` standard input. Each mistake is a line FILE:LINE: REASON; warnings
-    go to standard error. The exit code is 0 without mistakes, else 2. No cluster is needed.
+    FILE is a Corefile, a KubeProxyConfiguration or manifests; a folder means the manifests in it, `-` standard input.
+    Each mistake is a line FILE:LINE: REASON; warnings go to standard error. Without FILE, the cluster of --server,
+    --kubeconfig, or the kubeconfig that kubectl uses is checked: its Services, endpoints, names and addresses, Pods'
+    resolvers, the DNS Service, and the Corefile and KubeProxyConfiguration in its ConfigMaps. The exit code is 0 if
+    nothing is wrong, else 2.
     """
     with reported_errors():
-        cluster = ClusterConfig(
-            flags.service_networks(service_cidr),
-            flags.node_port_range(node_port_range),
-        )
-        texts = texts_read_once(paths)
-        found = asyncio.run(mistakes(paths, texts, dns_port=dns_port, cluster=cluster))
+        if paths and (server or kubeconfig):
+            raise click.UsageError("give files, or the cluster of --server or --kubeconfig")
+        if server and kubeconfig:
+            raise click.UsageError("give only one of --kubeconfig and --server")
+        if not paths:
+            if server:
+                server_url("--server", server)
+            source = ObjectSource(server=server, kubeconfig=kubeconfig)
+            if source.is_default and not has_default_kubeconfig():
+                raise click.UsageError("give files, or a cluster by --server URL, --kubeconfig FILE or $KUBECONFIG")
+            is_good = _of_cluster(source, dns_port=dns_port, strict=strict, output=output)
+        else:
+            cluster = ClusterConfig(
+                flags.service_networks(service_cidr),
+                flags.node_port_range(node_port_range),
+            )
+            texts = texts_read_once(paths)
+            found = asyncio.run(mistakes(paths, texts, dns_port=dns_port, cluster=cluster))
+            _say_found(found, output)
+            is_good = not (found.mistakes or (strict and found.warnings))
+    if not is_good:
+        raise click.exceptions.Exit(2)
+
+
+def _of_cluster(source: ObjectSource, *, dns_port: int, strict: bool, output: str) -> bool:
+    from kdns.apps.check_cluster import cluster_report  # noqa: PLC0415 - an HTTP client, which files do not need
+    from kdns.diagnosis import text  # noqa: PLC0415 - the same
+
+    report = asyncio.run(cluster_report(source, dns_port=dns_port))
+    if output == "json":
+        say(text.as_json(report.problems, report.looked_at, report.not_looked_at))
+    else:
+        if report.problems:
+            say(text.as_text(report.problems, SHOWN))
+        for remark in report.not_looked_at:
+            warn(f"not looked at: {remark}")
+        looked_at = ", ".join(f"{number:,} {plural}" for plural, number in report.looked_at.items() if number)
+        say(f"{text.counted(report.problems) or 'no problems'} in {looked_at}")
+    worst = min((problem.severity for problem in report.problems), default=None)
+    return worst is None or worst > (WARNING if strict else ERROR)
+
+
+def _say_found(found: Findings, output: str) -> None:
     if output == "json":
         say(_as_json(found))
-    else:
-        warn_of(found.warnings)
-        tell(found.mistakes)
-        warned = f"{len(found.warnings)} warning{'s' * (len(found.warnings) > 1)}" if found.warnings else ""
-        say(f"no mistakes in {found.summary}" + (f"; {warned}" if warned else ""))
-    if found.mistakes or (strict and found.warnings):
-        raise click.exceptions.Exit(2)
+        return
+    warn_of(found.warnings)
+    tell(found.mistakes)
+    warned = f"{len(found.warnings)} warning{'s' * (len(found.warnings) > 1)}" if found.warnings else ""
+    say(f"no mistakes in {found.summary}" + (f"; {warned}" if warned else ""))
 
 
 def _as_json(found: Findings) -> str:

@@ -1,0 +1,123 @@
+"""`kdns check` on a cluster that runs: one list of each kind, and what the rules find in them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kdns.apps.check import Mistake, configuration_mistakes
+from kdns.apps.sources.snapshot import api_connection
+from kdns.apps.sources.source import ObjectSource
+from kdns.cluster.io.connection import Connection
+from kdns.cluster.io.pager import list_objects
+from kdns.cluster.objects import EndpointSlice, Namespace, Node, Pod, Service, ServiceCIDR
+from kdns.cluster.observed import ConfigMap, NetworkPolicy, ObservedNamespace, ObservedPod, SelectingService, Workload
+from kdns.cluster.watch import RESOURCES, DecodeFailure, Resource
+from kdns.diagnosis.problem import ERROR, WARNING, Problem, Severity
+from kdns.diagnosis.rules import problems
+from kdns.diagnosis.view import ClusterView
+from kdns.errors import ApiServerError
+from kdns.runtime.files.yaml import parse
+from kdns.values import evolve
+
+SYSTEM: Final = "kube-system"
+KUBELETS: Final = "kubelet"
+"""The key of kubeadm's ConfigMap kubelet-config with a KubeletConfiguration."""
+LISTED: Final = (
+    RESOURCES[Namespace].decoded_as(ObservedNamespace),
+    RESOURCES[Service].decoded_as(SelectingService),
+    RESOURCES[EndpointSlice],
+    RESOURCES[Pod].decoded_as(ObservedPod),
+    RESOURCES[Node],
+    RESOURCES[ServiceCIDR],
+    Resource(NetworkPolicy, "networking.k8s.io", "networkpolicies", is_optional=True),
+    Resource(Workload, "apps", "deployments", is_optional=True, name="Deployment"),
+    Resource(Workload, "apps", "statefulsets", is_optional=True, name="StatefulSet"),
+)
+CONFIG_MAPS: Final = Resource(ConfigMap, "", "configmaps", is_optional=True)
+_FORBIDDEN: Final = 403
+_ABSENT: Final = 404
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The problems, how many objects of each kind there are, and what could not be looked at, in words."""
+
+    problems: Sequence[Problem]
+    looked_at: Mapping[str, int]
+    not_looked_at: Sequence[str]
+
+
+async def cluster_report(source: ObjectSource, *, dns_port: int) -> Report:
+    """Raises InputError, KubeconfigError and ApiServerError."""
+    async with api_connection(source) as connection:
+        lists = [_List(connection, resource) for resource in LISTED]
+        configuration = _List(connection, CONFIG_MAPS, SYSTEM)
+        await asyncio.gather(*(one.read() for one in (*lists, configuration)))
+    known = {one.resource.kind for one in lists if one.is_known}
+    kubelets = [*_kubelets(configuration.objects)]
+    addresses = [str(address) for one in kubelets for address in one.get("clusterDNS") or ()]
+    domain = next((str(one["clusterDomain"]) for one in kubelets if one.get("clusterDomain")), "cluster.local")
+    objects = (obj for one in lists for obj in one.objects)
+    view = ClusterView.holding(objects, known, kubelet_dns=tuple(addresses), domain=domain)
+    found = [*problems(view), *_of_configuration(configuration.objects, dns_port)]
+    return Report(
+        sorted(found, key=lambda problem: problem.rank),
+        {one.resource.plural: len(one.objects) for one in lists if one.is_known},
+        [one.remark for one in (*lists, configuration) if one.remark],
+    )
+
+
+class _List:
+    """One list of a kind, or why there is none."""
+
+    def __init__(self, connection: Connection, resource: Resource, namespace: str = "") -> None:
+        self.connection, self.resource, self.namespace = connection, resource, namespace
+        self.objects: list[Any] = []
+        self.is_known = False
+        self.remark = ""
+
+    async def read(self) -> None:
+        left_out: list[DecodeFailure] = []
+        plural = self.resource.plural
+        try:
+            found = await list_objects(self.connection, self.resource, left_out.append, namespace=self.namespace)
+        except ApiServerError as error:
+            if error.status != _FORBIDDEN and not (self.resource.is_optional and error.status == _ABSENT):
+                raise
+            self.remark = f"{plural} (forbidden)" if error.status == _FORBIDDEN else ""
+            return
+        self.is_known = not left_out
+        self.objects = [*found]
+        if self.resource.kind is Workload:
+            self.objects = [evolve(obj, kind=self.resource.name) for obj in self.objects]
+        if left_out:
+            self.remark = f"{plural} {'/'.join(left_out[0].key or ('?',))} ({left_out[0].reason})"
+
+
+def _kubelets(config_maps: Iterable[ConfigMap]) -> Iterator[Mapping[str, Any]]:
+    for config_map in config_maps:
+        if text := (config_map.data or {}).get(KUBELETS):
+            values = (document.value for document in parse(KUBELETS, text).documents)
+            yield from (value for value in values if isinstance(value, dict))
+
+
+def _of_configuration(config_maps: Iterable[ConfigMap], dns_port: int) -> Iterator[Problem]:
+    for config_map in config_maps:
+        for part in configuration_mistakes(config_map.data or {}, config_map.metadata.name, dns_port):
+            cause = "corefile" if part.is_corefile else "proxy-config"
+            for severity, mistakes in ((ERROR, part.mistakes), (WARNING, part.warnings)):
+                for mistake in mistakes:
+                    yield _of_text(config_map, part.key, cause, severity, mistake)
+
+
+def _of_text(config_map: ConfigMap, key: str, cause: str, severity: Severity, mistake: Mistake) -> Problem:
+    namespace, name = config_map.key
+    field = f"data.{key}:{mistake.line}" if mistake.line else f"data.{key}"
+    reason = str(mistake).removeprefix(f"{mistake.path}:{mistake.line}" if mistake.line else mistake.path)
+    evidence = f"{field}: {reason.removeprefix(': ')}"
+    return Problem(
+        cause, severity, "ConfigMap", config_map.key, field, evidence, f"kubectl edit configmap -n {namespace} {name}"
+    )
