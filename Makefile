@@ -1,6 +1,6 @@
 # make up     a small cluster on this machine, with the Services of examples/
 # make test   everything that is tested, in minutes
-# make test-release   the long forms too: the whole image, Debian's kernel in qemu, the fuzzer of the compiled code
+# make test-release   the long forms too: every command of docs/, the whole image, Debian's kernel in qemu, fuzzing
 # make release   what a release has, in dist/
 # make check  style and types
 # make bench  the measurements, into docs/benchmarks.md; CASE=NAME for one of them

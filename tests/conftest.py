@@ -53,8 +53,8 @@ for _number in (signal.SIGINT, signal.SIGHUP):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two processes for each processor: tests with packets and other kernels wait half of their time."""
-    return 2 * len(os.sched_getaffinity(0))
+    """Three processes for each processor: tests with packets and other kernels wait more than half of their time."""
+    return 3 * len(os.sched_getaffinity(0))
 
 
 @pytest.hookimpl(wrapper=True)
