@@ -185,32 +185,6 @@ async def test_readiness_patched_by_a_client_stays(cluster: Cluster) -> None:
         assert len(cluster.subsets("web")[0][field_name]) == 1
 
 
-@pytest.mark.parametrize(
-    ("status", "ip", "is_ready"),
-    [
-        ({"podIP": "10.9.9.9", "phase": "Running", **ready("True")}, "10.9.9.9", True),
-        ({"podIP": "10.9.9.9", "phase": "Running", **ready("False")}, "10.9.9.9", False),
-        ({"phase": "Running", **ready("False")}, "", False),
-        ({"phase": "Running"}, "", True),
-        ({"podIP": "10.9.9.9"}, "10.9.9.9", True),
-        ({"podIPs": [{"ip": "10.9.9.9"}, {"ip": "2001:db8::9"}]}, "10.9.9.9", True),
-        ({"phase": "Pending", **ready("False")}, "", False),
-    ],
-)
-async def test_a_status_in_the_manifest_is_kept(cluster: Cluster, status: Json, ip: str, is_ready: bool) -> None:
-    cluster.make(SERVICE, service())
-    cluster.make(POD, pod(status=status))
-    await cluster.settled()
-    made = cluster.api.get(Request(POD, "default", "web-1"))
-    assert made["status"]["podIP"] == (ip or made["status"]["podIPs"][0]["ip"])
-    conditions = {row["type"]: row["status"] for row in made["status"]["conditions"]}
-    assert conditions["Ready"] == ("True" if is_ready else "False")
-    assert cluster.addresses("web") == ([made["status"]["podIP"]] if is_ready else [])
-    assert {key: made["status"][key] for key in status if key != "conditions"} == {
-        key: value for key, value in status.items() if key != "conditions"
-    }
-
-
 async def test_deleting(cluster: Cluster) -> None:
     cluster.make(SERVICE, service())
     cluster.make(POD, pod())

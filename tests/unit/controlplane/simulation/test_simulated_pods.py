@@ -64,15 +64,6 @@ def test_who_waits(obj: Json, expected: bool) -> None:
     assert is_waiting(obj) is expected
 
 
-def test_a_plain_pod_runs() -> None:
-    status = running_status(pod(), ["10.244.0.1"], ["10.244.0.5"], NOW)
-    assert (status["phase"], status["podIP"], status["hostIP"]) == ("Running", "10.244.0.5", "10.244.0.1")
-    assert {row["type"]: row["status"] for row in status["conditions"]} == dict.fromkeys(
-        ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"), "True"
-    )
-    assert status["containerStatuses"][0]["state"] == {"running": {"startedAt": NOW}}
-
-
 @pytest.mark.parametrize(
     ("status", "phase", "ready"),
     [
@@ -149,14 +140,6 @@ def sleeping(*seconds: int) -> Json:
 )
 def test_a_pod_stays_as_long_as_its_pre_stop_sleeps(obj: Json, after_s: int) -> None:
     assert leaves_at_s(obj) == datetime.fromisoformat(NOW).timestamp() + after_s
-
-
-def test_gates_decide_readiness_from_the_start() -> None:
-    made = running_status(pod(**GATED), ["10.244.0.1"], ["10.244.0.5"], NOW)
-    rows = {row["type"]: row for row in made["conditions"]}
-    assert (rows["ContainersReady"]["status"], rows["Ready"]["status"]) == ("True", "False")
-    assert rows["Ready"]["reason"] == "ReadinessGatesNotReady"
-    assert rows["Ready"]["message"] == 'closed readiness gates: "example.com/open" is missing'
 
 
 def test_a_pod_that_had_no_node_is_scheduled_now() -> None:
