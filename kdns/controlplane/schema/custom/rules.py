@@ -1,13 +1,14 @@
 """The rules of structural schemas (Kubernetes documentation, "Specifying a structural schema"), as tables of words.
 
-Everywhere outside of allOf, anyOf, oneOf and not a schema has a type; inside of these it only restricts values.
-Differs: that fields in these are specified outside too, and what may be said of metadata, is not checked.
+Everywhere outside of allOf, anyOf, oneOf and not a schema has a type; inside of these it only restricts values, of
+fields that are specified outside.
+Differs: what may be said of metadata is not checked.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -52,6 +53,7 @@ _FORBIDDEN_IN_JUNCTORS: Final[Mapping[str, str]] = {
     }.items()
     for word in words
 }
+_JUNCTOR: Final = re.compile(r"\.(?:(?:allOf|anyOf|oneOf)\[[0-9]+\]|not(?![^.]))")
 _INTEGER_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
 """The anyOf whose schemas may have types."""
 
@@ -74,10 +76,11 @@ def violations(source: Json, path: str) -> list[Cause]:
         return [_mistyped(source, path, error)]
     if schema.type != "object":
         return [invalid_value(f"{path}.type", schema.type, "must be object at the root")]
-    causes = list(_root(source, path))
-    for place in _places(source, path):
+    causes, places = list(_root(source, path)), list(_places(source, path))
+    for place in places:
         causes += _words(place)
         causes += () if place.in_junctor else _structure(place)
+    causes += _unspecified(places)
     return causes or list(_defaults(schema, path))
 
 
@@ -153,6 +156,16 @@ def _words(place: _Place) -> Iterator[Cause]:
             compiled(pattern)
         except ValueError as error:
             yield invalid_value(f"{path}.pattern", pattern, f"must be a valid regular expression, but isn't: {error}")
+
+
+def _unspecified(places: Iterable[_Place]) -> Iterator[Cause]:
+    """Yields the fields that only junctors have, without those below them."""
+    specified = {place.field for place in places if not place.in_junctor}
+    above = ""
+    for place in places:
+        if place.in_junctor and place.field not in specified and not (above and place.path.startswith(above)):
+            above = f"{place.path}."
+            yield required(_JUNCTOR.sub("", place.path), f"because it is defined in {place.path}")
 
 
 def _structure(place: _Place) -> Iterator[Cause]:

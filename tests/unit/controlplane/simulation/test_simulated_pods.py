@@ -75,6 +75,7 @@ def test_who_waits(obj: Json, expected: bool) -> None:
         ),
         ({"phase": "Unknown"}, "Unknown", "False"),
         ({"phase": "Running", "podIP": "10.9.9.9"}, "Running", "True"),
+        ({"containerStatuses": [{"name": "c", "ready": True, "restartCount": 7}]}, "Running", "True"),
     ],
 )
 def test_what_a_manifest_says_is_kept(status: Json, phase: str, ready: str) -> None:
@@ -82,6 +83,8 @@ def test_what_a_manifest_says_is_kept(status: Json, phase: str, ready: str) -> N
     rows = {row["type"]: row for row in made["conditions"]}
     assert (made["phase"], rows["Ready"]["status"]) == (phase, ready)
     assert made["containerStatuses"][0]["ready"] is (ready == "True")
+    assert made["containerStatuses"][0]["restartCount"] == (7 if "containerStatuses" in status else 0)
+    assert len(made["conditions"]) == len(rows)
     assert made["podIP"] == status.get("podIP", "10.244.0.5")
     for row in status.get("conditions", []):
         assert rows[row["type"]] == row
@@ -140,6 +143,14 @@ def sleeping(*seconds: int) -> Json:
 )
 def test_a_pod_stays_as_long_as_its_pre_stop_sleeps(obj: Json, after_s: int) -> None:
     assert leaves_at_s(obj) == datetime.fromisoformat(NOW).timestamp() + after_s
+
+
+def test_gates_decide_readiness_from_the_start() -> None:
+    made = running_status(pod(**GATED), ["10.244.0.1"], ["10.244.0.5"], NOW)
+    rows = {row["type"]: row for row in made["conditions"]}
+    assert (rows["ContainersReady"]["status"], rows["Ready"]["status"]) == ("True", "False")
+    assert rows["Ready"]["reason"] == "ReadinessGatesNotReady"
+    assert rows["Ready"]["message"] == 'closed readiness gates: "example.com/open" is missing'
 
 
 def test_a_pod_that_had_no_node_is_scheduled_now() -> None:

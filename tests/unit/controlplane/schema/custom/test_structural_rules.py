@@ -67,6 +67,9 @@ ROWS: list[tuple[Json, list[str]]] = [
     (root(a={"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["b"]}), ['s.properties[a].items.type: Invalid value: "string": must be object if parent array\'s x-kubernetes-list-type is map']),
     (keyed(["b", "b"], b={"type": "string", "nullable": True}), ['s.properties[a].x-kubernetes-list-map-keys: Invalid value: ["b","b"]: must not contain duplicate entries', "s.properties[a].items.properties[b].nullable: Forbidden: this property is in x-kubernetes-list-map-keys, so it cannot be nullable"]),
     (root(a={"type": "string", "oneOf": [{"nullable": True, "description": "x", "pattern": "a"}]}), ["s.properties[a].oneOf[0].description: Forbidden: must be empty to be structural", "s.properties[a].oneOf[0].nullable: Forbidden: must be false to be structural"]),
+    (root(a=root(b=OBJECT) | {"anyOf": [{"required": ["b"]}, {"not": {"properties": {"b": {"minProperties": 1}, "c": {"properties": {"d": {}}}}}}]}), [
+        "s.properties[a].properties[c]: Required value: because it is defined in s.properties[a].anyOf[1].not.properties[c]",
+    ]),
     (root(a={"type": "array", "items": {"items": {"type": 5}}}), ["s.properties[a].items.items.type: Invalid value: Expected `str`, got `int`"]),
     (root(a=OBJECT | {"default": {"b": 1}}), ['s.properties[a].default: Invalid value: {"b":1}: must not have unknown fields']),
 ]  # fmt: skip
