@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from ipaddress import ip_address, ip_network
+from typing import Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kdns import net
 
@@ -141,3 +144,23 @@ def test_ports(text: str, port: int | None) -> None:
 )
 def test_whom_an_address_stands_for(address: str, client: str | bytes) -> None:
     assert net.client_of(address) == client
+
+
+@pytest.mark.parametrize("family", [4, 6])
+@given(st.data())
+def test_whatever_is_special_is_parsed(family: Literal[4, 6], data: st.DataObject) -> None:
+    address = data.draw(st.ip_addresses(v=family))  # special addresses are drawn often
+    if net.special_purpose(address) or address.is_loopback:
+        assert net.may_be_special(str(address))
+
+
+@pytest.mark.parametrize(
+    ("address", "wanted"),
+    [
+        *((text, True) for text in ("0.0.0.0", "127.9.9.9", "169.254.0.1", "224.0.0.1", "239.255.255.255", "ff02::1")),
+        *((text, True) for text in ("255.255.255.255", "::", "::1", "fe80::1", "febf::1")),
+        *((text, False) for text in ("10.1.0.2", "1.0.0.127", "192.0.2.1", "223.255.255.255", "fd00::1", "2001:db8::")),
+    ],
+)
+def test_only_what_may_be_special_is_parsed(address: str, wanted: bool) -> None:
+    assert net.may_be_special(address) is wanted
