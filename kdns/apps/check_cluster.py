@@ -20,6 +20,7 @@ from kdns.diagnosis.rules import problems
 from kdns.diagnosis.view import ClusterView
 from kdns.errors import ApiServerError
 from kdns.runtime.files.yaml import parse
+from kdns.runtime.process import gc_paused
 from kdns.values import evolve
 
 SYSTEM: Final = "kube-system"
@@ -50,12 +51,20 @@ class Report:
     not_looked_at: Sequence[str]
 
 
+NOTHING: Final = Report((), {}, ())
+
+
 async def cluster_report(source: ObjectSource, *, dns_port: int) -> Report:
     """Raises InputError, KubeconfigError and ApiServerError."""
-    async with api_connection(source) as connection:
-        lists = [_List(connection, resource) for resource in LISTED]
-        configuration = _List(connection, CONFIG_MAPS, SYSTEM)
-        await asyncio.gather(*(one.read() for one in (*lists, configuration)))
+    with gc_paused():
+        async with api_connection(source) as connection:
+            lists = [_List(connection, resource) for resource in LISTED]
+            configuration = _List(connection, CONFIG_MAPS, SYSTEM)
+            await asyncio.gather(*(one.read() for one in (*lists, configuration)))
+        return _report(lists, configuration, dns_port)
+
+
+def _report(lists: Sequence[_List], configuration: _List, dns_port: int) -> Report:
     known = {one.resource.kind for one in lists if one.is_known}
     kubelets = [*_kubelets(configuration.objects)]
     addresses = [str(address) for one in kubelets for address in one.get("clusterDNS") or ()]

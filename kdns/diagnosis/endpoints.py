@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kdns.cluster.objects import Key, Service
+from kdns.cluster.objects import Key, Pod, Service
 from kdns.cluster.observed import ObservedPod, SelectingPort, SelectingService, Workload
 from kdns.cluster.readiness import SERVICE_LABEL, SHOWN, and_, count, mended_selector, nothing_ready, selector_text
 from kdns.diagnosis.problem import ERROR, NOTE, WARNING, Problem, of_service, patch_command
@@ -38,20 +38,26 @@ def _without_endpoints(view: ClusterView) -> Iterator[Problem]:
         if endpoints.total:
             yield _not_ready(view, service, endpoints)
         elif selector:
-            if view.pods.matching(service.key[0], selector):
-                if view.is_running:
-                    yield _unlisted(view, service, selector)
-            elif makers := view.makers(service.key[0], selector):
-                if view.is_running:
-                    yield _without_pods(service, makers)
-            else:
-                compared += 1
-                yield _matches_nothing(view, service, selector, is_brief=compared > DETAILED)
+            if problem := _of_selector(view, service, selector, is_brief=compared >= DETAILED):
+                compared += problem.field == "spec.selector"
+                yield problem
         elif isinstance(service, SelectingService):
             yield from _without_selector(view, service)
         elif service.virtual_ips:
             cause = nothing_ready(view.state, service)
             yield of_service(service, "no-endpoints", WARNING, "", cause.text, cause.command)
+
+
+def _of_selector(view: ClusterView, service: Service, selector: Mapping[str, str], *, is_brief: bool) -> Problem | None:
+    """Why a Service with a selector has no endpoint at all; None for Pods and workloads that do not run yet."""
+    if Pod not in view.known:
+        text = f"it has no endpoints, and the Pods of its selector {selector_text(selector)} are not known"
+        return of_service(service, "no-endpoints", WARNING, "", text)
+    if view.pods.matching(service.key[0], selector):
+        return _unlisted(view, service, selector) if view.is_running else None
+    if makers := view.makers(service.key[0], selector):
+        return _without_pods(service, makers) if view.is_running else None
+    return _matches_nothing(view, service, selector, is_brief=is_brief)
 
 
 def _not_ready(view: ClusterView, service: Service, endpoints: Endpoints) -> Problem:

@@ -59,7 +59,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "outside-ranges": "Cluster IPs outside of the ServiceCIDRs",
     "hostname-twice": "Headless names that several endpoints have",
     "api-variables": "Services that take the API server's variables",
-    "no-endpoints": "Services without a selector and without endpoints",
+    "no-endpoints": "Services without endpoints",
     "scaled-to-zero": "Services whose workloads have no replicas",
     "load-balancer-pending": "Load balancers without an address",
     "no-effect": "Fields without effect",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,11 +16,15 @@ from kdns.apps.sources.source import ObjectSource, has_default_kubeconfig
 from kdns.cli import flags
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, say, tell, warn, warn_of
+from kdns.cli.running import answer
 from kdns.cluster.io.kubeconfig import server_url
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.manifests.io.files import texts_read_once
-from kdns.diagnosis.problem import ERROR, WARNING
+from kdns.diagnosis.problem import ERROR, WARNING, Problem
+from kdns.errors import InputError
+from kdns.status.paths import RUNNING
 
+OK: Final = 200
 SHOWN: Final = 5
 """The most objects of a cause that the text has."""
 
@@ -33,16 +39,25 @@ SHOWN: Final = 5
 @click.argument("paths", nargs=-1, metavar="[FILE]...", type=flags.PATH)
 @click.option("--server", metavar="URL", default="", help="Check the cluster of this API server, without credentials.")
 @flags.file_option("--kubeconfig", "Check the cluster of this kubeconfig.")
+@click.option("--admin", default="", metavar="HOST:PORT", help="Add what the kdns with `status` at this address knows.")
+@click.option(
+    "--proxy-status",
+    default="",
+    metavar="HOST:PORT",
+    help="Add what the `kdns proxy` with metrics at this address knows.",
+)
 @flags.dns_port_option("The port, if a Corefile has none.")
 @flags.cluster_option("--service-cidr", "The ranges of cluster IPs that manifests are checked against.")
 @flags.cluster_option("--node-port-range", "The range of node ports that manifests are checked against.")
 @click.option("--strict", is_flag=True, help="Warnings end with exit code 2 too.")
 @flags.output_option("Lines, or one JSON object with what was read, the mistakes and the warnings.")
-def check(
+def check(  # noqa: PLR0913 - one for each option
     paths: tuple[Path, ...],
     *,
     server: str,
     kubeconfig: str,
+    admin: str,
+    proxy_status: str,
     dns_port: int,
     service_cidr: str,
     node_port_range: str,
@@ -58,17 +73,22 @@ def check(
     nothing is wrong, else 2.
     """
     with reported_errors():
-        if paths and (server or kubeconfig):
-            raise click.UsageError("give files, or the cluster of --server or --kubeconfig")
+        if paths and (server or kubeconfig or admin or proxy_status):
+            raise click.UsageError("give files, or what runs: --server, --kubeconfig, --admin, --proxy-status")
         if server and kubeconfig:
             raise click.UsageError("give only one of --kubeconfig and --server")
         if not paths:
             if server:
                 server_url("--server", server)
             source = ObjectSource(server=server, kubeconfig=kubeconfig)
-            if source.is_default and not has_default_kubeconfig():
+            running = {"--admin": admin, "--proxy-status": proxy_status}
+            known = [problem for flag, at in running.items() if at for problem in _running(flag, at)]
+            has_source = not source.is_default or has_default_kubeconfig()
+            if not (has_source or any(running.values())):
                 raise click.UsageError("give files, or a cluster by --server URL, --kubeconfig FILE or $KUBECONFIG")
-            is_good = _of_cluster(source, dns_port=dns_port, strict=strict, output=output)
+            is_good = _of_cluster(
+                source if has_source else None, known, dns_port=dns_port, strict=strict, output=output
+            )
         else:
             cluster = ClusterConfig(
                 flags.service_networks(service_cidr),
@@ -82,11 +102,14 @@ def check(
         raise click.exceptions.Exit(2)
 
 
-def _of_cluster(source: ObjectSource, *, dns_port: int, strict: bool, output: str) -> bool:
-    from kdns.apps.check_cluster import cluster_report  # noqa: PLC0415 - an HTTP client, which files do not need
+def _of_cluster(
+    source: ObjectSource | None, known: Sequence[Problem], *, dns_port: int, strict: bool, output: str
+) -> bool:
+    from kdns.apps.check_cluster import NOTHING, cluster_report  # noqa: PLC0415 - an HTTP client, which files do not need
     from kdns.diagnosis import text  # noqa: PLC0415 - the same
 
-    report = asyncio.run(cluster_report(source, dns_port=dns_port))
+    report = asyncio.run(cluster_report(source, dns_port=dns_port)) if source else NOTHING
+    report = replace(report, problems=sorted([*report.problems, *known], key=lambda problem: problem.rank))
     if output == "json":
         say(text.as_json(report.problems, report.looked_at, report.not_looked_at))
     else:
@@ -95,9 +118,20 @@ def _of_cluster(source: ObjectSource, *, dns_port: int, strict: bool, output: st
         for remark in report.not_looked_at:
             warn(f"not looked at: {remark}")
         looked_at = ", ".join(f"{number:,} {plural}" for plural, number in report.looked_at.items() if number)
-        say(f"{text.counted(report.problems) or 'no problems'} in {looked_at}")
+        say(f"{text.counted(report.problems) or 'no problems'}{looked_at and f' in {looked_at}'}")
     worst = min((problem.severity for problem in report.problems), default=None)
     return worst is None or worst > (WARNING if strict else ERROR)
+
+
+def _running(flag: str, at: str) -> list[Problem]:
+    """What a kdns that runs says of itself. Raises InputError."""
+    address = flags.host_port(flag, at)
+    status, text, _ = answer(flag, address, RUNNING, "a status page of kdns")
+    try:
+        rows = json.loads(text if status == OK else "")
+        return [Problem("running", WARNING, "kdns", ("", at), "", row["text"], row["cure"]) for row in rows]
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{flag} {address}: no status page of kdns answers there (HTTP status {status})") from error
 
 
 def _say_found(found: Findings, output: str) -> None:

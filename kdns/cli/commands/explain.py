@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from http.client import HTTPConnection, HTTPException, HTTPResponse
-from typing import Final
 from urllib.parse import urlencode
 
 import click
@@ -13,12 +11,10 @@ from kdns.apps.sources.source import ObjectSource
 from kdns.cli import flags
 from kdns.cli.command import command
 from kdns.cli.console import reported_errors, say, warn
+from kdns.cli.running import answer
 from kdns.errors import InputError
 from kdns.net import HostPort
 from kdns.status.paths import ANSWERED, EXPLAIN
-
-TIMEOUT_S: Final = 10.0
-ANSWER_MAX_BYTES: Final = 4 << 20
 
 
 @command(
@@ -87,16 +83,9 @@ def explain(  # noqa: PLR0913 - one for each option
 def _of_running(admin: HostPort, name: str, qtype: str, namespace: str, output: str) -> tuple[str, bool]:
     """The explanation of a kdns that runs, and whether the name has an answer. Raises InputError."""
     asked = {"name": name, "type": qtype, "namespace": namespace, "output": output}
-    connection = HTTPConnection(admin.host, admin.port, timeout=TIMEOUT_S)
-    try:
-        connection.request("GET", f"{EXPLAIN}?{urlencode(asked)}")
-        response: HTTPResponse = connection.getresponse()
-        text = response.read(ANSWER_MAX_BYTES).decode(errors="replace").rstrip("\n")
-    except (OSError, HTTPException) as error:
-        raise InputError(f"--admin {admin}: {error}; the address is that of the directive `status`") from error
-    finally:
-        connection.close()
-    if (answered := response.headers.get(ANSWERED)) is None:
-        nobody = f"no kdns with the directive `status` answers there (HTTP status {response.status})"
-        raise InputError(f"--admin {admin}: {text if response.status in {400, 403} else nobody}")
+    page = "the directive `status`"
+    status, text, answered = answer("--admin", admin, f"{EXPLAIN}?{urlencode(asked)}", page, ANSWERED)
+    if answered is None:
+        nobody = f"no kdns with the directive `status` answers there (HTTP status {status})"
+        raise InputError(f"--admin {admin}: {text if status in {400, 403} else nobody}")
     return text, answered == "true"

@@ -6,7 +6,8 @@ or that came by a name that may lead anywhere, are refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from functools import partial
 from ipaddress import ip_address
 from typing import Final
@@ -16,7 +17,7 @@ from aiohttp import web
 from kdns.net import split_host_port
 from kdns.runtime.http.server import Handler
 from kdns.runtime.tasks import in_thread
-from kdns.status.page import View
+from kdns.status.page import Advice, View
 from kdns.status.paths import SCRIPT, STYLE
 
 TEXT_MAX: Final = 300
@@ -52,6 +53,11 @@ async def page(view: View, status: int = 200) -> web.Response:
         return html(view)
 
     return web.Response(status=status, text=await in_thread(made), content_type="text/html")
+
+
+def running(advice: Iterable[Advice]) -> web.Response:
+    rows = [{"text": one.text, "cure": one.cure} for one in advice]
+    return web.Response(text=json.dumps(rows), content_type="application/json")
 
 
 async def _asset(request: web.BaseRequest, *, content_type: str) -> web.Response:

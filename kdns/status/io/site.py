@@ -21,13 +21,13 @@ from kdns.errors import InputError
 from kdns.runtime.http.server import Handler
 from kdns.runtime.tasks import in_slices, in_thread
 from kdns.status.history import EVERY_S, History
-from kdns.status.io.pages import asked, page, site
+from kdns.status.io.pages import asked, page, running, site
 from kdns.status.io.services import Details, ServicePages
-from kdns.status.io.view import cluster_zones, followed, view_of
+from kdns.status.io.view import cluster_zones, followed, running_problems, view_of
 from kdns.status.io.watched import utc
 from kdns.status.numbers import Numbers, counted
 from kdns.status.page import Form, Section, Table, View
-from kdns.status.paths import ANSWERED, EXPLAIN, STATUS
+from kdns.status.paths import ANSWERED, EXPLAIN, RUNNING, STATUS
 from kdns.status.samples import Samples, sample_of
 from kdns.status.services import site_links
 
@@ -52,7 +52,11 @@ class DnsStatus:
 
     def pages(self, server: DnsServer) -> Mapping[str, Handler]:
         services = ServicePages("kdns", partial(followed, server), partial(self._details, server))
-        own = {STATUS: partial(self._status, server, services), EXPLAIN: partial(self._explain, server)}
+        own: dict[str, Handler] = {
+            STATUS: partial(self._status, server, services),
+            EXPLAIN: partial(self._explain, server),
+            RUNNING: partial(self._running, server),
+        }
         return site({**own, **services.pages()})
 
     async def run(self, server: DnsServer) -> None:
@@ -95,6 +99,10 @@ class DnsStatus:
         numbers = Numbers.of(server.metrics().collect())
         view = view_of(server, self.samples, self.history, numbers, self._before, (form(),), problems)
         return await page(view)
+
+    async def _running(self, server: DnsServer, _request: web.BaseRequest) -> web.Response:
+        await self._take(server)
+        return running(running_problems(server, self.samples))
 
     async def _explain(self, server: DnsServer, request: web.BaseRequest) -> web.Response:
         """A page with the answer, or with `output` text or JSON alone."""

@@ -53,6 +53,11 @@ def view_of(
     return View("kdns", utc(now_s), [*own, *problems], forms, sections, site_links(STATUS))
 
 
+def running_problems(server: DnsServer, samples: Samples) -> list[Advice]:
+    """What objects do not show."""
+    return [*map(Advice, _problems(server)), *_storms(server, samples)]
+
+
 def _problems(server: DnsServer) -> Iterator[str]:
     if unready := server.unready():
         yield f"Not ready: {', '.join(unready)}."
@@ -145,16 +150,6 @@ def _asked(server: DnsServer, samples: Samples) -> Section:
         for entry in samples.clients.most(SHOWN)
         if entry.weight >= total * LEAST
     ]
-    storms = [
-        Advice(
-            f"{storm.share:.0%} of the queries are names that do not exist, "
-            f"which search lists make of {storm.name[:-1]}. "
-            f"The busiest client is {_pod_of(server, storm.client) or storm.client}.",
-            f"Write the name with a dot at its end, {storm.name}, or lower ndots in the dnsConfig of its clients. "
-            "The directive autopath answers such names at the first query.",
-        )
-        for storm in samples.storms()
-    ]
     tables = (
         Table(
             "Names",
@@ -164,7 +159,20 @@ def _asked(server: DnsServer, samples: Samples) -> Section:
         ),
         Table("Clients", ("Address", "Pod", "Part"), clients),
     )
-    return Section("Who asks for what", storms=storms, tables=tables)
+    return Section("Who asks for what", storms=_storms(server, samples), tables=tables)
+
+
+def _storms(server: DnsServer, samples: Samples) -> list[Advice]:
+    return [
+        Advice(
+            f"{storm.share:.0%} of the queries are names that do not exist, "
+            f"which search lists make of {storm.name[:-1]}. "
+            f"The busiest client is {_pod_of(server, storm.client) or storm.client}.",
+            f"Write the name with a dot at its end, {storm.name}, or lower ndots in the dnsConfig of its clients. "
+            "The directive autopath answers such names at the first query.",
+        )
+        for storm in samples.storms()
+    ]
 
 
 def _pod_of(server: DnsServer, client: str) -> str:

@@ -20,12 +20,12 @@ from kdns.runtime.http.server import Handler
 from kdns.runtime.tasks import in_slices
 from kdns.status.history import EVERY_S, History
 from kdns.status.io.diagnoses import Followed
-from kdns.status.io.pages import asked, page, site
+from kdns.status.io.pages import asked, page, running, site
 from kdns.status.io.services import ServicePages
 from kdns.status.io.watched import Watched, utc, watch_problems, watch_table
 from kdns.status.numbers import Numbers
 from kdns.status.page import Advice, Fact, Form, Section, Table, View, age
-from kdns.status.paths import STATUS
+from kdns.status.paths import RUNNING, STATUS
 from kdns.status.plot import plot
 from kdns.status.services import site_links
 
@@ -45,7 +45,7 @@ class ProxyStatus:
         self._services = ServicePages("kdns proxy", lambda: (followed,), self.packets)
 
     def pages(self) -> dict[str, Handler]:
-        return site({STATUS: self._status, TRACE: self._trace, **self._services.pages()})
+        return site({STATUS: self._status, TRACE: self._trace, RUNNING: self._running, **self._services.pages()})
 
     async def run(self) -> None:
         while True:
@@ -70,6 +70,19 @@ class ProxyStatus:
         problems = [*map(Advice, self._problems(plan)), *await self._services.problems()]
         title = f"kdns proxy on {self._node}"
         return await page(View(title, utc(time.time()), problems, (form(),), sections, site_links(STATUS)))
+
+    async def _running(self, _request: web.BaseRequest) -> web.Response:
+        runner = self._sources.sync_runner
+        advice = [*map(Advice, self._problems(runner.plan))]
+        for key, why in runner.rejected.items():
+            advice.append(Advice(f"The kernel rejects rules of Service {'/'.join(key)}: {why}"))
+        for (key, what), why in (runner.plan.refusals if runner.plan else {}).items():
+            advice.append(Advice(f"Service {'/'.join(key)} does not get {what}: {why}"))
+        if changes := runner.stats.foreign_changes:
+            advice.append(
+                Advice(f"Another program changed the rules {changes} times", "stop other proxies on this node")
+            )
+        return running(advice)
 
     def _problems(self, plan: Plan | None) -> Iterator[str]:
         sources = self._sources
