@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import dns.rdataclass
 import dns.rdatatype
 import dnslib
@@ -11,6 +13,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.zonefile import rdata_text
 
 
+@cache
 def zone_rrsets(text: str, origin: str = ".") -> tuple[RRset, ...]:
     """Returns the records of a zone file, one RRset a record; dnslib reads them, so that kdns's reader has a judge."""
     messages = (dnslib.DNSRecord(rr=[record]) for record in dnslib.RR.fromZone(text, origin=origin))

@@ -40,9 +40,9 @@ def edwards(algorithm: int, key: ed25519.Ed25519PrivateKey | ed448.Ed448PrivateK
 
 
 def rsa_pair(algorithm: int) -> tuple[str, str]:
-    numbers = rsa.generate_private_key(65537, 2048).private_numbers()
+    numbers = rsa.generate_private_key(65537, 1024).private_numbers()  # noqa: S505 - made in a moment
     public = numbers.public_numbers
-    modulus = public.n.to_bytes(256, "big")
+    modulus = public.n.to_bytes(128, "big")
     fields = {
         "Modulus": public.n, "PublicExponent": public.e, "PrivateExponent": numbers.d, "Prime1": numbers.p,
         "Prime2": numbers.q, "Exponent1": numbers.dmp1, "Exponent2": numbers.dmq1, "Coefficient": numbers.iqmp,
