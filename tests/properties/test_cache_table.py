@@ -168,7 +168,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=4 * settings().max_examples)
+@settings(max_examples=16 * settings().max_examples)
 @given(st.sampled_from(CACHES), st.lists(st.sampled_from(FRONTS), unique=True), STEPS)
 def test_the_table_changes_no_answer_and_no_count(
     stanza: str, fronts: list[str], steps: list[tuple[bytes, str] | Shape | float]
