@@ -171,7 +171,7 @@ async def test_what_clients_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     zone.write_text("$ORIGIN .\n" + ZONE)
     if case.startswith("failing"):
         monkeypatch.setattr(Whoami, "serve", fail)
-        monkeypatch.setattr(Forwarder, "ask", fail_later)
+        monkeypatch.setattr(Forwarder, "forward", fail_later)
     names = [f"{number}.test" if qtype == "A" else "." for number in range(QUESTIONS)]
     questions = [packet(name, qtype=qtype, number=0) for name in names]
     messages = await messages_over(transport, tmp_path, options, directives.replace("ZONE", str(zone)), questions)
