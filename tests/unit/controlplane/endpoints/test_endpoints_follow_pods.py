@@ -204,6 +204,8 @@ def test_events_concern_only_the_services_that_select() -> None:
     assert concerned(POD, ("x", "p1"), moved) == ["a", "ab", "all"]
     assert concerned(NODE, ("", "n1"), NODES["n1"]) == ["a", "ab", "all"]
     assert concerned(NODE, ("", "n1"), {**NODES["n1"], "status": {}}) == []
+    elsewhere = {"metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z2"}}}
+    assert concerned(NODE, ("", "n1"), elsewhere) == ["a", "ab", "all"]
     assert concerned(POD, ("x", "p1"), None) == ["a", "ab", "all"]
     assert index.pods_of(other) == []
 

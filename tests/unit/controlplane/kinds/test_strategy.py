@@ -142,6 +142,14 @@ def test_node_ports_go_with_the_type_also_when_a_port_went_too() -> None:
         cluster.change(old, type="ClusterIP", ports=changed, externalTrafficPolicy=None)
 
 
+def test_two_ports_do_not_get_one_node_port_by_an_update() -> None:
+    cluster = Cluster()
+    old = cluster.make(type="NodePort", ports=[{"name": "a", "port": 80}, {"name": "b", "port": 81}])
+    one, other = old["spec"]["ports"]
+    with pytest.raises(StatusError, match=rf"spec.ports\[1\].nodePort: Duplicate value: {one['nodePort']}"):
+        cluster.change(old, ports=[one, {**other, "nodePort": one["nodePort"]}])
+
+
 def test_old_objects_are_filled_when_read() -> None:
     families = ("IPv4", "IPv6")
     old = {"metadata": {"name": "x"}, "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.5"}}
