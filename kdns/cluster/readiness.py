@@ -28,12 +28,9 @@ class Cause(NamedTuple):
 
 
 def nothing_ready(state: State, service: Service, pods: PodIndex | None = None) -> Cause:
-    """Returns why a Service has no ready endpoint. Its command works on these objects.
-
-    `pods` are those of the state, for who asks about many Services.
-    """
+    """Why a Service has no ready endpoint. `pods`, those of the state, save an index for each of many Services."""
     slices = state.slices_of(service.key)
-    idle = [endpoint for one in slices for endpoint in one.endpoints or () if not endpoint.is_ready]
+    idle = [endpoint for part in slices for endpoint in part.endpoints or () if not endpoint.is_ready]
     selector = service.spec.selector if isinstance(service, SelectingService) else None
     namespace, name = service.key
     if idle:
@@ -55,13 +52,13 @@ def nothing_ready(state: State, service: Service, pods: PodIndex | None = None) 
 
 def _unlabelled(state: State, key: Key) -> Cause:
     namespace, name = key
-    wanted = f"{SERVICE_LABEL}={name}"
+    label = f"{SERVICE_LABEL}={name}"
     if state.slices_of(key):
         return Cause(
             "it has no selector, and its EndpointSlices have no endpoints",
-            f"kubectl get endpointslices -n {namespace} -l {wanted}",
+            f"kubectl get endpointslices -n {namespace} -l {label}",
         )
-    text = f"it has no selector, and no EndpointSlice carries {wanted}"
+    text = f"it has no selector, and no EndpointSlice carries {label}"
     for (slice_namespace, slice_name), endpoint_slice in state.slices.items():
         owner = endpoint_slice.service_key
         if slice_namespace != namespace or (owner is not None and owner in state.services):
@@ -69,27 +66,27 @@ def _unlabelled(state: State, key: Key) -> Cause:
         has = f"carries {SERVICE_LABEL}={owner[1]}" if owner else "does not carry the label"
         is_near = is_misspelling(owner[1], name) if owner else slice_name.startswith(name)
         if is_near and any(endpoint.is_ready for endpoint in endpoint_slice.endpoints or ()):
-            command = f"kubectl label endpointslice -n {namespace} {slice_name} --overwrite {wanted}"
+            command = f"kubectl label endpointslice -n {namespace} {slice_name} --overwrite {label}"
             return Cause(f"{text}; EndpointSlice {slice_name} {has}", command)
     return Cause(text)
 
 
 def _selects_nothing(state: State, service: SelectingService, selector: Mapping[str, str], index: PodIndex) -> Cause:
     namespace = service.key[0]
-    wanted = selector_text(selector)
-    if matched := index.matching(namespace, selector):
-        states = listed(map(_pod_text, matched), SHOWN)
+    labels = selector_text(selector)
+    if matching := index.matching(namespace, selector):
+        states = listed(map(_pod_text, matching), SHOWN)
         return Cause(
-            f"selector {wanted} matches {count(len(matched), 'Pod')} without a ready address ({states})",
-            f"kubectl get pods -n {namespace} -l {wanted}",
+            f"selector {labels} matches {count(len(matching), 'Pod')} without a ready address ({states})",
+            f"kubectl get pods -n {namespace} -l {labels}",
         )
-    text = f'selector {wanted} matches 0 of {count(index.count(namespace), "Pod")} in "{namespace}"'
+    text = f'selector {labels} matches 0 of {count(index.count(namespace), "Pod")} in "{namespace}"'
     pods = [pod for group in index.groups(namespace).values() for pod in group]
     mended = mended_selector(index, namespace, selector)
     if mended is not None:
         return _misspelt(state, service, text, pods, mended)
-    if spaces := index.namespaces_of(selector):
-        return Cause(f"{text}; Pods in {and_(spaces[:SHOWN])} have these labels, but a selector sees its own namespace")
+    if others := index.namespaces_of(selector):
+        return Cause(f"{text}; Pods in {and_(others[:SHOWN])} have these labels, but a selector sees its own namespace")
     if not pods:
         return Cause(text)
     missing = {label: value for label, value in selector.items() if not index.matching(namespace, {label: value})}
@@ -103,36 +100,37 @@ def _selects_nothing(state: State, service: SelectingService, selector: Mapping[
 def _misspelt(
     state: State, service: SelectingService, text: str, pods: Sequence[Pod], mended: Mapping[str, str]
 ) -> Cause:
-    """Returns the cause that the selector has a typing error. The command mends it if that gives a ready endpoint."""
+    """The selector has a typo. The command corrects it if that gives the Service a ready endpoint."""
     namespace, name = service.key
-    have = [pod for pod in pods if _has(pod, mended)]
+    matching = [pod for pod in pods if _has(pod, mended)]
     new = {label: value for label, value in mended.items() if (service.spec.selector or {}).get(label) != value}
-    who = "both have" if len(have) == len(pods) == 2 else f"{len(have)} {'has' if len(have) == 1 else 'have'}"
-    text = f"{text}; {who} {selector_text(new)}"
-    if others := [*_other_owners(state, service, have)]:
+    number = len(matching)
+    subject = "both have" if number == len(pods) == 2 else f"{number} {'has' if number == 1 else 'have'}"
+    text = f"{text}; {subject} {selector_text(new)}"
+    if others := [*_other_owners(state, service, matching)]:
         return Cause(f"{text}, for Service {and_(others[:SHOWN])}", _show_labels(namespace))
-    if not any(map(_is_usable, have)):
+    if not any(map(_is_usable, matching)):
         return Cause(
-            f"{text}, without a ready address ({listed(map(_pod_text, have), SHOWN)})",
+            f"{text}, without a ready address ({listed(map(_pod_text, matching), SHOWN)})",
             f"kubectl get pods -n {namespace} -l {selector_text(mended)}",
         )
     return Cause(text, f"kubectl set selector service -n {namespace} {name} {selector_text(mended)}")
 
 
 def mended_selector(index: PodIndex, namespace: str, selector: Mapping[str, str]) -> dict[str, str] | None:
-    """Returns the selector without its typing errors, the one with the most Pods; None if it has none."""
+    """The selector without typos, of several the one with the most Pods; None if it has no typo."""
     mended_for = (_mended_for(dict(labels), selector) for labels in index.groups(namespace))
-    found = {selector_text(mended): mended for mended in mended_for if mended is not None}
+    candidates = {selector_text(mended): mended for mended in mended_for if mended is not None}
 
-    def matched(mended: Mapping[str, str]) -> tuple[int, int]:
-        have = index.matching(namespace, mended)
-        return sum(map(_is_usable, have)), len(have)
+    def match_counts(mended: Mapping[str, str]) -> tuple[int, int]:
+        matching = index.matching(namespace, mended)
+        return sum(map(_is_usable, matching)), len(matching)
 
-    return max(found.values(), key=matched, default=None)
+    return max(candidates.values(), key=match_counts, default=None)
 
 
 def _mended_for(labels: Mapping[str, str], selector: Mapping[str, str]) -> dict[str, str] | None:
-    """Returns the selector that matches these labels, if only typing errors keep the present one from it."""
+    """The selector that matches these labels, if only typos keep this one from it."""
     mended: dict[str, str] = {}
     for label, value in selector.items():
         has = labels.get(label)
@@ -192,8 +190,8 @@ def endpoint_text(endpoint: Endpoint) -> str:
     return f"{endpoint.target_ref.name}, {address}" if endpoint.target_ref else address
 
 
-def count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def and_(words: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from kdns.net import client_of
 
 MAX_HELD_BYTES: Final = 6 << 20
-"""The limit of the process. A client may hold as much as is left for all others, so alone half of it."""
+"""The limit of the process. A client may hold as much as remains for all others: half of it, if it is alone."""
 MAX_CONNECTION_BYTES: Final = 256 << 10
 MIN_CLIENT_BYTES: Final = 128 << 10
 """Every client may hold this: the largest message, and its answer."""
@@ -84,7 +84,7 @@ class ClientMemory:
         return client.held_bytes < MIN_CLIENT_BYTES or client.held_bytes + self.held_bytes < self._max_bytes
 
     def admit(self, client: Client, size_bytes: int) -> bool:
-        """Counts a pending query of this size, unless the client has its share of places or bytes."""
+        """Counts a pending query of this size; False if the client has its share of places or bytes already."""
         if client.pending >= self._free_places or not self.has_room(client):
             return False
         client.pending += 1
@@ -122,7 +122,7 @@ class ClientMemory:
             self._clients.pop(client.key, None)
 
     def pause(self, account: Account) -> None:
-        """Has the connection resumed when it has room."""
+        """Resumes the connection once it has room."""
         self._paused[account] = None
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(RESUME_S, self._resume)
@@ -170,7 +170,7 @@ class Account:
             self._memory.add(self._client, change_bytes)
 
     def take(self, _address: str, packet: bytes) -> bool:
-        """Counts a pending query; returns False if its client has its share."""
+        """Counts a pending query; False if its client has its share already."""
         size_bytes = pending_bytes(packet)
         self.pending_bytes += size_bytes
         if self._memory.admit(self._client, size_bytes):
@@ -187,7 +187,7 @@ class Account:
         self._memory.pause(self)
 
     def close(self) -> None:
-        """Ends the account. Pending queries keep their places until each is given back."""
+        """Ends the account. Pending queries keep their places until their release."""
         if not self.is_closed:
             self.is_closed = True
             del self.holder  # which refers to this account: it would wait for garbage collection

@@ -83,22 +83,22 @@ def raise_open_files_limit() -> int:
     import resource  # noqa: PLC0415 - Windows does not have it
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    highest = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < highest:
         with suppress(OSError, ValueError):  # macOS reports a limit that it does not grant
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            return wanted
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
+            return highest
     return min(soft, MAX_DESCRIPTORS) if soft != resource.RLIM_INFINITY else MAX_DESCRIPTORS
 
 
 def shares(limit: int, kinds: Iterable[ConnectionKind]) -> dict[ConnectionKind, int]:
-    """Returns the number of connections of each kind under this limit of descriptors; the smallest kinds come first."""
-    left = limit - min(RESERVED, limit // 2)
-    waiting = sorted(kinds, key=MAX_CONNECTIONS.__getitem__)
+    """The connections of each kind under a limit of descriptors. What a small kind does not need, larger ones get."""
+    free = limit - min(RESERVED, limit // 2)
+    smallest_first = sorted(kinds, key=MAX_CONNECTIONS.__getitem__)
     granted = {}
-    for position, kind in enumerate(waiting):
-        granted[kind] = min(MAX_CONNECTIONS[kind], left // (len(waiting) - position))
-        left -= granted[kind]
+    for position, kind in enumerate(smallest_first):
+        granted[kind] = min(MAX_CONNECTIONS[kind], free // (len(smallest_first) - position))
+        free -= granted[kind]
     return granted
 
 
@@ -139,7 +139,7 @@ class Connections:
         return len(self._entries)
 
     def add(self, connection: Hashable, address: str, abort: Callable[[], object]) -> bool:
-        """False if all are taken. `abort` closes an idle connection; a counted one keeps its place."""
+        """False if all are taken and busy. `abort` closes the connection if another one takes its place."""
         self.remove(connection)
         if len(self._entries) >= self.maximum:
             self._full.log(maximum=self.maximum)
@@ -225,8 +225,8 @@ class PartOfConnections(Connections):
 class Listener:
     """Accepts the connections of a bound socket in small bursts, each with a protocol of its own.
 
-    Under TLS, which may be changed, handshakes have to end within HANDSHAKE_S. They count among `handshakes` under
-    their protocols, which keep their places there until they remove themselves.
+    `tls` may be changed. A TLS handshake has to end within HANDSHAKE_S. Its protocol counts among `handshakes`, and
+    removes itself from there.
     """
 
     def __init__(
@@ -320,7 +320,7 @@ def shared_ports(sockets: Iterable[socket.socket]) -> Iterator[None]:
 
 
 def limit_buffers(transport: asyncio.Transport) -> None:
-    """Pauses at the first unsent byte (asyncio: 64 KiB), TLS also at 34 KiB unread; 0 would mean never full."""
+    """Writing pauses at the first unsent byte (a limit of 0 would mean never), reading of TLS at 34 KiB unread."""
     transport.set_write_buffer_limits(high=1, low=0)
     if below := _below(transport):
         below.set_write_buffer_limits(high=1, low=0)
@@ -340,7 +340,7 @@ def unsent_bytes(transport: asyncio.Transport) -> int:
 
 
 def is_lost(transport: asyncio.Transport) -> bool:
-    """Then asyncio would log each further write. TLS learns of a failure below it an iteration later."""
+    """If so, asyncio would log each further write. TLS learns of a failure below it an iteration later."""
     below = _below(transport)
     return transport.is_closing() or (below is not None and below.is_closing())
 

@@ -18,7 +18,7 @@ GAUGES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "process_resident_memory_bytes": float.__add__,
     "process_virtual_memory_bytes": float.__add__,
 }
-"""How gauges are combined that not every process has alike; the largest value stands for the others."""
+"""How a gauge whose value differs between processes is combined; of all other gauges the largest value counts."""
 COUNTED: Final = frozenset({"counter", "histogram", "summary"})
 
 

@@ -19,7 +19,7 @@ Registry: TypeAlias = CollectorRegistry
 
 
 class Histogram:
-    """Counts by upper bound, and their sum."""
+    """Numbers of values by upper bound, and the sum of the values."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
@@ -45,7 +45,7 @@ class Histogram:
 
 
 class Sample(NamedTuple):
-    """One number of a family: label values and value."""
+    """One number of a family and its label values."""
 
     labels: tuple[str, ...]
     value: float
@@ -61,7 +61,7 @@ Kind: TypeAlias = type[CounterMetricFamily] | type[GaugeMetricFamily] | type[His
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """One family. `read` returns its label values, each with a number or a histogram, and is called at each scrape."""
+    """One family. `read`, called at each scrape, returns numbers or histograms by label values."""
 
     name: str
     text: str

@@ -11,7 +11,7 @@ CERTIFICATES: Final = "expected certificates (PEM)"
 
 
 def os_reason(error: OSError) -> str:
-    """Returns the system's text for an error, such as `Connection refused`; asyncio's texts have no reason."""
+    """The system's text for an error, such as `Connection refused`; asyncio's texts have no reason."""
     number = error.errno or 0  # negative for a host name that does not resolve, another code where TLS fails
     is_system = number > 0 and not isinstance(error, ssl.SSLError)
     return os.strerror(number) if is_system else error.strerror or str(error) or type(error).__name__

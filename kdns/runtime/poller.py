@@ -20,7 +20,7 @@ READABLE: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP
 WRITABLE: Final = select.EPOLLOUT
 FAILED: Final = select.EPOLLERR
 ONCE: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
-"""Edge-triggered: the handler has to read or write until nothing is left."""
+"""Edge-triggered: the handler has to read until nothing comes, and write until nothing goes."""
 WHILE_READABLE: Final = select.EPOLLIN
 
 _MAX_EVENTS: Final = 256

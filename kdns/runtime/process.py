@@ -39,7 +39,7 @@ allocates hundreds of containers, hardly any in a cycle."""
 
 
 def stop_event() -> asyncio.Event:
-    """Returns an event that the first of the STOP_SIGNALS sets. The second signal ends the process at once."""
+    """The first of the STOP_SIGNALS sets it. The second one ends the process at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -56,20 +56,20 @@ def stop_event() -> asyncio.Event:
 
 def reload_event(stop: asyncio.Event) -> asyncio.Event:
     """Set by each of the RELOAD_SIGNALS; SIGHUP of a closed terminal sets `stop`, an ignored one stays so."""
-    wanted = asyncio.Event()
+    reload = asyncio.Event()
     loop, has_terminal = asyncio.get_running_loop(), os.isatty(_STDIN)
 
     def hung_up() -> None:
         is_closed = has_terminal and not os.isatty(_STDIN)
-        (stop if is_closed else wanted).set()
+        (stop if is_closed else reload).set()
 
     for number in RELOAD_SIGNALS:
         if number.name != "SIGHUP":
-            _handle(loop, number, wanted.set)
+            _handle(loop, number, reload.set)
         elif signal.getsignal(number) is not signal.SIG_IGN:
             _handle(loop, number, hung_up)
     _unblock(RELOAD_SIGNALS)
-    return wanted
+    return reload
 
 
 def _handle(loop: asyncio.AbstractEventLoop, number: signal.Signals, callback: Callable[[], None]) -> None:
@@ -151,7 +151,7 @@ def processors() -> int:
 
 @contextmanager
 def pid_file(path: str) -> Iterator[None]:
-    """Removed at the end, unless another process wrote its own or it is a device. Raises InputError."""
+    """The file is removed at the end, unless it is a device or another process wrote its id. Raises InputError."""
     if not path:
         yield
         return

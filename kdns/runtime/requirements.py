@@ -14,17 +14,17 @@ CAPABILITY: Final = "requires the capability CAP_NET_ADMIN, as root has it or a 
 
 
 def version_in(text: str) -> Version:
-    """Returns the first version in a text: 6.1.0-18-amd64 and v1.0.6 (Lester Gooch #5) begin with one; () without."""
+    """The first version in a text such as 6.1.0-18-amd64 or v1.0.6 (Lester Gooch #5); () without one."""
     match = re.search(r"\d+(?:\.\d+)+", text)
     return tuple(map(int, match.group().split("."))) if match else ()
 
 
-def version_problem(what: str, found: str, expected: Version, hint: str = "") -> str:
+def version_problem(subject: str, version_text: str, expected: Version, hint: str = "") -> str:
     """Why a version is too old; "" if it is not, or cannot be parsed."""
-    version = version_in(found)
+    version = version_in(version_text)
     if not version or version >= expected:
         return ""
-    return f"{what} is {_shown(version)}; expected {_shown(expected)} or later{hint}"
+    return f"{subject} is {_shown(version)}; expected {_shown(expected)} or later{hint}"
 
 
 def kernel_version_problem(expected: Version, hint: str = "") -> str:

@@ -43,7 +43,7 @@ async def run_program(
     output_bytes: int = 0,
     started: Callable[[int], None] | None = None,
 ) -> Completed:
-    """Runs a program, killed with those that it started for more than `output_bytes` or `limit_s`: OSError.
+    """After `limit_s`, or more than `output_bytes`, kills the program and those that it started, and raises OSError.
 
     With 0 bytes its output is discarded. `started` gets its process id. A process group of its own keeps Ctrl-C away.
     """
@@ -82,18 +82,18 @@ async def run_program(
 
 
 async def _read(stream: asyncio.StreamReader | None, most_bytes: int, *, is_whole: bool) -> bytes:
-    """Reads a stream to its end and keeps its first bytes; with `is_whole` OSError if it has more."""
-    kept = bytearray()
+    """Reads a stream to its end and returns its first bytes; with `is_whole` OSError if it has more."""
+    output = bytearray()
     while stream and (chunk := await stream.read(_CHUNK_BYTES)):
-        room_bytes = most_bytes - len(kept)
+        room_bytes = most_bytes - len(output)
         if is_whole and len(chunk) > room_bytes:
             raise OSError(errno.EFBIG, f"more than {most_bytes} bytes of output: killed")
-        kept += chunk[:room_bytes]
-    return bytes(kept)
+        output += chunk[:room_bytes]
+    return bytes(output)
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
-    """Its pipes are closed then: what it wrote is not read to the end."""
+    """Closes its pipes too: what it wrote is not read to the end."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(TimeoutError):

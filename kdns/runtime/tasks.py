@@ -20,13 +20,13 @@ TURN_S: Final = 0.0005
 """How long a thread computes before the loop gets its turn; CPython's 5 ms are as long as UDP buffers last."""
 
 RESTART_S: Final = 5.0
-"""How long work that failed by a defect rests before it begins again."""
+"""The pause before work that failed by a defect begins again."""
 
 log = logs.get(__name__)
 
 
 def observed(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-    """Returns a task that is never awaited: an error that ends it is logged at once."""
+    """For a task that is never awaited: an error that ends it is logged at once."""
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(log_failure)
     return task
@@ -58,14 +58,14 @@ async def _restarting(
 
 
 def time_slice() -> Callable[[], bool]:
-    """Whether a slice of time that begins now is over: then others get the loop."""
+    """The result is called to ask whether the slice of time that begins now is over: then others get the loop."""
     time_s = asyncio.get_running_loop().time
     end_s = time_s() + SLICE_S
     return lambda: time_s() >= end_s
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yields the items; after each slice of time others get the loop."""
+    """After each slice of time others get the loop."""
     is_over = time_slice()
     for item in items:
         yield item
@@ -75,13 +75,13 @@ async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 def log_failure(ended: asyncio.Task[Any]) -> None:
-    """Logs the error of a task that ended; a done callback."""
+    """A done callback."""
     if not ended.cancelled() and (error := ended.exception()):
         log.error("task failed", task=ended.get_name(), reason=str(error), exc_info=error)
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T], *, patience_s: float | None = None) -> T:
-    """A cancellation takes effect when the work ends, or after `patience_s`: later changes depend on it."""
+    """For work that later changes depend on: a cancellation takes effect when it ends, or after `patience_s`."""
     task = asyncio.ensure_future(work)
     cancellation: asyncio.CancelledError | None = None
     while not task.done():
@@ -100,7 +100,7 @@ async def uninterrupted(work: Coroutine[Any, Any, T], *, patience_s: float | Non
 
 
 async def unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:
-    """Does the work and returns its result; on `stop` cancels it and returns None."""
+    """The result of the work, or None if `stop` cancelled it."""
     working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 
 def default_context(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, *, ca_path: str = "") -> ssl.SSLContext:
-    """Python's default context for these authorities; those of the system where none are given."""
+    """Python's default context, for the authorities of this file, or those of the system without one."""
     context = ssl.create_default_context(purpose, cafile=ca_path or None)
     # Python 3.13 refuses authorities without a key identifier; Go does not, and they are common in clusters.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 READINGS: Final = 181
 EVERY_S: Final = 10.0
-"""So half an hour is kept."""
+"""READINGS are half an hour."""
 MAX_SERIES: Final = 64
 """The most series of a reading: the largest ones."""
 

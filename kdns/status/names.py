@@ -26,7 +26,7 @@ _TYPES: Final = {"IPv4": "A", "IPv6": "AAAA"}
 
 
 def questions(state: State, service: Service, options: Options) -> Iterator[tuple[str, str]]:
-    """Yields names with a dot at their end, and types; of many ports and endpoints the first."""
+    """Names with a dot at their end, and types; of many ports and endpoints the first."""
     namespace, name = service.key
     own = f"{name}.{namespace}.svc.{options.primary_zone}"
     if service.is_external_name:

@@ -14,7 +14,7 @@ Labels: TypeAlias = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The samples of one scrape, by name."""
+    """The samples of one scrape."""
 
     by_name: Mapping[str, list[tuple[Labels, float]]]
 
@@ -40,13 +40,13 @@ class Numbers:
         return Numbers({name: [row for row in self.by_name.get(name, ()) if row[0].get(label) == value]})
 
     def quantile(self, histogram: str, part: float, before: Numbers | None = None) -> float:
-        """The upper bound of the bucket that has this part (0 to 1); 0 without values, infinite in the last."""
+        """The upper bound of the bucket with this part (0 to 1) of the values; 0 without any, infinite in the last."""
         counts = self.by(f"{histogram}_bucket", "le")
         for bound, count in before.by(f"{histogram}_bucket", "le").items() if before else ():
             counts[bound] -= count
         ordered = sorted((float(bound), count) for bound, count in counts.items())
-        wanted = part * (ordered[-1][1] if ordered else 0)
-        return next((bound for bound, count in ordered if count >= wanted), 0.0) if wanted else 0.0
+        rank = part * (ordered[-1][1] if ordered else 0)
+        return next((bound for bound, count in ordered if count >= rank), 0.0) if rank else 0.0
 
 
 COUNTED: dict[str, tuple[str, str]] = {
@@ -59,6 +59,6 @@ COUNTED: dict[str, tuple[str, str]] = {
 
 
 def counted(numbers: Numbers) -> Iterator[tuple[Series, float]]:
-    for what, (name, label) in COUNTED.items():
+    for kind, (name, label) in COUNTED.items():
         for value, count in numbers.by(name, label).items():
-            yield (what, value or "none"), count
+            yield (kind, value or "none"), count

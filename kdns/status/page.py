@@ -10,7 +10,7 @@ from kdns.status.plot import Plot
 
 
 class Fact(NamedTuple):
-    """A label and its value."""
+    """One line of a section."""
 
     label: str
     value: str
@@ -50,7 +50,7 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page: a heading, and what is below it."""
+    """One heading of the page, and what is below it."""
 
     heading: str
     facts: Sequence[Fact] = ()

@@ -18,7 +18,7 @@ _STEPS: Final = (1, 2, 5, 10)
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A plot of rates: a title, the value at its top, and for each line its name, its last rate and its points."""
+    """A plot of rates: the value at its top, and for each line its name, its last rate and its points."""
 
     title: str
     top: float
@@ -33,7 +33,7 @@ def plot(title: str, lines: Sequence[Line]) -> Plot:
 
 
 def round_up(value: float) -> float:
-    """The smallest of …, 1, 2, 5, 10, 20, … that is not below; 1 for 0."""
+    """The smallest of …, 1, 2, 5, 10, 20, … that is at least the value; 1 for 0."""
     if value <= 0:
         return 1.0
     power = 10.0 ** floor(log10(value))

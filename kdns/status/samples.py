@@ -17,7 +17,7 @@ STORM_SHARE: Final = 0.1
 
 
 class Sample(NamedTuple):
-    """One query: its client, name with a dot at the end, type, and the response's code; "" if there was none."""
+    """One query; its name has a dot at the end, and `rcode` is "" if it had no response."""
 
     client: str
     name: str
@@ -42,7 +42,7 @@ def sample_of(packet: bytes, client: str, wire: bytes) -> Sample | None:
 
 
 def searched(name: str, zones: Iterable[str], is_namespace: Callable[[str], bool]) -> str:
-    """The name of which a search list made this one, "" if none; it has a dot inside, `zones` none at their ends."""
+    """The name of which a search list made this one, if it has a dot inside, or "". `zones` end without a dot."""
     for zone in zones:
         if not name.endswith(f".{zone}."):
             continue

@@ -14,7 +14,7 @@ PLACES: Final = 128
 
 
 class Entry(NamedTuple, Generic[T]):
-    """A value and the least weight that it has; it may have been there before, unnoticed."""
+    """A value and its least weight: it may have come before, and have been replaced."""
 
     value: T
     weight: float

@@ -21,10 +21,7 @@ def bounded_text(
     errors: str = "strict",
     newline: str | None = None,
 ) -> str:
-    """Returns the text of a file, at most `characters_max` of it; line ends are kept with a `newline` of "".
-
-    Raises OSError with a text, with EFBIG for a file that is too large and EILSEQ for one in another encoding.
-    """
+    """A `newline` of "" keeps line ends. The OSError of a longer file has EFBIG, of another encoding EILSEQ."""
     characters_max = CHARACTERS_MAX if characters_max is None else characters_max
     try:
         with Path(path).open(encoding=encoding, errors=errors, newline=newline) as file:

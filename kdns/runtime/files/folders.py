@@ -17,10 +17,10 @@ VOLUME: Final = ".."
 
 
 def files_below(folder: Path, failed: Callable[[OSError], None], hidden: str = VOLUME) -> Iterator[Path]:
-    """Yields what is not a folder below a folder; names that begin with `hidden` are skipped.
+    """Skips names that begin with `hidden`, and calls `failed` for a folder that cannot be read.
 
-    `failed` is called for a folder that cannot be read. Links to folders are followed once, and only to hidden ones:
-    other links lead out of the folder, or to files that are found without them.
+    Links to folders are followed once, and only to hidden ones: other links lead out of the folder, or to files that
+    have a path without them.
     """
     root = folder.resolve()
     followed: set[Path] = set()

@@ -8,16 +8,16 @@ from pathlib import Path
 
 
 def open_secrets(files: dict[str, Path | None]) -> Iterator[str]:
-    """Yields a warning for each file with secrets, by its option, that all users of the machine may read or write."""
+    """A warning for each file with secrets, by its option, that all users of the machine may read or write."""
     for option, path in files.items():
         mode = _mode(path)
         if mode & (stat.S_IROTH | stat.S_IWOTH):
-            what = "read" if mode & stat.S_IROTH else "write"
-            yield f"{option} {path}: all users of this machine may {what} it (mode {mode:04o}); run chmod 600"
+            verb = "read" if mode & stat.S_IROTH else "write"
+            yield f"{option} {path}: all users of this machine may {verb} it (mode {mode:04o}); run chmod 600"
 
 
 def open_folders(folders: dict[str, Path | None]) -> Iterator[str]:
-    """Yields a warning for each folder, by its option, in which all users of the machine may replace files."""
+    """A warning for each folder, by its option, in which all users of the machine may replace files."""
     for option, path in folders.items():
         mode = _mode(path)
         if mode & stat.S_IWOTH:

@@ -21,10 +21,10 @@ log = logs.get(__name__)
 
 @dataclass(slots=True)
 class WatchedFile:
-    """One file: `kind` is its name in messages; `read` gets the result of `parse`, which runs in a thread.
+    """`kind` is the file's name in messages. `parse` runs in a thread, and `read` gets its result, or the text.
 
-    Both may raise CorefileError. A file that `is_optional` is empty if it does not exist. One that is parsed may be
-    large, and is read by `begin`; others are read at once by the loop, SMALL_CHARACTERS_MAX at most.
+    Both may raise CorefileError. With `parse` a file may be large, and `begin` reads it first; without it, the
+    constructor does, at most SMALL_CHARACTERS_MAX. A file that `is_optional` is empty if it does not exist.
     """
 
     kind: str

@@ -88,13 +88,13 @@ class Stream(NamedTuple):
 def parse(path: str, text: str) -> Stream:
     mistakes, duplicates = list[ManifestError](), list[ManifestError]()
     objects = tuple(
-        Document(path, reader.line(place), value) for reader, place, value in _objects(path, text, mistakes, duplicates)
+        Document(path, reader.line(keys), value) for reader, keys, value in _objects(path, text, mistakes, duplicates)
     )
     return Stream(objects, tuple(mistakes), tuple(duplicates))
 
 
 def documents(path: str, text: str) -> tuple[Document, ...]:
-    """Returns the documents of `parse`. ManifestError for the first mistake."""
+    """Those of `parse`. ManifestError for the first mistake."""
     stream = parse(path, text)
     if stream.mistakes:
         raise stream.mistakes[0]
@@ -102,22 +102,22 @@ def documents(path: str, text: str) -> tuple[Document, ...]:
 
 
 def field_lines(path: str, text: str, fields: Iterable[tuple[int, str]]) -> dict[tuple[int, str], int]:
-    """Returns the line of each field such as `spec.ports[0].port`, given with the line of its object.
+    """The line of each field such as `spec.ports[0].port`, which is given with the line of its object.
 
     A field that does not exist has the line of its deepest parent that does. A key with dots may be in brackets:
     `metadata.labels[example.com/name]`.
     """
     lines = {(line, name): line for line, name in fields}
-    wanted: dict[int, list[str]] = {}
+    names_by_line: dict[int, list[str]] = {}
     for line, name in lines:
         if name:
-            wanted.setdefault(line, []).append(name)
-    for reader, place, _ in _objects(path, text, [], [], keeps_lines=True) if wanted else ():
-        line = reader.line(place)
-        if line in wanted:
-            known = {_dotted(names): number for names, number in reader.lines.items() if names[: len(place)] == place}
-            for name in wanted.pop(line):
-                deepest = _dotted((*place, name))
+            names_by_line.setdefault(line, []).append(name)
+    for reader, keys, _ in _objects(path, text, [], [], keeps_lines=True) if names_by_line else ():
+        line = reader.line(keys)
+        if line in names_by_line:
+            known = {_dotted(names): number for names, number in reader.lines.items() if names[: len(keys)] == keys}
+            for name in names_by_line.pop(line):
+                deepest = _dotted((*keys, name))
                 while deepest not in known:
                     deepest = deepest.rpartition(".")[0]
                 lines[line, name] = known[deepest]
@@ -125,7 +125,7 @@ def field_lines(path: str, text: str, fields: Iterable[tuple[int, str]]) -> dict
 
 
 def _dotted(names: Sequence[str | int]) -> str:
-    """Returns a path in which indices and keys with dots have no brackets."""
+    """A path without the brackets of indices, and of keys with dots."""
     return "".join(f".{name}" for name in names).replace("]", "").replace("[", ".").replace("..", ".")
 
 
@@ -159,7 +159,7 @@ def _objects(
 
 
 def _parts(text: str) -> Iterator[tuple[int, str]]:
-    """Yields each document, or each object of JSON, with the number of lines before it.
+    """Each document, or each object of JSON, with the number of lines before it.
 
     Directives become comments: tags are those of YAML itself.
     """
@@ -174,13 +174,13 @@ def _parts(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _surrogates(escapes: re.Match[str]) -> str:
-    """Returns the character of two escapes; a lone one is U+FFFD, as in Go."""
+    """The character of two escapes; a lone one is U+FFFD, as in Go."""
     pair = bytes.fromhex(escapes[2] + escapes[3]).decode("utf-16-be") if escapes[2] else "\ufffd"
     return escapes[1] + pair
 
 
 def _json_objects(text: str) -> Iterator[str]:
-    """Yields the objects of JSON at the beginning of a text, and what follows them."""
+    """The objects of JSON at the beginning of a text, and what follows them."""
     begin = 0
     while start := _JSON_OBJECT.match(text, begin):
         try:
@@ -218,21 +218,21 @@ class _Reader:
         self._lines_depth = DEPTH_MAX if keeps_lines else _ITEMS_DEPTH
         self._other_breaks = [other.start() for other in _OTHER_BREAKS.finditer(text)]
         self._anchors: dict[str, Any] = {}
-        self._place: list[str | int] = []
+        self._keys: list[str | int] = []
         self.lines: dict[tuple[str | int, ...], int] = {}
 
     def objects(self) -> Iterator[_Object]:
-        """Yields the objects that are not null."""
+        """Those that are not null."""
         while event := self._next():
             if isinstance(event, yaml.DocumentStartEvent):
                 root = self._next()
                 yield from self._listed(self._value(root, self._line(root)))
 
-    def line(self, place: Sequence[str | int]) -> int:
-        """Returns the line of this place, or of the alias or merge key that it is in."""
-        while tuple(place) not in self.lines:
-            place = place[:-1]
-        return self.lines[tuple(place)]
+    def line(self, keys: Sequence[str | int]) -> int:
+        """The line of the value with these keys, or of the alias or merge key that it is in."""
+        while tuple(keys) not in self.lines:
+            keys = keys[:-1]
+        return self.lines[tuple(keys)]
 
     def _listed(self, value: Any) -> Iterator[_Object]:
         if not (isinstance(value, dict) and str(value.get("kind", "")).endswith("List") and "items" in value):
@@ -247,15 +247,15 @@ class _Reader:
             yield self, ("items", number), shared | item if isinstance(item, dict) else item
 
     def _value(self, event: _Event, line: int) -> Any:
-        """Returns the value that begins with an event. Its key or the value itself is at `line`."""
-        if len(self._place) <= self._lines_depth:
-            self.lines[tuple(self._place)] = line
+        """The value that begins with this event; its key, or else the value itself, is at `line`."""
+        if len(self._keys) <= self._lines_depth:
+            self.lines[tuple(self._keys)] = line
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
         if isinstance(event, yaml.ScalarEvent):
             value = self._scalar(event)
         else:
-            self._check_depth(event, len(self._place))
+            self._check_depth(event, len(self._keys))
             value = self._list() if isinstance(event, yaml.SequenceStartEvent) else self._object()
         if event.anchor is not None:
             self._anchors[event.anchor] = value
@@ -264,7 +264,7 @@ class _Reader:
     def _alias(self, event: _Event) -> Any:
         if event.anchor not in self._anchors:
             raise self._error(event, f"found undefined alias {str(event.anchor)[:_SHOWN_CHARACTERS]!r}")
-        return self._copied(self._anchors[event.anchor], event, len(self._place))
+        return self._copied(self._anchors[event.anchor], event, len(self._keys))
 
     def _scalar(self, event: _Event) -> Any:
         if event.tag in _TEXT_TAGS or not (event.tag or event.implicit[0]):
@@ -276,13 +276,13 @@ class _Reader:
     def _list(self) -> list[Any]:
         items: list[Any] = []
         while not isinstance(event := self._next(), yaml.SequenceEndEvent):
-            self._place.append(len(items))
+            self._keys.append(len(items))
             items.append(self._value(event, self._line(event)))
-            self._place.pop()
+            self._keys.pop()
         return items
 
     def _object(self) -> dict[str, Any]:
-        """Returns the fields; those of merge keys `<<` come first, and of a list there, the earlier objects win."""
+        """The fields; those of merge keys `<<` come first, and of a list there, the earlier objects win."""
         fields: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
@@ -299,7 +299,7 @@ class _Reader:
                     key = self._key(event, _plain_value(key))
                 if event.anchor is not None:
                     self._anchors[event.anchor] = self._scalar(event)
-            self._place.append(key)
+            self._keys.append(key)
             if key in fields:
                 self._duplicates.append(self._error(event, "duplicate key; the last value is used"))
             value = self._value(self._next(), self._line(event))
@@ -311,7 +311,7 @@ class _Reader:
                     merged |= base
             else:
                 fields[key] = value
-            self._place.pop()
+            self._keys.pop()
         return merged | fields if merged else fields
 
     def _key(self, event: _Event, value: Any) -> str:
@@ -323,7 +323,7 @@ class _Reader:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     def _copied(self, value: Any, event: _Event, depth: int) -> Any:
-        """Returns an alias's value, its own: objects are patched in place. A few lines could stand for gigabytes."""
+        """The value of an alias, its own: objects are patched in place. A few lines could stand for gigabytes."""
         self._room -= 1 + len("".join(value) if isinstance(value, str | dict) else "")
         if self._room < 0:
             raise self._error(event, "its aliases repeat too much")
@@ -343,16 +343,16 @@ class _Reader:
         return self._first_line + int(line) + 1
 
     def _error(self, event: _Event, reason: str) -> ManifestError:
-        field = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in self._place)
+        field = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in self._keys)
         return ManifestError(self._path, self._line(event), field.removeprefix(".")[:_SHOWN_CHARACTERS], reason)
 
 
 _Object: TypeAlias = tuple[_Reader, tuple[str | int, ...], Any]
-"""An object's reader, its place in the reader's document (keys and indices), and its value."""
+"""An object's reader, its keys and indices in the reader's document, and its value."""
 
 
 def _plain_value(text: str) -> Any:
-    """Returns the value of an unquoted scalar: YAML's core schema, and words and numbers of older YAML in kubectl.
+    """The value of an unquoted scalar: YAML's core schema, and words and numbers of older YAML, as in kubectl.
 
     0644 is octal and 1_000 is 1000, but 1:30 is text. An integer of more than 64 bits becomes a float, and 80.0 is 80,
     as JSON of Go has them.

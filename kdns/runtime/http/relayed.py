@@ -73,7 +73,7 @@ class Relay:
     async def get(
         self, path: str, page: HostPort | None = None, *, timeout_s: float, headers: Mapping[str, str] | None = None
     ) -> web.Response | None:
-        """None without a response within `timeout_s`; requests wait while a new child starts."""
+        """None if there is no response within `timeout_s`; requests wait while a new child starts."""
         headers = {**(headers or {}), **({PAGE: str(page)} if page else {})}
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         try:

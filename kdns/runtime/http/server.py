@@ -26,10 +26,10 @@ FIRST_REQUEST_S: Final = 10.0
 IDLE_S: Final = 120.0
 LINGER_S: Final = 2.0
 HEAD_BYTES_MAX: Final = 32 * 1024
-"""The most bytes that a connection may send before its first answer, without a body."""
+"""The most bytes that a connection may send before its first answer, besides a body."""
 READ_BUFFER_BYTES: Final = 16 * 1024
 RECEIVE_BYTES: Final = 256 * 1024
-"""Bytes that asyncio receives at a time. So much of a body may arrive before its request is admitted."""
+"""What asyncio receives at a time: so much of a body may arrive before its request is admitted."""
 SHUTDOWN_S: Final = 2.0
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -69,7 +69,7 @@ class HttpConnection(web.RequestHandler):
         super().data_received(data)
 
     def admit(self, connections: Connections) -> bool:
-        """Counts it among others from now on, with any number of requests; False if these are all busy."""
+        """Counts it among `connections`, with any number of requests from now on; False if those are all busy."""
         if not self.is_admitted:
             if not connections.add(self, self._address, self._transport.abort):
                 return False
@@ -131,7 +131,7 @@ class HttpServer(web.Server):
         return [listener.socket for listener in self._listeners]
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None, *, is_shared: bool = False) -> None:
-        """On all addresses without `host`. Raises ListenError. `is_shared`: the port of sockets to be closed."""
+        """A `host` of "" is all addresses. `is_shared`: sockets have the port until they close. Raises ListenError."""
         try:
             bound = await asyncio.get_running_loop().create_server(
                 asyncio.Protocol, host or None, port, start_serving=False, reuse_port=is_shared or None

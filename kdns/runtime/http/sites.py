@@ -40,7 +40,7 @@ def exposition(registry: CollectorRegistry) -> Handler:
 
     async def metrics(request: web.BaseRequest) -> web.Response:
         async with turns:
-            await asyncio.sleep(0)  # to write them takes milliseconds: others have their turn between two scrapes
+            await asyncio.sleep(0)  # they take milliseconds: other work has its turn between two scrapes
             return scraped(registry, request.headers.get("Accept", ""))
 
     return metrics
@@ -119,7 +119,7 @@ class Sites:
         self._connections = Connections(ConnectionKind.SITES)
 
     async def bind(self, addresses: Collection[HostPort]) -> dict[HostPort, HttpServer]:
-        """New listeners, without pages yet; one may have the port of a leaving one. Raises ListenError."""
+        """Listeners for new addresses, without pages yet; a leaving one may have the port too. Raises ListenError."""
         bound: dict[HostPort, HttpServer] = {}
         leaving = [site for address, site in self._sites.items() if address not in addresses]
         ports = {sock.getsockname()[1] for site in leaving for sock in site.sockets}
@@ -143,7 +143,7 @@ class Sites:
             await site.close()
 
     def use(self, pages: Pages, bound: Mapping[HostPort, HttpServer]) -> list[HttpServer]:
-        """Serves these pages from now on; returns the listeners without any, which are to be closed."""
+        """Serves these pages from now on; returns the listeners that have none any more, to be closed."""
         self._sites |= bound
         for address, handlers in pages.items():
             self._pages[address].clear()

@@ -40,9 +40,9 @@ class HealthChecks:
     passes: dict[tuple[str, str], bool] = field(default_factory=dict)
     """Whether a check passed the last time, by check and type."""
 
-    def add(self, name: str, of: str, *, passes: bool) -> None:
-        self.results[name, "success" if passes else "error", of] += 1
-        self.passes[name, of] = passes
+    def add(self, name: str, check_type: str, *, passes: bool) -> None:
+        self.results[name, "success" if passes else "error", check_type] += 1
+        self.passes[name, check_type] = passes
 
     async def answer(self, request: web.BaseRequest) -> web.Response:
         self.add("ping", "healthz", passes=True)
@@ -90,9 +90,9 @@ def _status_lines(started_s: float, up_s: int, paths: Iterable[str]) -> Iterator
 async def _answer(
     request: web.BaseRequest, *, kind: str, title: str, pages: Callable[[], tuple[Mapping[str, Any], Iterator[str]]]
 ) -> web.Response:
-    version = wanted(request.headers.get("Accept", ""), kind)
+    version = accepted_version(request.headers.get("Accept", ""), kind)
     if version is None:
-        types = ", ".join(("text/plain", *(f"application/json;v={each};g={GROUP};as={kind}" for each in VERSIONS)))
+        types = ", ".join(("text/plain", *(f"application/json;v={known};g={GROUP};as={kind}" for known in VERSIONS)))
         return web.Response(text=f"expected one of these types: {types}\n", status=HTTPStatus.NOT_ACCEPTABLE)
     fields, lines = pages()
     if version:
@@ -101,15 +101,15 @@ async def _answer(
     return web.Response(text="\n".join(("", title, WARNING, "", *lines, "")))
 
 
-def wanted(accept: str, kind: str) -> str | None:
-    """The requested version of the JSON, "" for text, None if nothing acceptable is served."""
-    for each in accept.split(",") if accept.strip() else ["*/*"]:
-        media, *rest = (part.strip() for part in each.split(";"))
+def accepted_version(accept: str, kind: str) -> str | None:
+    """The first acceptable version of the JSON, "" if text comes first, None if nothing acceptable is served."""
+    for media_range in accept.split(",") if accept.strip() else ["*/*"]:
+        media, *parts = (part.strip() for part in media_range.split(";"))
         if media in {"*/*", "text/*", "text/plain"}:
             return ""
-        given = dict(part.split("=", 1) for part in rest if "=" in part)
-        if media == "application/json" and (given.get("g"), given.get("as")) == (GROUP, kind):
-            version = given.get("v")
+        parameters = dict(part.split("=", 1) for part in parts if "=" in part)
+        if media == "application/json" and (parameters.get("g"), parameters.get("as")) == (GROUP, kind):
+            version = parameters.get("v")
             if version in VERSIONS:
                 return version
     return None

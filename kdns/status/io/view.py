@@ -39,12 +39,12 @@ def view_of(
     forms: Sequence[Form],
     problems: Sequence[Advice],
 ) -> View:
-    """`before` are the numbers of some seconds ago, `problems` those of the clusters' objects."""
+    """`before` are the numbers of some seconds ago, `problems` are of the clusters' objects."""
     now_s = time.time()
     sections = (
         _served(server, numbers),
         Section("Queries", facts=(*_rates(history, numbers, before),), plots=(*_plots(history),)),
-        _asked(server, samples),
+        _frequent(server, samples),
         _upstreams(numbers, before),
         _memory(server, numbers),
         _reloads(server, now_s),
@@ -61,10 +61,11 @@ def running_problems(server: DnsServer, samples: Samples) -> list[Advice]:
 def _problems(server: DnsServer) -> Iterator[str]:
     if unready := server.unready():
         yield f"Not ready: {', '.join(unready)}."
-    for cluster, each in zip(server.clusters, followed := watched(server), strict=True):
+    clusters = watched(server)
+    for cluster, api in zip(server.clusters, clusters, strict=True):
         if not cluster.is_synced:
-            yield f"The API {each.name} has not been listed: answers about its names are SERVFAIL."
-    yield from watch_problems(followed)
+            yield f"The API {api.name} has not been listed: answers about its names are SERVFAIL."
+    yield from watch_problems(clusters)
     if server.reloads and server.reloads[-1].error:
         yield f"The Corefile was not reloaded, and the one before is in use: {server.reloads[-1].error}"
 
@@ -80,7 +81,10 @@ def _served(server: DnsServer, numbers: Numbers) -> Section:
         Fact("UDP answered by", way),
         Fact("Listens on", ", ".join(addresses)),
     )
-    blocks = [(one.zone, one.server, one.view, " ".join(row.name for row in one.config.rows)) for one in server.enabled]
+    blocks = [
+        (block.zone, block.server, block.view, " ".join(row.name for row in block.config.rows))
+        for block in server.enabled
+    ]
     tables = (
         Table("Server blocks", ("Zone", "Server", "View", "Directives"), blocks),
         watch_table(watched(server)),
@@ -133,12 +137,12 @@ def _time(seconds: float) -> str:
 def _plots(history: History) -> Iterator[Plot]:
     last = f"the last {age(max(history.covered_s, EVERY_S))}"
     titles = {"rcode": "Responses by code", "directive": "By directive", "type": "Queries by type"}
-    for what in COUNTED:
-        if what in titles:
-            yield plot(f"{titles[what]}, {last}", history.lines(what))
+    for kind in COUNTED:
+        if kind in titles:
+            yield plot(f"{titles[kind]}, {last}", history.lines(kind))
 
 
-def _asked(server: DnsServer, samples: Samples) -> Section:
+def _frequent(server: DnsServer, samples: Samples) -> Section:
     total = samples.clients.total
     names = [
         (*entry.value[:2], entry.value[2] or "none", percent(entry.weight, total))
@@ -216,7 +220,8 @@ def _memory(server: DnsServer, numbers: Numbers) -> Section:
 
 def _reloads(server: DnsServer, now_s: float) -> Section:
     rows = [
-        (utc(each.at_s), f"{age(now_s - each.at_s)} ago", each.error or "done") for each in reversed(server.reloads)
+        (utc(reload.at_s), f"{age(now_s - reload.at_s)} ago", reload.error or "done")
+        for reload in reversed(server.reloads)
     ]
     return Section(
         "Reloads", tables=(Table("Last reloads of the Corefile", ("At", "", "Result"), rows, "None since the start."),)

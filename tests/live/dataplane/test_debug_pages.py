@@ -16,7 +16,7 @@ from kdns.proxy.settings.flags import FLAGS, all_flags, flag_values
 from kdns.runtime.connections import ConnectionKind, Connections
 from kdns.runtime.http.server import Handler
 from kdns.runtime.http.sites import slis, start_site
-from kdns.runtime.http.zpages import WARNING, HealthChecks, wanted, zpages
+from kdns.runtime.http.zpages import WARNING, HealthChecks, accepted_version, zpages
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ async def get(url: str, accept: str = "") -> Answer:
         ("application/xml", None),
     ],
 )
-def test_what_is_wanted(accept: str, version: str | None) -> None:
-    assert wanted(accept, "Statusz") == version
+def test_accepted_version(accept: str, version: str | None) -> None:
+    assert accepted_version(accept, "Statusz") == version
 
 
 async def test_status_and_flags() -> None:

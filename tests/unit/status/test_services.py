@@ -11,7 +11,7 @@ import pytest
 from kdns.cluster.objects import EndpointSlice, Key, Service
 from kdns.cluster.state import State
 from kdns.plugins.sources.kubernetes.options import Options
-from kdns.status.io.services import found
+from kdns.status.io.services import matching_keys
 from kdns.status.names import questions
 from kdns.status.page import Link
 from kdns.status.services import (
@@ -115,7 +115,7 @@ for known_slice in (
 )
 async def test_the_filter(text: str, keys: list[str]) -> None:
     """Ordered by namespace, then name, as kubectl does: `shop` comes before `shop-old`."""
-    assert ["/".join(key) for key in await found(STATE, STATE.services, Search(text))] == keys
+    assert ["/".join(key) for key in await matching_keys(STATE, STATE.services, Search(text))] == keys
 
 
 @pytest.mark.parametrize(
