@@ -1,7 +1,7 @@
-"""Responses with the page, and whom they are for.
+"""Responses with the page.
 
-Whoever reaches the page may read it, and nobody can change anything with it. Requests that a page of another site made,
-or that came by a name that may lead anywhere, are refused.
+Whoever reaches the page may read it, and nobody can change anything with it. Refused are requests that a page of
+another site makes, and those to a host name, which may lead anywhere.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def site(pages: Mapping[str, Handler]) -> dict[str, Handler]:
     return {path: _guarded(answer) for path, answer in {**pages, **assets}.items()}
 
 
-def asked(request: web.BaseRequest, *names: str) -> list[str]:
+def parameters(request: web.BaseRequest, *names: str) -> list[str]:
     return [request.query.get(name, "").strip()[:TEXT_MAX] for name in names]
 
 
 async def page(view: View, status: int = 200) -> web.Response:
-    """Made in a thread, where the first one imports and compiles the template."""
+    """In a thread: the first page imports and compiles the template."""
 
-    def made() -> str:
+    def rendered() -> str:
         from kdns.status.render import html  # noqa: PLC0415 - the template library takes memory, and few servers need it
 
         return html(view)
 
-    return web.Response(status=status, text=await in_thread(made), content_type="text/html")
+    return web.Response(status=status, text=await in_thread(rendered), content_type="text/html")
 
 
 def running(advice: Iterable[Advice]) -> web.Response:
@@ -61,20 +61,20 @@ def running(advice: Iterable[Advice]) -> web.Response:
 
 
 async def _asset(request: web.BaseRequest, *, content_type: str) -> web.Response:
-    def made() -> str:
+    def loaded() -> str:
         from kdns.status.render import asset  # noqa: PLC0415 - the same
 
         return asset(request.path.rpartition("/")[2])
 
-    return web.Response(text=await in_thread(made), content_type=content_type)
+    return web.Response(text=await in_thread(loaded), content_type=content_type)
 
 
 def _guarded(answer: Handler) -> Handler:
     """Refuses requests of other sites, and forbids the response to them."""
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
-        if why := _refusal(request):
-            return web.Response(status=403, text=f"{why}\n", headers=HEADERS)
+        if reason := _refusal(request):
+            return web.Response(status=403, text=f"{reason}\n", headers=HEADERS)
         response = await answer(request)
         response.headers.update(HEADERS)
         return response

@@ -15,7 +15,7 @@ from kdns.cluster.state import State
 from kdns.runtime.http.server import Handler
 from kdns.runtime.tasks import in_slices
 from kdns.status.io.diagnoses import Diagnoses, Followed
-from kdns.status.io.pages import asked, page
+from kdns.status.io.pages import page, parameters
 from kdns.status.io.watched import utc
 from kdns.status.page import Advice, Form, Section, View, age
 from kdns.status.paths import SERVICE, SERVICES
@@ -37,7 +37,7 @@ Details: TypeAlias = Callable[[State, Service], AsyncIterator[Section]]
 
 
 class ServicePages:
-    """One request at a time, in slices: the loop has answers to queries, or syncs, to do beside it."""
+    """One request at a time, in slices: the loop has queries to answer meanwhile, or rules to sync."""
 
     def __init__(self, title: str, clusters: Callable[[], Sequence[Followed]], details: Details) -> None:
         self._title, self._clusters, self._details = title, clusters, details
@@ -53,12 +53,12 @@ class ServicePages:
         return [problem for diagnosis in diagnoses for problem in diagnosis.top]
 
     async def _services(self, request: web.BaseRequest) -> web.Response:
-        search = Search.of(*asked(request, "filter", "page", "problems", "cluster"))
+        search = Search.of(*parameters(request, "filter", "page", "problems", "cluster"))
         if (cluster := self._cluster(search.cluster)) is None:
             return await self._missing("There is no such cluster.")
         state, diagnosis = cluster.state, await self._diagnoses.of(cluster)
         async with self._turns:
-            keys = await found(state, diagnosis.wrong if search.is_wrong else state.services, search)
+            keys = await matching_keys(state, diagnosis.wrong if search.is_wrong else state.services, search)
             shown = min(max(search.page, 1), last_page(len(keys)))
             first = (shown - 1) * PAGE_ROWS
             rows = [
@@ -69,7 +69,7 @@ class ServicePages:
         return await page(self._view("Services", diagnosis.top, (search.form(),), (section,), SERVICES))
 
     async def _service(self, request: web.BaseRequest) -> web.Response:
-        namespace, name, number = asked(request, "namespace", "name", "cluster")
+        namespace, name, number = parameters(request, "namespace", "name", "cluster")
         cluster, key = self._cluster(Search.of("", "", "", number).cluster), (namespace, name)
         service = cluster.state.services.get(key) if cluster else None
         if cluster is None or service is None:
@@ -104,8 +104,8 @@ class ServicePages:
         return View(f"{self._title}: {title}", utc(time.time()), problems, forms, sections, site_links(path))
 
 
-async def found(state: State, keys: Iterable[Key], search: Search) -> list[Key]:
-    """In order; a key is put into its place at once, since to sort all of them would keep the loop for too long."""
+async def matching_keys(state: State, keys: Iterable[Key], search: Search) -> list[Key]:
+    """In order. Each key is inserted in its place: to sort all of them at the end would block the loop for too long."""
     words = search.text.lower().split()
     ordered: list[Key] = []
     async for key in in_slices([*keys]):

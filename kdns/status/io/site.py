@@ -21,7 +21,7 @@ from kdns.errors import InputError
 from kdns.runtime.http.server import Handler
 from kdns.runtime.tasks import in_slices, in_thread
 from kdns.status.history import EVERY_S, History
-from kdns.status.io.pages import asked, page, running, site
+from kdns.status.io.pages import page, parameters, running, site
 from kdns.status.io.services import Details, ServicePages
 from kdns.status.io.view import cluster_zones, followed, running_problems, view_of
 from kdns.status.io.watched import utc
@@ -106,7 +106,7 @@ class DnsStatus:
 
     async def _explain(self, server: DnsServer, request: web.BaseRequest) -> web.Response:
         """A page with the answer, or with `output` text or JSON alone."""
-        name, qtype, namespace, output = asked(request, "name", "type", "namespace", "output")
+        name, qtype, namespace, output = parameters(request, "name", "type", "namespace", "output")
         qtype, namespace = qtype or "A", namespace or "default"
         if output not in {"", "text", "json"}:
             return web.Response(status=400, text=f"output: expected text or json, got {output!r}\n")

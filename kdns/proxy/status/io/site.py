@@ -20,7 +20,7 @@ from kdns.runtime.http.server import Handler
 from kdns.runtime.tasks import in_slices
 from kdns.status.history import EVERY_S, History
 from kdns.status.io.diagnoses import Followed
-from kdns.status.io.pages import asked, page, running, site
+from kdns.status.io.pages import page, parameters, running, site
 from kdns.status.io.services import ServicePages
 from kdns.status.io.watched import Watched, utc, watch_problems, watch_table
 from kdns.status.numbers import Numbers
@@ -128,7 +128,7 @@ class ProxyStatus:
             yield Section("Packets", tables=(Table(caption, HEADS, rows, "The plan has no destination of it."),))
 
     async def _trace(self, request: web.BaseRequest) -> web.Response:
-        source, to = asked(request, "from", "to")
+        source, to = parameters(request, "from", "to")
         try:
             text = self._traced(source, to)
         except InputError as error:
