@@ -48,12 +48,18 @@ class Later:
 async def test_a_page_does_not_wait_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     is_over = Event()
     monkeypatch.setattr(diagnoses, "PATIENCE_S", 0.01)
-    monkeypatch.setattr(diagnoses, "_found", lambda *_: FOUND if is_over.wait(60) else STILL)
+    monkeypatch.setattr(diagnoses, "_found", lambda *_: FOUND if is_over.wait(10) else STILL)
     known = Diagnoses()
     assert await known.of(CLUSTER) is STILL
     is_over.set()
     monkeypatch.setattr(diagnoses, "PATIENCE_S", 60.0)
     assert await known.of(CLUSTER) is FOUND
+    is_over.clear()
+    monkeypatch.setattr(diagnoses, "PATIENCE_S", 0.01)
+    for later_s, shown in ((0.0, FOUND), (diagnoses.EVERY_S * 1.5, FOUND), (diagnoses.OVERDUE_S * 10, STILL)):
+        monkeypatch.setattr(diagnoses, "time", Later(later_s))
+        assert await known.of(CLUSTER) is shown
+    is_over.set()
 
 
 async def test_a_defect_leaves_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,6 +190,7 @@ def test_links_keep_what_is_searched_for() -> None:
     assert [(link.text, link.is_current) for link in form.links] == [("All", False), ("With problems", True)]
     assert form.links[0].path == "/status/services?filter=a%26b%3D%3Cc%3E&cluster=1"
     assert form.hidden == (("problems", "only"), ("cluster", "1"))
+    assert service_path(("shop", "<a&b=c>"), 1) == "/status/service?namespace=shop&name=%3Ca%26b%3Dc%3E&cluster=1"
 
 
 def test_endpoints_without_columns_that_none_has() -> None:
@@ -233,3 +234,5 @@ def test_names_worth_a_question(key: Key, expected: str) -> None:
         (name.removesuffix(".cluster.local."), qtype) for name, qtype in questions(STATE, STATE.services[key], ZONES)
     ]
     assert ", ".join(map(" ".join, asked)) == expected
+    without_reverse = [*questions(STATE, STATE.services[key], Options(("cluster.local.",)))]
+    assert "PTR" not in {qtype for _, qtype in without_reverse}
