@@ -23,20 +23,22 @@ _OF_NODES: Final = "kube-system"
 def resolvers(view: ClusterView) -> Iterator[Problem]:
     multiplied: dict[int, list[str]] = {}
     outside: dict[str, list[str]] = {}
+    known: dict[tuple[object, ...], int] = {}
     for (namespace, name), pod in view.state.pods.items():
         if not isinstance(pod, ObservedPod) or not pod.addresses:
             continue
+        spec = pod.spec
+        same = namespace, spec.dns_policy, spec.dns_config, spec.host_network
         try:
-            resolver = pod_resolver(pod, view.domain)
+            tried = known[same] if same in known else known.setdefault(same, _tried(pod, view.domain))
         except InputError as error:
             text = str(error).partition(": ")[2]
             yield Problem("pod-resolver", WARNING, "Pod", (namespace, name), "spec.dnsConfig", text)
             continue
-        if not resolver.is_of_cluster:
-            if namespace != _OF_NODES:
-                why = "hostNetwork with dnsPolicy ClusterFirst" if pod.spec.host_network else "dnsPolicy Default"
-                outside.setdefault(why, []).append(f"{namespace}/{name}")
-        elif (tried := len(resolver.names(_OUTSIDE))) >= _MANY and resolver.names(_OUTSIDE)[0] != f"{_OUTSIDE}.":
+        if not tried and namespace != _OF_NODES:
+            why = "hostNetwork with dnsPolicy ClusterFirst" if spec.host_network else "dnsPolicy Default"
+            outside.setdefault(why, []).append(f"{namespace}/{name}")
+        elif tried >= _MANY:
             multiplied.setdefault(tried, []).append(f"{namespace}/{name}")
     for why, pods in outside.items():
         text = f"{_pods(pods)} with {why}: they ask their nodes' servers, which know no name of the cluster"
@@ -46,6 +48,13 @@ def resolvers(view: ClusterView) -> Iterator[Problem]:
         text = f"{_pods(pods)}: each lookup of a name such as {_OUTSIDE} asks for {tried} names, for A and AAAA each"
         remedy = "end such names with a dot, set ndots in dnsConfig, or use the directive autopath"
         yield _of_pods("pod-ndots", pods, "spec.dnsConfig.options", text, remedy)
+
+
+def _tried(pod: ObservedPod, domain: str) -> int:
+    """Returns how many names a lookup of one outside takes; 0 if the cluster's DNS is not asked. Raises InputError."""
+    resolver = pod_resolver(pod, domain)
+    names = resolver.names(_OUTSIDE) if resolver.is_of_cluster else ()
+    return len(names) if names[:1] != (f"{_OUTSIDE}.",) else 1
 
 
 def _pods(pods: list[str]) -> str:

@@ -69,6 +69,12 @@ def test_examples_have_no_problem() -> None:
     assert result.exit_code == 0, result.output
 
 
+def test_up_says_at_its_start_what_will_not_work(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text(BROKEN)
+    with kdns_up(tmp_path, "broken.yaml") as running:
+        running.wait_for(r"broken.yaml:4: spec.selector: matches no Pod and no Pod template of these files")
+
+
 def test_the_server_says_what_only_it_knows(tmp_path: Path) -> None:
     with kdns_up(tmp_path) as running:
         status = running.wait_for(r"^status +http://(\S+)/status")[1]

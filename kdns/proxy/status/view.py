@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from kdns.cluster.objects import Key
 from kdns.net import FAMILIES
 from kdns.proxy.plan.plan import Plan
-from kdns.status.page import Section, Table
+from kdns.status.page import Advice, Section, Table
 
 SHOWN = 50
 """The most rows of a table."""
@@ -36,6 +36,16 @@ def refused_section(plan: Plan, rejected: Mapping[Key, str]) -> Section:
         "Every Service has what it asks for.",
     )
     return Section("Refused", tables=(table, _warnings(plan)))
+
+
+def running_advice(plan: Plan, rejected: Mapping[Key, str], foreign_changes: int) -> Iterator[Advice]:
+    """What a node knows of its Services: what they do not get there, and who changed its rules."""
+    for key, why in rejected.items():
+        yield Advice(f"The kernel rejects rules of Service {'/'.join(key)}: {why}")
+    for (key, what), why in plan.refusals.items():
+        yield Advice(f"Service {'/'.join(key)} does not get {what}: {why}")
+    if foreign_changes:
+        yield Advice(f"Another program changed the rules {foreign_changes} times.", "stop other proxies on this node")
 
 
 def _warnings(plan: Plan) -> Table:

@@ -15,7 +15,7 @@ from kdns.cluster.state import State
 from kdns.errors import InputError
 from kdns.proxy.node.io.metrics import MetricSources, rows
 from kdns.proxy.plan.plan import Plan
-from kdns.proxy.status.view import plan_section, refused_section
+from kdns.proxy.status.view import plan_section, refused_section, running_advice
 from kdns.runtime.http.server import Handler
 from kdns.runtime.tasks import in_slices
 from kdns.status.history import EVERY_S, History
@@ -74,14 +74,8 @@ class ProxyStatus:
     async def _running(self, _request: web.BaseRequest) -> web.Response:
         runner = self._sources.sync_runner
         advice = [*map(Advice, self._problems(runner.plan))]
-        for key, why in runner.rejected.items():
-            advice.append(Advice(f"The kernel rejects rules of Service {'/'.join(key)}: {why}"))
-        for (key, what), why in (runner.plan.refusals if runner.plan else {}).items():
-            advice.append(Advice(f"Service {'/'.join(key)} does not get {what}: {why}"))
-        if changes := runner.stats.foreign_changes:
-            advice.append(
-                Advice(f"Another program changed the rules {changes} times", "stop other proxies on this node")
-            )
+        if runner.plan:
+            advice += running_advice(runner.plan, runner.rejected, runner.stats.foreign_changes)
         return running(advice)
 
     def _problems(self, plan: Plan | None) -> Iterator[str]:
