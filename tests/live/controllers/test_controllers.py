@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from functools import partialmethod
 from itertools import count
 from time import time
 
@@ -271,14 +270,14 @@ async def test_dual_stack() -> None:
     assert len(ips) == 2
 
 
-async def test_a_flood_of_events_closes_the_watch_and_nothing_is_lost(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Store, "watch", partialmethod(Store.watch, limit=1000))
+async def test_a_flood_of_events_closes_the_watch_and_nothing_is_lost(cluster: Cluster) -> None:
+    watch = cluster.controllers._subscriptions[POD]  # noqa: SLF001 - what is closed
+    watch.limit = 1000
     for number in range(1050):
         cluster.make(
             POD, pod(f"p{number}", status={"podIP": f"10.1.{number // 250}.{number % 250}", "phase": "Succeeded"})
         )
+    assert watch.closed
     cluster.make(SERVICE, service(selector={"none": "such"}))
     await cluster.settled()
     assert cluster.exists(ENDPOINTS, "web")
