@@ -102,10 +102,15 @@ class SlicePlan:
     def actions(self) -> list[Action]:
         """The writes, creations first, so that no endpoint is missing between two of them."""
         return [
-            *(Action("create", ENDPOINT_SLICE, each) for each in self.create),
-            *(Action("update", ENDPOINT_SLICE, each) for each in self.update),
+            *(Action("create", ENDPOINT_SLICE, _as_stored(each)) for each in self.create),
+            *(Action("update", ENDPOINT_SLICE, _as_stored(each)) for each in self.update),
             *(Action("delete", ENDPOINT_SLICE, each) for each in self.delete),
         ]
+
+
+def _as_stored(endpoint_slice: Json) -> Json:
+    """Returns the slice with null for empty lists, which the API would find out field by field."""
+    return {**endpoint_slice, **{name: endpoint_slice.get(name) or None for name in ("endpoints", "ports")}}
 
 
 def plan_slices(
