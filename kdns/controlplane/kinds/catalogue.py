@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kdns.controlplane.apimachinery import kinds
+from kdns.controlplane.apimachinery.inert import AUTOSCALER_V1
 from kdns.controlplane.apimachinery.kinds import DEFINITION, Kind, Kinds
-from kdns.controlplane.kinds.conversion import VersionConversion
+from kdns.controlplane.kinds.conversion import VersionConversion, version_conversion
 from kdns.controlplane.kinds.core import STRATEGIES as CORE
 from kdns.controlplane.kinds.custom.kinds import CustomKinds
 from kdns.controlplane.kinds.discovery import STRATEGIES as DISCOVERY
-from kdns.controlplane.kinds.generic import AUTOSCALER_V1_CONVERSION
 from kdns.controlplane.kinds.generic import STRATEGIES as GENERIC
 from kdns.controlplane.kinds.node import STRATEGIES as NODE
 from kdns.controlplane.kinds.pod.strategy import STRATEGIES as POD
@@ -82,7 +82,7 @@ class Catalogue(Kinds):
 def built_in() -> Catalogue:
     catalogue = Catalogue(
         {**CORE, **SERVICE, **DISCOVERY, **NODE, **POD, **WORKLOADS, **GENERIC},
-        (AUTOSCALER_V1_CONVERSION,),
+        (version_conversion(AUTOSCALER_V1),),
         _REVIEWS,
     )
     catalogue.put(DEFINITION, catalogue.custom.strategy())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from kdns.controlplane.apimachinery.errors import Cause, invalid
@@ -38,6 +39,26 @@ class VersionConversion(Conversion):
     stored: Callable[[Json], Json]
     field_labels: FieldLabels | None = None
     printer: Printer | None = None
+
+
+def version_conversion(
+    kind: Kind, field_labels: FieldLabels | None = None, printer: Printer | None = None
+) -> VersionConversion:
+    """Returns the conversion None of CustomResourceDefinitions: the apiVersion alone differs."""
+    stored = kind.stored_kind
+
+    def to(wanted: Kind, obj: Json) -> Json:
+        return {**obj, "apiVersion": wanted.api_version}
+
+    return VersionConversion(
+        kind,
+        partial(to, kind),
+        lambda _, sent: to(stored, sent),
+        lambda _, config: to(stored, config),
+        partial(to, stored),
+        field_labels,
+        printer,
+    )
 
 
 SCALE: Final = Kind("autoscaling", "v1", "Scale", "scales")

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from kdns.controlplane.apimachinery import formats
 from kdns.controlplane.apimachinery.errors import Cause
 from kdns.controlplane.apimachinery.inert import (
     API_SERVICE,
-    AUTOSCALER,
-    AUTOSCALER_V1,
     CRON_JOB,
     INERT,
     LEASE,
@@ -25,7 +23,6 @@ from kdns.controlplane.apimachinery.inert import (
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.kinds import warnings
 from kdns.controlplane.kinds.columns import printer_of
-from kdns.controlplane.kinds.conversion import VersionConversion
 from kdns.controlplane.kinds.defaults import filler
 from kdns.controlplane.kinds.strategy import (
     NAMED,
@@ -40,8 +37,6 @@ from kdns.controlplane.kinds.strategy import (
 from kdns.controlplane.kinds.validation import validate_metadata
 from kdns.controlplane.storage.field_selectors import FieldLabels, fields
 from kdns.controlplane.storage.object_meta import content
-
-_CPU_PERCENT: Final = "targetCPUUtilizationPercentage"
 
 
 def generic(row: InertKind) -> Strategy:
@@ -89,43 +84,3 @@ STRATEGIES: Final[Mapping[Kind, Strategy]] = {
         allow_unconditional_update=False,
     ),
 }
-
-
-def _to_autoscaler_v1(obj: Json) -> Json:
-    spec = obj.get("spec") or {}
-    percent = next(filter(None, map(_cpu_percent, spec.get("metrics") or ())), None)
-    shown = {name: value for name, value in spec.items() if name not in {"metrics", "behavior"}}
-    return {
-        **obj,
-        "apiVersion": AUTOSCALER_V1.api_version,
-        "spec": shown | ({_CPU_PERCENT: percent} if percent else {}),
-    }
-
-
-def _from_autoscaler_v1(old: Json, sent: Json) -> Json:
-    """Returns the autoscaler to store in the place of `old` ({} for a new one); fields that v1 lacks stay."""
-    stored, spec = old.get("spec") or {}, dict(sent.get("spec") or {})
-    metrics = [metric for metric in stored.get("metrics") or () if _cpu_percent(metric) is None]
-    if (percent := spec.pop(_CPU_PERCENT, None)) is not None:
-        target = {"type": "Utilization", "averageUtilization": percent}
-        metrics.append({"type": "Resource", "resource": {"name": "cpu", "target": target}})
-    unknown = {"behavior": stored.get("behavior"), "metrics": metrics}
-    spec |= {name: value for name, value in unknown.items() if value}
-    return {**sent, "apiVersion": AUTOSCALER.api_version, "spec": spec}
-
-
-def _cpu_percent(metric: Json) -> Any:
-    resource = metric.get("resource") or {}
-    if metric.get("type") != "Resource" or resource.get("name") != "cpu":
-        return None
-    return (resource.get("target") or {}).get("averageUtilization")
-
-
-AUTOSCALER_V1_CONVERSION: Final = VersionConversion(
-    AUTOSCALER_V1,
-    _to_autoscaler_v1,
-    _from_autoscaler_v1,
-    lambda kind, config: {**_from_autoscaler_v1({}, config), "apiVersion": kind.api_version},
-    lambda obj: _from_autoscaler_v1({}, obj),
-)
-"""kubectl before 1.32 makes autoscalers of v1 and lists those of v2."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial, reduce
+from functools import cache, reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,7 +15,7 @@ from kdns.controlplane.apimachinery.human_duration import since
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.apimachinery.structural import Schema, merged, parsed
 from kdns.controlplane.kinds.columns import DEFAULT, NAME, Column, Printer, name
-from kdns.controlplane.kinds.conversion import ScalePaths, VersionConversion
+from kdns.controlplane.kinds.conversion import ScalePaths, VersionConversion, version_conversion
 from kdns.controlplane.kinds.custom import jsonpath
 from kdns.controlplane.kinds.custom.definition import (
     CLEANUP,
@@ -168,7 +168,7 @@ class CustomKinds:
         for each in served:
             _follow(each, spec, names, versions[each.version])
         converted = [each for each in served if each is not kind]
-        conversions = [_conversion(each, versions[each.version]) for each in converted]
+        conversions = [_conversion(each, versions[each.version].source) for each in converted]
         strategies = {each: _strategy(each, versions[each.version], definition) for each in converted}
         self._catalogue.put(kind, _strategy(kind, own, definition), served, conversions, strategies)
         self._served[definition_name] = kind
@@ -229,22 +229,9 @@ def _deprecation(kind: Kind, version: Json) -> str:
     return version.get("deprecationWarning") or f"{kind.api_version} {kind.kind} is deprecated"
 
 
-def _conversion(kind: Kind, version: _Version) -> VersionConversion:
-    """Returns the conversion None: the apiVersion alone differs."""
-    stored = kind.stored_kind
-
-    def to(wanted: Kind, obj: Json) -> Json:
-        return {**obj, "apiVersion": wanted.api_version}
-
-    return VersionConversion(
-        kind,
-        partial(to, kind),
-        lambda _, sent: to(stored, sent),
-        lambda _, config: to(stored, config),
-        partial(to, stored),
-        _field_labels(kind, version.source),
-        printer_of(version.source.get("additionalPrinterColumns") or ()),
-    )
+def _conversion(kind: Kind, version: Json) -> VersionConversion:
+    printer = printer_of(version.get("additionalPrinterColumns") or ())
+    return version_conversion(kind, _field_labels(kind, version), printer)
 
 
 def _field_labels(kind: Kind, version: Json) -> FieldLabels:

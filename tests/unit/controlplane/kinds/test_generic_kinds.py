@@ -78,35 +78,14 @@ def test_names_of_rbac_are_path_segments() -> None:
     )
 
 
-def test_autoscaling_v1_shows_the_autoscalers_of_v2_and_leaves_what_it_does_not_know() -> None:
-    api = new_api()
-    target = {"kind": "Deployment", "name": "web"}
-    spec: Json = {"scaleTargetRef": target, "maxReplicas": 3}
-    made = api.create(
-        Request(AUTOSCALER, "default", served_version=AUTOSCALER_V1), {"metadata": {"name": "a"}, "spec": spec}
-    ).copy()
-    assert (made["apiVersion"], made["spec"]) == (
-        "autoscaling/v1",
-        {**spec, "minReplicas": 1, "targetCPUUtilizationPercentage": 80},
-    )
+def test_autoscaling_v1_shows_the_autoscalers_of_v2() -> None:
+    """kubectl before 1.32 makes autoscalers of v1 and lists those of v2."""
+    api, spec = new_api(), {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 3}
+    request = Request(AUTOSCALER, "default", served_version=AUTOSCALER_V1)
+    made = api.create(request, {"metadata": {"name": "a"}, "spec": spec}).copy()
+    assert (made["apiVersion"], made["spec"]) == ("autoscaling/v1", {**spec, "minReplicas": 1})
     stored = api.get(Request(AUTOSCALER, "default", "a"))
-    (cpu,) = stored["spec"]["metrics"]
-    assert cpu == {
-        "type": "Resource",
-        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
-    }
-    memory = {
-        "type": "Resource",
-        "resource": {"name": "memory", "target": {"type": "Utilization", "averageUtilization": 5}},
-    }
-    more = {"behavior": {"scaleUp": {"stabilizationWindowSeconds": 1}}, "metrics": [cpu, memory]}
-    api.update(Request(AUTOSCALER, "default", "a"), stored | {"spec": stored["spec"] | more})
-    patch: Json = {"spec": {"targetCPUUtilizationPercentage": 50, "maxReplicas": 4}}
-    patched = api.patch(Request(AUTOSCALER, "default", "a", served_version=AUTOSCALER_V1), MERGE_PATCH, patch).copy()
-    assert patched["spec"] == {**made["spec"], "targetCPUUtilizationPercentage": 50, "maxReplicas": 4}
-    metrics = api.get(Request(AUTOSCALER, "default", "a"))["spec"]
-    assert metrics["behavior"] == more["behavior"]
-    assert [each["resource"]["target"]["averageUtilization"] for each in metrics["metrics"]] == [5, 50]
+    assert (stored["apiVersion"], stored["spec"]["maxReplicas"]) == ("autoscaling/v2", 3)
 
 
 @pytest.mark.parametrize(
