@@ -79,7 +79,11 @@ class ObservedStatus(PodStatus, frozen=True):
     @property
     def unready_since(self) -> str:
         """When the Pod stopped being Ready (RFC 3339), "" if it is Ready, or if that is not known."""
-        times = (one.last_transition_time for one in self.conditions or () if one.type == "Ready" != one.status)
+        times = (
+            condition.last_transition_time
+            for condition in self.conditions or ()
+            if condition.type == "Ready" != condition.status
+        )
         return "" if self.is_ready else next(filter(None, times), "")
 
 
@@ -124,9 +128,14 @@ class PodSpec(Slim, frozen=True):
     @property
     def named_ports(self) -> set[tuple[str, str]]:
         """Names and protocols of ports that a targetPort may name: also those of sidecars (FindPort of Kubernetes)."""
-        sidecars = (one for one in self.init_containers or () if one.restart_policy == "Always")
+        sidecars = (container for container in self.init_containers or () if container.restart_policy == "Always")
         containers = (*(self.containers or ()), *sidecars)
-        return {(port.name, port.protocol or "TCP") for one in containers for port in one.ports or () if port.name}
+        return {
+            (port.name, port.protocol or "TCP")
+            for container in containers
+            for port in container.ports or ()
+            if port.name
+        }
 
 
 class ObservedPod(Pod, frozen=True):

@@ -36,9 +36,9 @@ def reading(wire: bytes, query: Query) -> tuple[Response, Contents] | str:
     """What `forward` and `cache` read in a message."""
     try:
         response = checked(wire, query, "forward")
-        found = contents(query, response, float)
+        parsed = contents(query, response, float)
         response = evolve(response, body=Message(response.wire) if response.wire else None)
-        return response, evolve(found, ttls_at=list(found.ttls_at))
+        return response, evolve(parsed, ttls_at=list(parsed.ttls_at))
     except ValueError as error:
         return str(error)
 
@@ -136,6 +136,6 @@ def test_the_patterns_match() -> None:
         for names in product(MNAMES[:5], MNAMES[:5]):
             for opt in OPTS:
                 wire = denial(query, owner, names, (60, 30), opt)
-                found = shape_of(wire, query.question_end)
-                assert found == Shape((query.question_end + len(owner) + 4,), len(wire) - len(opt), 0)
-                assert found.ttl_s(wire) == 30
+                shape = shape_of(wire, query.question_end)
+                assert shape == Shape((query.question_end + len(owner) + 4,), len(wire) - len(opt), 0)
+                assert shape.ttl_s(wire) == 30

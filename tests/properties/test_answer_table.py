@@ -194,9 +194,9 @@ def answered(server: Server, asked: Asked) -> bytes:
 
 def meaning(response: bytes) -> object:
     """A response without its id, its serial and the order of its records."""
-    got = decode(response)
-    sections = (got.answer, got.authority, got.additional)
-    return got.rcode, got.flags, *(Counter(map(without_serial, part)) for part in sections)
+    decoded = decode(response)
+    sections = (decoded.answer, decoded.authority, decoded.additional)
+    return decoded.rcode, decoded.flags, *(Counter(map(without_serial, part)) for part in sections)
 
 
 def without_serial(rrset: RRset) -> RRset:

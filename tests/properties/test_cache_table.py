@@ -88,9 +88,9 @@ class Upstream(Plugin):
 
     async def serve(self, request: Request, next: Serve) -> Response:  # noqa: A002 - as in Plugin
         del next
-        asked = request.query
-        made = self.shape.response(asked.name, asked.qtype)
-        wire = compile_answer(evolve(asked, edns=None), made, 65535, ".", once=True).wire(asked.packet)
+        question = request.query
+        made = self.shape.response(question.name, question.qtype)
+        wire = compile_answer(evolve(question, edns=None), made, 65535, ".", once=True).wire(question.packet)
         return Response(self.shape.rcode, body=Message(wire), options=self.shape.options, plugin="forward")
 
 
@@ -136,9 +136,9 @@ class World:
 
 def meaning(wire: bytes) -> object:
     """Returns a response without the order of its records."""
-    got = decode(wire)
-    parts = map(Counter, (got.answer, got.authority, got.additional))
-    return got.rcode, got.flags, *parts, without_opt(wire, records(wire))[1]
+    decoded = decode(wire)
+    parts = map(Counter, (decoded.answer, decoded.authority, decoded.additional))
+    return decoded.rcode, decoded.flags, *parts, without_opt(wire, records(wire))[1]
 
 
 def packet_of(name: str, qtype: int, flags: int, payload_bytes: int, *, do: bool) -> bytes:

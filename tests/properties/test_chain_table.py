@@ -224,8 +224,12 @@ def meaning(wire: bytes) -> object:
     """A response without the order of its records."""
     if not wire:
         return None
-    got = decode(wire)
-    return got.rcode, got.flags, *(Counter(part) for part in (got.answer, got.authority, got.additional))
+    decoded = decode(wire)
+    return (
+        decoded.rcode,
+        decoded.flags,
+        *(Counter(part) for part in (decoded.answer, decoded.authority, decoded.additional)),
+    )
 
 
 def nothing() -> None:

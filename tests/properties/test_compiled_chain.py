@@ -309,8 +309,8 @@ def test_what_a_cache_has_of_a_name_stands_before_a_new_service() -> None:
     world = World(corefile, (".",), state)
     packet = packet_of("t.a.svc.cluster.local", "A", 0, RD)
     world.ask(packet, "udp")
-    for one in first_objects():
-        if change := state.upsert(one):
+    for decoded in first_objects():
+        if change := state.upsert(decoded):
             world.change(change, 1.0)
     assert decode(world.ask(packet, "tcp")).answer[0].rdata == (bytes((192, 0, 2, 1)),)
 

@@ -159,11 +159,11 @@ NO_QUOTING = str.maketrans("", "", '"\\')
 @given(PIECES.map("".join))
 def test_tokens_stand_on_the_lines_that_they_name(text: str) -> None:
     try:
-        found = list(tokens(text, "F"))
+        tokens_of_text = list(tokens(text, "F"))
     except CorefileError:
         return
     lines = text.removeprefix("\ufeff").split("\n")
-    for token in found:
+    for token in tokens_of_text:
         first = token.text.split("\n")[0]
         assert first.translate(NO_QUOTING) in lines[token.line - 1].translate(NO_QUOTING)
 

@@ -113,8 +113,8 @@ def selector_with_a_typing_error(cluster: Cluster) -> Asked:
 
 def no_pods(cluster: Cluster) -> Asked:
     service = cluster.any_service()
-    gone = cluster.pods_of(service)
-    cluster.objects = [each for each in cluster.objects if each not in gone]
+    pods = cluster.pods_of(service)
+    cluster.objects = [obj for obj in cluster.objects if obj not in pods]
     return Asked(full(service), (f"app={service['metadata']['name']}", "matches 0 of"))
 
 
@@ -127,10 +127,10 @@ def service_that_is_gone(cluster: Cluster) -> Asked:
 
 def service_in_another_namespace(cluster: Cluster) -> Asked:
     service = cluster.any_service()
-    asked = full(service)
+    name = full(service)
     cluster.objects.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "moved"}})
     service["metadata"]["namespace"] = "moved"
-    return Asked(asked, (full(service),))
+    return Asked(name, (full(service),))
 
 
 def service_that_was_renamed(cluster: Cluster) -> Asked:
@@ -285,7 +285,7 @@ def test_what_was_broken_is_named(tmp_path: Path, seed: int) -> None:
     break_it = BREAKS[seed % len(BREAKS)]
     asked = break_it(cluster)
     text = asyncio.run(explained(tmp_path, cluster, asked))
-    missing = [each for each in asked.names if each not in text]
+    missing = [name for name in asked.names if name not in text]
     assert not missing, f"{break_it.__name__}: {asked}\n{text}"
 
 

@@ -197,8 +197,8 @@ class World:
 
     def counts(self) -> dict[tuple[str, tuple[str, ...]], object]:
         """The counters of the directives that are not 0, and their histograms."""
-        counted = ((name, *one) for name, each in self.setup.counted.items() for one in each.samples())
-        measured = ((name, *one) for name, each in self.setup.measured.items() for one in each.samples())
+        counted = ((name, *sample) for name, each in self.setup.counted.items() for sample in each.samples())
+        measured = ((name, *sample) for name, each in self.setup.measured.items() for sample in each.samples())
         found: dict[tuple[str, tuple[str, ...]], object] = {
             (name, labels): count for name, labels, count in counted if count
         }
@@ -248,7 +248,10 @@ def test_a_compiled_chain_changes_no_answer_and_no_count(
             else:
                 world.ask(number, *step)
         asked = [
-            [(one.upstream, one.transport, one.body[:10], one.question) for one in world.setup.asked]
+            [
+                (request.upstream, request.transport, request.body[:10], request.question)
+                for request in world.setup.asked
+            ]
             for world in worlds
         ]
         assert asked[0] == asked[1]

@@ -102,8 +102,8 @@ def test_changed_cut_and_lengthened_queries(
     for at, value in changes:
         if at < len(packet):
             packet[at] = value
-    for one in (bytes(packet), bytes(packet[:cut]), bytes(packet) + more):
-        assert_valid(one, response_of(server, one, "udp"))
+    for message in (bytes(packet), bytes(packet[:cut]), bytes(packet) + more):
+        assert_valid(message, response_of(server, message, "udp"))
 
 
 @settings(max_examples=4 * settings().max_examples)

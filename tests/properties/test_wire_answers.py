@@ -70,9 +70,9 @@ BUFFERS = st.sampled_from([0, 512, 700, 1232, 4096])
 
 
 def asked(name: str, qtype: int, payload_bytes: int) -> Query:
-    found = read_query(query(name, qtype, payload_bytes=payload_bytes))
-    assert isinstance(found, Query)
-    return found
+    question = read_query(query(name, qtype, payload_bytes=payload_bytes))
+    assert isinstance(question, Query)
+    return question
 
 
 def answered(question: Query, message: Response, limit_bytes: int) -> bytes:
@@ -84,7 +84,7 @@ def response_of(answer: tuple[RRset, ...], authority: tuple[RRset, ...], additio
 
 
 def each_record(section: tuple[RRset, ...]) -> list[RRset]:
-    return [RRset(one.owner, one.rtype, one.ttl, (rdata,)) for one in section for rdata in one.rdata]
+    return [RRset(rrset.owner, rrset.rtype, rrset.ttl, (rdata,)) for rrset in section for rdata in rrset.rdata]
 
 
 @given(NAMES, st.sampled_from(tuple(RDATA)), BUFFERS, SECTIONS, SECTIONS, SECTIONS)
@@ -99,12 +99,12 @@ def test_what_is_encoded_is_what_dnslib_reads(
     question = asked(name, qtype, payload_bytes)
     message = response_of(answer, authority, additional)
     packet = answered(question, message, 65535)
-    got = decode(packet)
-    for section, read in ((answer, got.answer), (authority, got.authority), (additional, got.additional)):
+    decoded = decode(packet)
+    for section, read in ((answer, decoded.answer), (authority, decoded.authority), (additional, decoded.additional)):
         assert list(read) == each_record(section)
     assert dnslib.DNSRecord.parse(packet).q == dnslib.DNSRecord.parse(question.packet).q
     assert packet[:2] == question.packet[:2]
-    assert got.flags == {"qr", "aa", "rd"}
+    assert decoded.flags == {"qr", "aa", "rd"}
 
 
 @given(NAMES, BUFFERS, SECTIONS, SECTIONS, SECTIONS)
@@ -136,7 +136,7 @@ def count(got: Decoded) -> int:
 @given(st.integers(1, 20), st.sampled_from([types.A, types.AAAA]), st.booleans())
 def test_rotation_begins_at_every_part_of_the_addresses_and_loses_none(number: int, rtype: int, rotate: bool) -> None:
     make = IPv4Address if rtype == types.A else IPv6Address
-    addresses = [make(2**31 + one) for one in range(number)]
+    addresses = [make(2**31 + index) for index in range(number)]
     server = headless(addresses, rotate=rotate)
     packet = query("s.default.svc.cluster.local", rtype, payload_bytes=4096)
     first = Counter[bytes]()

@@ -40,8 +40,8 @@ def test_what_is_written_reads_as_it_was(value: Any) -> None:
 @given(WORDS | st.text("-?:{}[]&*a %\n", max_size=60))
 def test_any_text_is_values_or_an_error(text: str) -> None:
     try:
-        found = documents("a.yaml", text)
+        parsed = documents("a.yaml", text)
     except ManifestError:
         return
-    for document in found:
+    for document in parsed:
         dumped(document.value)

@@ -21,7 +21,7 @@ from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import Query, read_query
 from kdns.dns.types import type_number
-from kdns.dnsserver.blocks import Client, Server, WireResponse
+from kdns.dnsserver.blocks import Client, Outcome, Server, WireResponse
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.directives import configure
@@ -173,7 +173,7 @@ class FakeWorld:
     def wait(self, seconds: float) -> None:
         """Let time pass."""
         self.clock_s += seconds
-        for at_s, call in [one for one in self._due if one[0] <= self.clock_s]:
+        for at_s, call in [due for due in self._due if due[0] <= self.clock_s]:
             self._due.remove((at_s, call))
             call()
 
@@ -311,9 +311,16 @@ def respond(server: Server, packet: bytes, transport: str = "udp", family: int =
     partition = server.table.partition(transport, family)
     if len(packet) > 12 and (answer := held(partition, packet)):
         return answer.wire(packet)
-    found = server.respond(packet, partition)
-    assert isinstance(found, WireResponse)
-    return found.wire or None
+    return response_at_once(server, packet, transport=transport, family=family).wire or None
+
+
+def response_at_once(
+    server: Server, packet: bytes, client: Client = ("", 0), *, transport: str = "udp", family: int = 4
+) -> WireResponse:
+    """The response of the chain, which must not wait; the table is not looked at."""
+    outcome = server.respond(packet, server.table.partition(transport, family), client)
+    assert isinstance(outcome, WireResponse)
+    return outcome
 
 
 def held(partition: Partition, packet: bytes, now_s: float = 0.0) -> Answer | None:
@@ -324,9 +331,14 @@ def held(partition: Partition, packet: bytes, now_s: float = 0.0) -> Answer | No
 
 def read(packet: bytes) -> Query:
     """A packet as a query, which it must be."""
-    got = read_query(packet)
-    assert isinstance(got, Query)
-    return got
+    question = read_query(packet)
+    assert isinstance(question, Query)
+    return question
+
+
+async def response_to(outcome: Outcome) -> WireResponse:
+    """What `Server.respond` gives at once, or after it has waited."""
+    return outcome if isinstance(outcome, WireResponse) else await outcome
 
 
 async def wire(server: Server, packet: bytes, client: Client = ("", 0)) -> bytes:
@@ -334,8 +346,7 @@ async def wire(server: Server, packet: bytes, client: Client = ("", 0)) -> bytes
     partition = server.table.partition("udp", 4)
     if answer := held(partition, packet):
         return answer.wire(packet)
-    found = server.respond(packet, partition, client)
-    return (found if isinstance(found, WireResponse) else await found).wire
+    return (await response_to(server.respond(packet, partition, client))).wire
 
 
 async def ask(server: Server, name: str, qtype: str = "A", *, qclass: int = 1, client: str = "") -> Decoded | None:

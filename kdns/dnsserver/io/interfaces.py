@@ -74,7 +74,7 @@ def own_addresses(bound: Iterable[str], known: tuple[InterfaceAddress, ...]) -> 
     """Packed; for a wildcard all of the machine's but loopback."""
     addresses = [ip_address(address) for address in bound]
     if any(address.is_unspecified for address in addresses):
-        addresses = [address for each in known if not (address := ip_address(each.address)).is_loopback]
+        addresses = [address for interface in known if not (address := ip_address(interface.address)).is_loopback]
     return tuple(dict.fromkeys(address.packed for address in addresses))
 
 

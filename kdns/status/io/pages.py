@@ -56,7 +56,7 @@ async def page(view: View, status: int = 200) -> web.Response:
 
 
 def running(advice: Iterable[Advice]) -> web.Response:
-    rows = [{"text": one.text, "cure": one.cure} for one in advice]
+    rows = [{"text": entry.text, "cure": entry.cure} for entry in advice]
     return web.Response(text=json.dumps(rows), content_type="application/json")
 
 

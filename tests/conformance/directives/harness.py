@@ -9,7 +9,7 @@ from struct import pack
 from typing import Any, TypeAlias
 
 import recorded_cases
-from dns_chain import FakeWorld
+from dns_chain import FakeWorld, response_to
 from zone_text import record_texts
 
 from kdns.answers.chain import Block, Chain, Plugin, Request, Serve, ServeResult
@@ -22,7 +22,7 @@ from kdns.dns.query import AA, AD, CD, QR, RA, RD, TC, encode_options
 from kdns.dns.rrset import RRset
 from kdns.dns.types import A, rcode_name, rcode_number, type_number
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.blocks import Server, WireResponse
+from kdns.dnsserver.blocks import Server
 from kdns.plugins.directives import configure
 
 FLAGS = {"qr": QR, "aa": AA, "tc": TC, "rd": RD, "ra": RA, "ad": AD, "cd": CD}
@@ -112,7 +112,7 @@ async def reply_to(server: Server, query: Case, *, transport: str = "udp", now_s
     packet = packet_of(query)
     partition = server.table.partition(query.get("proto", transport), 4)
     outcome = server.respond(packet, partition, client_of(query), now_s)
-    return (outcome if isinstance(outcome, WireResponse) else await outcome).wire
+    return (await response_to(outcome)).wire
 
 
 async def answered(
@@ -121,8 +121,7 @@ async def answered(
     """The records that a client gets over UDP."""
     packet = query(name, qtype, payload_bytes=4096)
     outcome = server.respond(packet, server.table.partition("udp", 4), (client, 40000), now_s)
-    exchange = outcome if isinstance(outcome, WireResponse) else await outcome
-    return from_wire(Response(body=Message(exchange.wire)))
+    return from_wire(Response(body=Message((await response_to(outcome)).wire)))
 
 
 def shown(wire: bytes) -> Case:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from dns_chain import FakeWorld, server_of_blocks
+from dns_chain import FakeWorld, response_to, server_of_blocks
 from harness import Case, client_of, difference, files_of, packet_of, recorded, shown
 
 from kdns.corefile.parse import parse
-from kdns.dnsserver.blocks import Server, WireResponse
+from kdns.dnsserver.blocks import Server
 from kdns.plugins.directives import configure
 
 
@@ -36,7 +36,7 @@ async def steps_otherwise(case: Case, files: dict[str, str]) -> str:
             servers[name] = server_of_corefile(corefile, files)
         server, query = servers[name], step["query"]
         outcome = server.respond(packet_of(query), server.table.partition(step["proto"], 4), client_of(query))
-        wire = (outcome if isinstance(outcome, WireResponse) else await outcome).wire
+        wire = (await response_to(outcome)).wire
         if wrong := difference(step["reply"], shown(wire)):
             return f"{query['name']} {query['type']}: {wrong}"
     return ""

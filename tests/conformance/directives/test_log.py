@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Final
 
-from dns_chain import FakeWorld
+from dns_chain import FakeWorld, response_to
 from harness import FLAGS, Behind, Case, Report, client_of, packet_of, recorded, response_of, server_of
 
 from kdns.answers.chain import Request
@@ -23,7 +23,7 @@ async def exchange(config: str, query: Case, reply: Response, setup: FakeWorld) 
     """A query, answered like this, and sent."""
     server = server_of(config, setup, Behind(lambda _request: reply))
     outcome = server.respond(packet_of(query), server.table.partition("udp", 4), client_of(query), 0.0)
-    (outcome if isinstance(outcome, WireResponse) else await outcome).sent(0.001)
+    (await response_to(outcome)).sent(0.001)
 
 
 async def logged(case: Case) -> str:

@@ -7,7 +7,7 @@ from ipaddress import IPv6Address, ip_address
 from types import MappingProxyType
 from typing import Any
 
-from dns_chain import FakeWorld
+from dns_chain import FakeWorld, response_to
 from harness import Behind, Case, Report, client_of, packet_of, recorded, shown, texts
 
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
@@ -20,7 +20,7 @@ from kdns.dns.names import labels_of, read_name, text_of
 from kdns.dns.query import HEADER_BYTES, TC
 from kdns.dns.types import class_name, rcode_number, type_name
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.blocks import Server, WireResponse
+from kdns.dnsserver.blocks import Server
 from kdns.errors import CorefileError
 from kdns.plugins.changes.rewrite import config, plugin
 from kdns.plugins.changes.rewrite.answers import by_suffix
@@ -131,7 +131,7 @@ async def wrong(case: Case) -> str:
     )
     query = case["query"]
     outcome = server.respond(packet(query), server.table.partition("udp", 4), client_of(query))
-    wire = (outcome if isinstance(outcome, WireResponse) else await outcome).wire
+    wire = (await response_to(outcome)).wire
     expected = case["expect"]
     return seen_otherwise(expected.get("next_sees"), behind.requests) or replied_otherwise(expected, wire)
 

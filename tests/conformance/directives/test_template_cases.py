@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from dns_chain import FakeWorld, plugin_of
+from dns_chain import FakeWorld, plugin_of, response_to
 from harness import Behind, Case, Report, client_of, difference, packet_of, recorded, response_of, shown
 from integration import cases, steps_otherwise
 
@@ -13,7 +13,7 @@ from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import Response
 from kdns.corefile.parse import parse
 from kdns.dns.types import class_name, type_name
-from kdns.dnsserver.blocks import Server, WireResponse
+from kdns.dnsserver.blocks import Server
 from kdns.plugins.directives import configure
 from kdns.plugins.sources.template import plugin
 from kdns.plugins.sources.template.stencil import stencil_of
@@ -58,7 +58,7 @@ async def wrong(case: Case) -> str:
     query = {**case["query"], "edns": case["query"].get("edns", {})}
     server = Server("dns://:53", [Block(".", chain)], "127.0.0.1", port=53)
     outcome = server.respond(packet_of(query), server.table.partition("udp", 4), client_of(query))
-    wire = (outcome if isinstance(outcome, WireResponse) else await outcome).wire
+    wire = (await response_to(outcome)).wire
     expected = case["expect"]
     if expected.get("fallthrough"):
         return "" if behind.requests else f"not passed on: {shown(wire)}"

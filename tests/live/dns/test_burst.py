@@ -60,7 +60,7 @@ def datagrams(count: int) -> Iterator[bytes]:
     chance = random.Random(7)
     for number in range(count):
         name = f"{chance.choice(NAMES)}.example.org"
-        spelled = "".join(chance.choice((each, each.upper())) for each in name)
+        spelled = "".join(chance.choice((letter, letter.upper())) for letter in name)
         qtype, size = chance.choice(("A", "AAAA", "TXT", "ANY", "SOA")), chance.choice((0, 0, 512, 1232, 4096))
         query = packet(spelled, qtype, number=number % PROBE, payload_bytes=size, do=size > 0 and chance.random() < 0.3)
         if size and chance.random() < 0.5:
@@ -124,8 +124,10 @@ def responses(host: str, port: int, queries: list[bytes]) -> list[bytes]:
 
 def counts(server: DnsServer) -> dict[Any, int]:
     """Every kind of response, and how often it was sent."""
-    tables = {id(each.table): each.table for each in server.servers}.values()
-    return {kind: times for table in tables for each in table.partitions.values() for kind, times in each.totals()}
+    tables = {id(listener.table): listener.table for listener in server.servers}.values()
+    return {
+        kind: times for table in tables for partition in table.partitions.values() for kind, times in partition.totals()
+    }
 
 
 @compiled_only
@@ -201,7 +203,7 @@ def test_after_a_failure_others_answer(answers: object) -> None:
     with selecting(answers, QUERY) as (selector, misses, _, client), capture_logs() as logged:
         (fd,) = (key.fd for key in selector.get_map().values())
         selector.select(5)
-        assert [each["event"] for each in logged] == ["compiled code failed, Python answers UDP from now on"]
+        assert [line["event"] for line in logged] == ["compiled code failed, Python answers UDP from now on"]
         assert not selector.follows(fd)
         client.send(QUERY)
         assert [key.fd for key, _ in selector.select(5)] == [fd]
@@ -212,7 +214,7 @@ def test_after_a_failure_others_answer(answers: object) -> None:
 def test_a_server_survives_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     query = packet("web.example.org", number=1)
     with serving(BurstEventLoop) as server:
-        host, port = next(each for each in server.addresses if each[1])
+        host, port = next(address for address in server.addresses if address[1])
         first, second = responses(host, port, [query, query])
         monkeypatch.setattr(Requests, "observe", None)  # what the compiled code calls behind a burst
         assert sorted(responses(host, port, [query])[0]) == sorted(first) == sorted(second)

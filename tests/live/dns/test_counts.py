@@ -71,18 +71,18 @@ async def test_metrics_count_what_dnsperf_counts(tmp_path: Path, monkeypatch: py
             reports.append((await done)[0].decode())
             names = ("coredns_dns_requests_total", "coredns_dns_responses_total")
             cached = ("coredns_cache_requests_total", "coredns_cache_hits_total", "coredns_cache_misses_total")
-            found = await sums(server, *names, *cached, "coredns_proxy_request_duration_seconds_count")
+            samples = await sums(server, *names, *cached, "coredns_proxy_request_duration_seconds_count")
     report = "\n".join(reports)
     completed = sum(map(int, re.findall(r"Queries completed: +(\d+)", report)))
     rcodes = Counter[str]()
     for rcode, count in re.findall(r"([A-Z]+) (\d+) \(", report):
         rcodes[rcode] += int(count)
     assert completed == 3 * len(ASKED) + len(FORWARDED_ONCE), report
-    assert found["coredns_dns_requests_total"] == Counter({"": completed})
-    assert found["coredns_dns_responses_total"] == rcodes
+    assert samples["coredns_dns_requests_total"] == Counter({"": completed})
+    assert samples["coredns_dns_responses_total"] == rcodes
     outside = 3 * sum("outside" in line for line in ASKED) + len(FORWARDED_ONCE)
-    hits, misses = found["coredns_cache_hits_total"][""], found["coredns_cache_misses_total"][""]
-    forwarded = sum(found["coredns_proxy_request_duration_seconds_count"].values())
+    hits, misses = samples["coredns_cache_hits_total"][""], samples["coredns_cache_misses_total"][""]
+    forwarded = sum(samples["coredns_proxy_request_duration_seconds_count"].values())
     assert forwarded == len(FORWARDED_ONCE) == 300  # A and TXT of 150 names
-    assert found["coredns_cache_requests_total"] == Counter({"": completed})
+    assert samples["coredns_cache_requests_total"] == Counter({"": completed})
     assert (hits, misses) == (outside - forwarded, completed - hits)

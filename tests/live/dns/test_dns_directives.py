@@ -63,8 +63,8 @@ async def ask(server: DnsServer, name: str = NAME, *, times: int = 1, tcp: bool 
 
 
 def firsts(answers: list[Decoded]) -> Counter[str]:
-    addresses = [one.answer[0].rdata[0] for one in answers]
-    return Counter(str(ip_address(one)) for one in addresses if isinstance(one, bytes))
+    addresses = [answer.answer[0].rdata[0] for answer in answers]
+    return Counter(str(ip_address(address)) for address in addresses if isinstance(address, bytes))
 
 
 async def test_weights_follow_the_file(tmp_path: Path, logs: list[MutableMapping[str, Any]]) -> None:
@@ -144,7 +144,7 @@ async def test_an_unexpected_failure_is_one_query_and_one_line(
         (answer,) = await ask(server, tcp=tcp)
         assert answer.rcode == "NOERROR"
         (requests,) = server.requests.values()
-        assert sum(one.panics for one in requests) == 1
+        assert sum(request.panics for request in requests) == 1
 
 
 @pytest.mark.parametrize("tcp", [False, True])

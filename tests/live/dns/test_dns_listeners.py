@@ -67,17 +67,17 @@ async def test_answers_are_the_same_on_every_transport_and_from_the_table(server
 async def test_the_case_of_the_question_comes_back(server: DnsServer) -> None:
     with Udp(port_of(server)) as udp:
         for spelled in (NAME, NAME.upper(), "S1.deFAULT.sVc.CLUSTER.local", NAME.title()):
-            got = read(await udp.ask(packet(spelled)))
-            assert str(got.q.qname) == f"{spelled}."
-            assert str(got.rr[0].rname) == f"{spelled}."
+            message = read(await udp.ask(packet(spelled)))
+            assert str(message.q.qname) == f"{spelled}."
+            assert str(message.rr[0].rname) == f"{spelled}."
 
 
 HEADER = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
 QUESTION = packet(NAME)[12:]
 ODD: dict[str, tuple[bytes, str]] = {
     "only a header": (HEADER, "FORMERR"),
-    "no question": (HEADER[:5] + b"\x00" + HEADER[6:], "FORMERR"),
-    "a pointer as a question": (HEADER + b"\xc0\x0c\x00\x01\x00\x01", "FORMERR"),
+    "no message": (HEADER[:5] + b"\x00" + HEADER[6:], "FORMERR"),
+    "a pointer as a message": (HEADER + b"\xc0\x0c\x00\x01\x00\x01", "FORMERR"),
     "NOTIFY": (HEADER[:2] + b"\x20\x00" + HEADER[4:] + QUESTION, "NOTIMP"),
     "UPDATE": (HEADER[:2] + b"\x28\x00" + HEADER[4:] + QUESTION, "NOTIMP"),
     "class CH": (HEADER + QUESTION[:-1] + b"\x03", "REFUSED"),
@@ -93,10 +93,10 @@ async def test_odd_queries(server: DnsServer, case: str) -> None:
     query, wanted = ODD[case]
     with Udp(port_of(server)) as udp:
         response = await udp.ask(query)
-    got = read(response)
-    opt = next((record for record in got.ar if record.rtype == dnslib.QTYPE.OPT), None)
+    message = read(response)
+    opt = next((record for record in message.ar if record.rtype == dnslib.QTYPE.OPT), None)
     extended = opt.ttl >> 24 if opt else 0
-    code = "BADVERS" if (extended, got.header.rcode) == (1, 0) else rcode(response)
+    code = "BADVERS" if (extended, message.header.rcode) == (1, 0) else rcode(response)
     assert code == wanted
     assert response[:2] == query[:2]
     assert (opt is not None) == ("EDNS" in case)
@@ -221,8 +221,8 @@ BUCKETS = {
 
 def samples(text: str) -> list[tuple[str, dict[str, str], float]]:
     """The lines of an exposition: name, labels, value."""
-    found = re.findall(r"^(\w+)(?:\{(.*)\})? ([^ ]+)$", text, re.MULTILINE)
-    return [(name, dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)) for name, labels, value in found]
+    matches = re.findall(r"^(\w+)(?:\{(.*)\})? ([^ ]+)$", text, re.MULTILINE)
+    return [(name, dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)) for name, labels, value in matches]
 
 
 async def test_metrics_have_the_names_and_labels_of_coredns(server: DnsServer) -> None:

@@ -194,7 +194,7 @@ async def test_a_server_that_stops_says_goodbye_over_http2(tmp_path: Path) -> No
     async with encrypted(tmp_path) as made:
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port("https"), ssl=client_context(made, "h2"))
         writer.write(sent)
-        while not any(isinstance(each, h2.events.StreamEnded) for each in client.receive_data(await reader.read(1))):
+        while not any(isinstance(event, h2.events.StreamEnded) for event in client.receive_data(await reader.read(1))):
             pass
     (goodbye,) = client.receive_data(await reader.read(-1))
     writer.close()

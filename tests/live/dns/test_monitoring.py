@@ -25,7 +25,11 @@ RULES: list[dict[str, Any]] = [
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text())
 EXPRESSIONS = {
     **{rule["alert"]: rule["expr"] for rule in RULES},
-    **{f"{panel['title']} {each['refId']}": each["expr"] for panel in DASHBOARD["panels"] for each in panel["targets"]},
+    **{
+        f"{panel['title']} {target['refId']}": target["expr"]
+        for panel in DASHBOARD["panels"]
+        for target in panel["targets"]
+    },
 }
 COREDNS_PANELS: dict[str, set[str]] = {
     "coredns_dns_requests_total": {"instance", "proto", "type", "zone", "server", "view", "family"},

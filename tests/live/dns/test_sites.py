@@ -25,7 +25,7 @@ async def test_a_site_tells_its_log_of_bytes_that_are_no_http() -> None:
         assert (await reader.readline()).split()[1] == b"400"
         writer.close()
         await site.close()
-    assert [(each["event"], each["log_level"]) for each in logs] == [("malformed request", "info")]
+    assert [(log["event"], log["log_level"]) for log in logs] == [("malformed request", "info")]
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ async def test_it_shows_who_asks_for_what(monkeypatch: pytest.MonkeyPatch) -> No
         await shows(server, r"\d\d% of the queries are names .* search lists make of api\.example\.com\.")
         await shows(server, r'role="img" aria-label="Responses by code, .*NOERROR.*NXDOMAIN')
         await shows(server, r'<th scope="row">services</th><td>31</td><td>yes</td>')
-        sums = sum(one.durations.counts[0] for each in server.requests.values() for one in each)
+        sums = sum(request.durations.counts[0] for requests in server.requests.values() for request in requests)
         assert sums >= 1
         metrics = (await page(server, "/metrics"))[1]
         counted = sum(
@@ -280,7 +280,7 @@ async def test_a_keyboard_and_a_screen_reader_suffice(monkeypatch: pytest.Monkey
             reached.append(await tab.value(ACTIVE))
         order = ["Skip to the content", "Status", "Services", "pause", "Served", "Reloads"]
         order += ["name", "type", "namespace", "Explain", "Names"]
-        assert [each for each in reached if each in order][: len(order)] == order
+        assert [name for name in reached if name in order][: len(order)] == order
         named = await read_aloud(tab)
         assert ("textbox", "Name or address") in named
         assert ("table", "Objects of the cluster") in named

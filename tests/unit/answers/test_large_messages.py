@@ -24,9 +24,9 @@ POINTER = b"\xc0\x0c"
 
 
 def asked(payload_bytes: int = 0) -> Query:
-    found = read_query(query(NAME, A, payload_bytes=payload_bytes))
-    assert isinstance(found, Query)
-    return found
+    question = read_query(query(NAME, A, payload_bytes=payload_bytes))
+    assert isinstance(question, Query)
+    return question
 
 
 def record(owner: bytes, rtype: int = A, rdata: bytes = b"\x0a\x00\x00\x01") -> bytes:

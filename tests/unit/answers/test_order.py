@@ -42,16 +42,16 @@ def answers(order: Order, *rrsets: RRset, times: int, limit_bytes: int = 4096) -
 
 
 def texts(decoded: Decoded) -> list[str]:
-    return [str(ip_address(rdata)) for one in decoded.answer for rdata in one.rdata if isinstance(rdata, bytes)]
+    return [str(ip_address(rdata)) for rrset in decoded.answer for rdata in rrset.rdata if isinstance(rdata, bytes)]
 
 
 def firsts(decoded: list[Decoded]) -> Counter[str]:
-    return Counter(texts(one)[0] for one in decoded)
+    return Counter(texts(reply)[0] for reply in decoded)
 
 
 def test_as_it_is_without_the_directive() -> None:
     got = answers(Order(), addresses("10.0.0.2", "10.0.0.1"), times=4)
-    assert [texts(one) for one in got] == [["10.0.0.2", "10.0.0.1"]] * 4
+    assert [texts(reply) for reply in got] == [["10.0.0.2", "10.0.0.1"]] * 4
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, MAX_TURNS])
@@ -59,37 +59,37 @@ def test_every_address_comes_first_equally_often(count: int) -> None:
     rrset = addresses(*(f"10.0.0.{number}" for number in range(count)))
     got = answers(Order(rotate=True), rrset, times=3 * count)
     assert firsts(got) == {f"10.0.0.{number}": 3 for number in range(count)}
-    assert all(sorted(texts(one)) == sorted(texts(got[0])) for one in got)
+    assert all(sorted(texts(reply)) == sorted(texts(got[0])) for reply in got)
 
 
 def test_behind_a_cname_too() -> None:
     alias = RRset(NAME, CNAME, 5, ("db.shop.svc.cluster.local.",))
     behind = addresses("10.0.0.1", "10.0.0.2", owner="db.shop.svc.cluster.local.")
     got = answers(Order(rotate=True), alias, behind, times=4)
-    assert [one.answer[0].rtype for one in got] == [CNAME] * 4
-    assert Counter(one.answer[1].rdata[0] for one in got) == dict.fromkeys(behind.rdata, 2)
-    assert {one.answer[2].owner for one in got} == {"db.shop.svc.cluster.local."}
+    assert [reply.answer[0].rtype for reply in got] == [CNAME] * 4
+    assert Counter(reply.answer[1].rdata[0] for reply in got) == dict.fromkeys(behind.rdata, 2)
+    assert {reply.answer[2].owner for reply in got} == {"db.shop.svc.cluster.local."}
 
 
 def test_nothing_else_moves() -> None:
     srv = RRset(NAME, SRV, 5, tuple(Srv(0, 50, port, NAME) for port in (1, 2, 3)))
     got = answers(Order(rotate=True), srv, times=3)
-    assert [[one.rdata for one in decoded.answer] for decoded in got] == [[(rdata,) for rdata in srv.rdata]] * 3
+    assert [[rrset.rdata for rrset in decoded.answer] for decoded in got] == [[(rdata,) for rdata in srv.rdata]] * 3
 
 
 def test_preferred_networks_come_first_in_order_and_each_group_rotates() -> None:
     order = Order(rotate=True, prefer=(ip_network("10.9.0.0/16"), ip_network("192.0.2.0/31")))
     got = answers(order, addresses("10.1.0.1", "192.0.2.1", "10.9.0.1", "10.1.0.2", "10.9.0.2", "10.1.0.3"), times=6)
-    assert {frozenset(texts(one)[:2]) for one in got} == {frozenset({"10.9.0.1", "10.9.0.2"})}
-    assert {texts(one)[2] for one in got} == {"192.0.2.1"}
+    assert {frozenset(texts(reply)[:2]) for reply in got} == {frozenset({"10.9.0.1", "10.9.0.2"})}
+    assert {texts(reply)[2] for reply in got} == {"192.0.2.1"}
     assert firsts(got) == {"10.9.0.1": 3, "10.9.0.2": 3}
-    assert Counter(texts(one)[3] for one in got) == {"10.1.0.1": 2, "10.1.0.2": 2, "10.1.0.3": 2}
+    assert Counter(texts(reply)[3] for reply in got) == {"10.1.0.1": 2, "10.1.0.2": 2, "10.1.0.3": 2}
 
 
 def test_preferred_addresses_of_ipv6() -> None:
     order = Order(rotate=True, prefer=(ip_network("fd00:2::/32"), ip_network("10.0.0.0/8")))
     got = answers(order, addresses("fd00:1::1", "fd00:2::1"), times=3)
-    assert [texts(one) for one in got] == [["fd00:2::1", "fd00:1::1"]] * 3
+    assert [texts(reply) for reply in got] == [["fd00:2::1", "fd00:1::1"]] * 3
 
 
 def test_a_truncated_answer_keeps_the_preferred_ones() -> None:
@@ -97,7 +97,7 @@ def test_a_truncated_answer_keeps_the_preferred_ones() -> None:
     order = Order(rotate=True, prefer=(ip_network("10.9.0.0/16"),))
     got = answers(order, addresses(*many), times=4, limit_bytes=512)
     assert {"tc"} <= got[0].flags
-    assert {frozenset(texts(one)[:2]) for one in got} == {frozenset({"10.9.0.1", "10.9.0.2"})}
+    assert {frozenset(texts(reply)[:2]) for reply in got} == {frozenset({"10.9.0.1", "10.9.0.2"})}
 
 
 def test_glue_is_arranged() -> None:
@@ -109,7 +109,7 @@ def test_weights_hold_over_a_turn() -> None:
     weights = {NAME: {ip_address("10.0.0.1").packed: 3, ip_address("10.0.0.3").packed: 2}}
     got = answers(Order(rotate=True, weights=weights), addresses("10.0.0.1", "10.0.0.2", "10.0.0.3"), times=12)
     assert firsts(got) == {"10.0.0.1": 6, "10.0.0.2": 2, "10.0.0.3": 4}
-    assert all(sorted(texts(one)) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"] for one in got)
+    assert all(sorted(texts(reply)) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"] for reply in got)
 
 
 def test_names_without_weights_rotate() -> None:
@@ -200,7 +200,7 @@ def test_the_directive_arranges_the_addresses_of_a_referral() -> None:
     balance = Loadbalance(LoadbalanceConfig(prefer=(ip_network("10.9.0.0/16"),)), FakeWorld())
     got = respond(server_of(balance, Referral()), query(NAME, A))
     assert got
-    assert [one.rdata for one in decode(got).additional] == [
+    assert [rrset.rdata for rrset in decode(got).additional] == [
         (ip_address(text).packed,) for text in ("10.9.0.1", "10.1.0.1")
     ]
 
@@ -217,7 +217,7 @@ def test_a_new_order_replaces_remembered_answers() -> None:
 
     def firsts() -> Counter[str]:
         got = [respond(server, query(NAME, A)) for _ in range(256)]
-        return Counter(texts(decode(one))[0] for one in got if one)
+        return Counter(texts(decode(reply))[0] for reply in got if reply)
 
     assert firsts() == {"10.0.0.1": 255, "10.0.0.2": 1}
     setup.readers["w"](f"{NAME}\n10.0.0.2 255")
@@ -266,14 +266,14 @@ def test_an_upstreams_records_take_turns_and_none_is_lost(rrsets: tuple[RRset, .
     times = 6 * fronts
     for aged_from_s, ttl in ((None, 5), (0.0, 2)):
         got = forwarded(Order(rotate=True), packet, wire, times, aged_from_s=aged_from_s)
-        assert {frozenset(records_of(one)) for one in got} == {frozenset(records_of(decode(wire)))}
-        assert {rrset.ttl for one in got for rrset in one.answer} == {ttl}
-        first = Counter(next(text for text in records_of(one) if f" {CNAME} " not in text) for one in got)
+        assert {frozenset(records_of(reply)) for reply in got} == {frozenset(records_of(decode(wire)))}
+        assert {rrset.ttl for reply in got for rrset in reply.answer} == {ttl}
+        first = Counter(next(text for text in records_of(reply) if f" {CNAME} " not in text) for reply in got)
         assert set(first.values()) == {times // fronts}
 
 
 def records_of(decoded: Decoded) -> list[str]:
-    return [f"{one.owner} {one.rtype} {rdata!r}" for one in decoded.answer for rdata in one.rdata]
+    return [f"{rrset.owner} {rrset.rtype} {rdata!r}" for rrset in decoded.answer for rdata in rrset.rdata]
 
 
 def test_an_upstreams_answer_prefers_and_weighs() -> None:
@@ -288,5 +288,5 @@ def test_an_upstreams_answer_prefers_and_weighs() -> None:
 
 def test_kinds_stand_in_order() -> None:
     mixed = (*MX_SETS, addresses("10.0.0.1"), RRset(NAME, TXT, 5, (b"\1a",)), MIXED_SETS[0])
-    assert [one.rtype for one in Order(rotate=True).arranged(mixed)] == [CNAME, A, MX, TXT]
+    assert [rrset.rtype for rrset in Order(rotate=True).arranged(mixed)] == [CNAME, A, MX, TXT]
     assert Order().arranged(mixed) == mixed

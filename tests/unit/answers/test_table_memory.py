@@ -35,7 +35,7 @@ def server() -> Server:
     state.upsert(Namespace(Meta("shop")))
     for number in range(SERVICES):
         state.upsert(Service(ServiceMeta(f"set-{number}", "shop"), ServiceSpec(cluster_ip="None")))
-        endpoints = tuple(Endpoint((f"10.{number // 250}.{number % 250}.{each}",)) for each in range(5))
+        endpoints = tuple(Endpoint((f"10.{number // 250}.{number % 250}.{index}",)) for index in range(5))
         meta = SliceMeta(f"set-{number}", "shop", SliceLabels(f"set-{number}"))
         state.upsert(EndpointSlice(meta, "IPv4", endpoints))
     return cluster_server(state, Options(), order=Order(rotate=True))[0]

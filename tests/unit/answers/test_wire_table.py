@@ -87,11 +87,11 @@ def test_a_packet_that_is_too_short_has_not_the_key_of_a_query() -> None:
 
 def test_an_answer_keeps_the_id_and_takes_its_bodies_in_turn() -> None:
     packet = b"\x12\x34" + b"x" * 30
-    made = Answer(b"0123456789", 20, (b"one", b"two", b"three"), answer().kind)
-    wires = [made.wire(packet) for _ in range(6)]
+    entry = Answer(b"0123456789", 20, (b"one", b"two", b"three"), answer().kind)
+    wires = [entry.wire(packet) for _ in range(6)]
     assert {wire[:20] for wire in wires} == {b"\x12\x34" + b"0123456789" + b"x" * 8}
     assert sorted(wire[20:] for wire in wires) == [b"one", b"one", b"three", b"three", b"two", b"two"]
-    assert made.hits == 6
+    assert entry.hits == 6
 
 
 @pytest.mark.parametrize(
@@ -243,8 +243,8 @@ def test_an_answer_that_is_dropped_early_leaves_nothing() -> None:
         answers.forget((WEB,))
     assert generations.size_bytes == 0
     answers.remember(partition, b"web", answer(), Reuse((WEB,), 1000.7))
-    kept = partition.answers[b"web"]
-    assert (kept.until_s, kept.renew(1000.6), kept.renew(1000.7)) == (1000.7, True, False)
+    cached = partition.answers[b"web"]
+    assert (cached.until_s, cached.renew(1000.6), cached.renew(1000.7)) == (1000.7, True, False)
 
 
 def test_an_answer_whose_ttls_count_down_expires_within_a_second() -> None:

@@ -41,7 +41,7 @@ def endpoint_slice(number: int, endpoints: list[Json]) -> Json:
 
 
 def fields_of(many: int, make: Callable[[int], object]) -> Callable[[int], list[object]]:
-    return lambda number: [make(number * many + each) for each in range(many)]
+    return lambda number: [make(number * many + index) for index in range(many)]
 
 
 PORTS = fields_of(5000, lambda each: {"port": each % 60_000, "name": f"p{each}"})
@@ -79,7 +79,7 @@ ROWS: dict[str, tuple[type[Object], int, Callable[[int], Json]]] = {
     "ingress": (Service, 5, lambda n: meta(n) | {"status": {"loadBalancer": {"ingress": INGRESS(n)}}}),
     "names": (Service, 5, lambda n: service(n, externalName=f"{n}" * 100_000)),
     "Pods": (Pod, 2000, pod),
-    "labels": (Pod, 5, lambda n: pod(n, **{f"k{n}-{each}": "" for each in range(5000)})),
+    "labels": (Pod, 5, lambda n: pod(n, **{f"k{n}-{index}": "" for index in range(5000)})),
     "Pod IPs": (Pod, 5, lambda n: meta(n) | {"status": {"podIPs": INGRESS(n)}}),
     "slices": (EndpointSlice, 200, slices(USUAL)),
     "small slices": (EndpointSlice, 2000, slices(lambda n: [endpoint(n, nodeName="n")])),

@@ -34,7 +34,7 @@ def test_a_port_out_of_range(
     resource = RESOURCES[kind]
     body = {"kind": f"{kind.__name__}List", "apiVersion": resource.api_version, "metadata": {}, "items": [good, wrong]}
     page = decode_list(resource, json.dumps(body).encode())
-    assert [each.metadata.name for each in page.objects] == ["a"]
+    assert [obj.metadata.name for obj in page.objects] == ["a"]
     ((key, error),) = [(failure.key, failure.reason) for failure in page.failures]
     assert key == ("", "wrong")
     assert reason in error

@@ -37,13 +37,14 @@ def service(name: str = "web", *ips: str, kind: str = "ClusterIP") -> Service:
 
 def endpoint_slice(name: str, owner: str, *ips: str, ready: bool | None = None) -> EndpointSlice:
     labels = SliceLabels(owner) if owner else None
-    endpoints = tuple(Endpoint((one,), Conditions(ready)) for one in ips)
+    endpoints = tuple(Endpoint((address,), Conditions(ready)) for address in ips)
     return EndpointSlice(SliceMeta(name, "shop", labels), endpoints=endpoints)
 
 
 def pod(name: str, *ips: str, phase: str = "Running", leaving: str | None = None) -> Pod:
     return Pod(
-        PodMeta(name, "shop", leaving), PodStatus(phase, ips[0] if ips else "", tuple(PodIP(one) for one in ips))
+        PodMeta(name, "shop", leaving),
+        PodStatus(phase, ips[0] if ips else "", tuple(PodIP(address) for address in ips)),
     )
 
 
@@ -87,8 +88,8 @@ def test_a_list_is_compared_in_place() -> None:
         (True, False),
     ]
     assert Service not in state.synced
-    gone = state.retain(Service, {one.key for one in listed})
-    assert [(change.key, change.new) for change in gone] == [(("shop", "c"), None)]
+    deleted = state.retain(Service, {one.key for one in listed})
+    assert [(change.key, change.new) for change in deleted] == [(("shop", "c"), None)]
     assert state.synced == {Service}
     assert state.services["shop", "a"] is kept, "what is equal stays the same object"
     known = {address: set(state.services_by_ip[ip(address)]) for address in ("10.0.0.1", "10.0.0.2", "10.0.0.3")}
@@ -131,7 +132,7 @@ def test_slices_move_between_services() -> None:
     state.upsert(endpoint_slice("s1", "db", "10.1.0.3"))
     assert set(state.slices_by_service["shop", "web"]) == {("shop", "s2")}
     assert set(state.slices_by_service["shop", "db"]) == {("shop", "s1")}
-    assert [len(state.slices_by_ip[ip(one)]) for one in ("10.1.0.1", "10.1.0.2", "10.1.0.3")] == [0, 1, 1]
+    assert [len(state.slices_by_ip[ip(address)]) for address in ("10.1.0.1", "10.1.0.2", "10.1.0.3")] == [0, 1, 1]
     state.upsert(endpoint_slice("s1", "", "10.1.0.3"))
     state.delete(EndpointSlice, ("shop", "s2"))
     assert state.slices_by_service == {}
@@ -167,8 +168,8 @@ def test_an_index_is_searched_by_range_in_either_order_of_events() -> None:
         for index in (early, late):
             index.move(("shop", str(number)), (), (ip(address), b""))
     for index in (early, late):
-        found = index.between(ip("10.0.0.0"), ip("10.0.0.255"))
-        assert list(found) == [ip("10.0.0.1"), ip("10.0.0.9")], "no IPv6 address between, though its bytes would be"
+        matching = index.between(ip("10.0.0.0"), ip("10.0.0.255"))
+        assert list(matching) == [ip("10.0.0.1"), ip("10.0.0.9")], "no IPv6 address between, though its bytes would be"
         index.move(("shop", "1"), (ip(addresses[1]),), ())
         index.move(("shop", "x"), (), (ip(addresses[0]),))
         index.move(("shop", "0"), (ip(addresses[0]),), ())

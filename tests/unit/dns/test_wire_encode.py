@@ -168,11 +168,11 @@ def test_nothing_points_beyond_what_a_pointer_can_say() -> None:
 
 def test_names_of_a_message_of_64_kib_are_read_again() -> None:
     packet = query("big.example.", A)
-    asked = read_query(packet)
-    assert isinstance(asked, Query)
+    question = read_query(packet)
+    assert isinstance(question, Query)
     owners = tuple(f"a{number}.other.test." for number in range(1500)) * 2
     response = Response(0, AA, tuple(RRset(owner, A, 5, (bytes(4),)) for owner in owners))
-    wire = compile_answer(asked, response, 1 << 16, ".").wire(packet)
+    wire = compile_answer(question, response, 1 << 16, ".").wire(packet)
     assert len(wire) > 1 << 15
     assert tuple(rrset.owner for rrset in decode(wire).answer) == owners
 
@@ -206,12 +206,12 @@ def test_opt(edns: Edns, extended: int, wire: bytes) -> None:
 )
 def test_the_soa_of_a_zone_points_at_the_zone_in_the_question_also_when_it_is_renewed(zone: str, name: str) -> None:
     packet = query(name, A)
-    asked = read_query(packet)
-    assert isinstance(asked, Query)
+    question = read_query(packet)
+    assert isinstance(question, Query)
     below = f".{zone}" if zone != "." else zone
     first, second = (RRset(zone, SOA, 5, (Soa(f"ns{below}", f"host{below}", serial, 2, 3, 4, 5),)) for serial in (1, 2))
     soa = ZoneSoa(first)
-    answer = compile_answer(asked, Response(NXDOMAIN, AA, soa=soa), 512, ".")
+    answer = compile_answer(question, Response(NXDOMAIN, AA, soa=soa), 512, ".")
     assert decode(answer.wire(packet)).authority == (first,)
     soa.renew(second)
     assert decode(answer.wire(packet)).authority == (second,)
@@ -226,14 +226,14 @@ def test_nothing_points_at_a_record_that_could_not_be_written() -> None:
 
 def test_nothing_points_at_a_record_that_did_not_fit() -> None:
     packet = query("x.cluster.local.", A)
-    asked = read_query(packet)
-    assert isinstance(asked, Query)
+    question = read_query(packet)
+    assert isinstance(question, Query)
     large = tuple(RRset("far.example.", TXT, 5, (b"\xc8" + b"t" * 200,)) for _ in range(3))
     glue = (RRset("ns.far.example.", A, 5, (b"\x0a\x00\x00\x01",)), RRset("other.test.", A, 5, (b"\x0a\x00\x00\x02",)))
     answer = (RRset("x.cluster.local.", A, 5, (bytes(4),)),)
     response = Response(0, AA, answer, (*large, *glue), glue, zone="cluster.local.")
     for limit_bytes in range(100, 700):
-        wire = compile_answer(asked, response, limit_bytes, ".").wire(packet)
+        wire = compile_answer(question, response, limit_bytes, ".").wire(packet)
         assert len(wire) <= limit_bytes
         decode(wire)
 

@@ -75,10 +75,10 @@ def test_silence(raw: bytes) -> None:
 
 @pytest.mark.parametrize(("raw", "rcode"), REFUSED.values(), ids=REFUSED.keys())
 def test_refusals(raw: bytes, rcode: int) -> None:
-    got = read_query(raw)
-    assert isinstance(got, Malformed)
-    assert got.rcode == rcode
-    response = error_answer(raw, rcode, got.question_end, got.edns).wire(raw)
+    question = read_query(raw)
+    assert isinstance(question, Malformed)
+    assert question.rcode == rcode
+    response = error_answer(raw, rcode, question.question_end, question.edns).wire(raw)
     flags = int.from_bytes(response[2:4], "big")
     assert response[:2] == raw[:2]
     assert flags & 0x8000, "an answer"
@@ -108,10 +108,10 @@ def test_refusals(raw: bytes, rcode: int) -> None:
     ids=str,
 )
 def test_queries(raw: bytes, edns: Edns | None, is_plain: bool) -> None:
-    got = read_query(raw)
-    assert isinstance(got, Query)
-    assert (got.labels, got.qtype, got.qclass, got.question_end) == ((b"web", b"shop"), 1, 1, END)
-    assert (got.edns, got.is_plain) == (edns, is_plain)
+    question = read_query(raw)
+    assert isinstance(question, Query)
+    assert (question.labels, question.qtype, question.qclass, question.question_end) == ((b"web", b"shop"), 1, 1, END)
+    assert (question.edns, question.is_plain) == (edns, is_plain)
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_queries(raw: bytes, edns: Edns | None, is_plain: bool) -> None:
     ],
 )
 def test_names_of_questions(wire: bytes, labels: tuple[bytes, ...], name: str) -> None:
-    got = read_query(packet(wire + pack("!HH", 28, 255)))
-    assert isinstance(got, Query)
-    assert (got.labels, got.qtype, got.qclass) == (labels, 28, 255)
-    assert got.spelled_name == name
+    question = read_query(packet(wire + pack("!HH", 28, 255)))
+    assert isinstance(question, Query)
+    assert (question.labels, question.qtype, question.qclass) == (labels, 28, 255)
+    assert question.spelled_name == name
 
 
 def test_types_have_the_labels_of_coredns_in_metrics() -> None:

@@ -98,16 +98,16 @@ def short(owner: str) -> str:
 @pytest.mark.parametrize("about", ANSWERS)
 def test_answers(about: str) -> None:
     name, qtype, rcode, answer, authority = ANSWERS[about]
-    found = ask(zone(), name, qtype)
-    assert rcode_name(found.rcode) == rcode
-    assert [f"{short(rrset.owner)} {type_name(rrset.rtype)}" for rrset in found.answer] == answer
-    assert (type_name(found.authority[0].rtype) if found.authority else "") == authority
+    result = ask(zone(), name, qtype)
+    assert rcode_name(result.rcode) == rcode
+    assert [f"{short(rrset.owner)} {type_name(rrset.rtype)}" for rrset in result.answer] == answer
+    assert (type_name(result.authority[0].rtype) if result.authority else "") == authority
 
 
 def test_a_referral_has_glue_and_no_authority() -> None:
-    found = ask(zone(), "x.child", A)
-    assert not found.is_authoritative
-    assert [line for rrset in found.additional for line in record_texts(rrset)] == [
+    result = ask(zone(), "x.child", A)
+    assert not result.is_authoritative
+    assert [line for rrset in result.additional for line in record_texts(rrset)] == [
         "ns.child.example.org. 60 IN A 192.0.2.53"
     ]
     assert ask(zone(), "to-child", A).is_authoritative
@@ -115,8 +115,8 @@ def test_a_referral_has_glue_and_no_authority() -> None:
 
 def test_the_addresses_of_targets_are_additional_and_those_of_ipv4_first() -> None:
     records = "srv IN SRV 0 0 1 six\nsrv IN SRV 0 0 2 web\nsix IN AAAA ::1\nsix IN A 192.0.2.6\n"
-    found = ask(zone(ZONE + records), "srv", SRV)
-    assert [f"{short(rrset.owner)} {type_name(rrset.rtype)}" for rrset in found.additional] == [
+    result = ask(zone(ZONE + records), "srv", SRV)
+    assert [f"{short(rrset.owner)} {type_name(rrset.rtype)}" for rrset in result.additional] == [
         "six A",
         "six AAAA",
         "web A",
@@ -254,14 +254,14 @@ def test_a_signed_zone_proves_with_nsec(name: str, qtype: int, proofs: list[str]
     )
     held = Zone("example.", parse_zone(f"{HEAD}{records}{mail}*.wild IN CNAME a.z.w\n{nsecs}", "example."))
     labels = labels_of("example." if name == "@" else f"{name}.example.")
-    found = lookup(held, labels, qtype, do=True)
+    result = lookup(held, labels, qtype, do=True)
     owners = [
-        rrset.owner.removesuffix("example.").removesuffix(".") for rrset in found.authority if rrset.rtype == NSEC
+        rrset.owner.removesuffix("example.").removesuffix(".") for rrset in result.authority if rrset.rtype == NSEC
     ]
-    signatures = [rrset for rrset in found.authority if type_covered(rrset.rtype, rrset.rdata[0]) == NSEC]
+    signatures = [rrset for rrset in result.authority if type_covered(rrset.rtype, rrset.rdata[0]) == NSEC]
     assert ([owner or "@" for owner in owners], len(signatures)) == (proofs, len(proofs))
     if name == "a.z.w" and qtype == MX:  # the signature is the wildcard's, which has two labels (RFC 4034 §3.1.3)
-        assert [wire_of(rrset.rdata[0])[3] for rrset in found.answer if rrset.rtype == RRSIG] == [2]
+        assert [wire_of(rrset.rdata[0])[3] for rrset in result.answer if rrset.rtype == RRSIG] == [2]
     assert all(rrset.rtype not in {NSEC, RRSIG} for rrset in lookup(held, labels, qtype).authority)
 
 
@@ -283,8 +283,8 @@ def test_a_zone_that_opts_out_proves_with_nsec3() -> None:
     assert held.nsec3.hash(labels_of("example.")) == b"0p9mhaveqvm6t7vbl5lop2u3t2rp3tom"
 
     def proofs(name: str, qtype: int) -> list[str]:
-        found = lookup(held, labels_of(name), qtype, do=True)
-        return [rrset.owner.split(".")[0] for rrset in found.authority if rrset.rtype == NSEC3]
+        result = lookup(held, labels_of(name), qtype, do=True)
+        return [rrset.owner.split(".")[0] for rrset in result.authority if rrset.rtype == NSEC3]
 
     closest, next_closer, wildcard = (list(hashes)[place] for place in (3, 0, 2))
     assert proofs("a.c.x.w.example.", A) == [closest, next_closer, wildcard]

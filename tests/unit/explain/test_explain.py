@@ -159,13 +159,13 @@ def test_the_name_that_was_meant_is_explained(tmp_path: Path, words: str, name: 
 
 
 def test_json_has_the_same() -> None:
-    found = json.loads(run(BROKEN, "-o json cart.default").output)
-    assert (found["name"], found["verdict"], found["directive"]) == (
+    explanation = json.loads(run(BROKEN, "-o json cart.default").output)
+    assert (explanation["name"], explanation["verdict"], explanation["directive"]) == (
         "cart.default.svc.cluster.local.",
         "NXDOMAIN",
         "kubernetes",
     )
-    assert [one["name"] for one in found["tried"]][:2] == [
+    assert [name["name"] for name in explanation["tried"]][:2] == [
         "cart.default.default.svc.cluster.local.",
         "cart.default.svc.cluster.local.",
     ]

@@ -6,7 +6,7 @@ from ipaddress import ip_network
 from itertools import pairwise
 
 import pytest
-from dns_chain import FakeWorld, plugin_of, read, respond
+from dns_chain import FakeWorld, plugin_of, read, respond, response_at_once
 
 from kdns.answers.chain import Block, Chain, Plugin, Request, Sees, Serve
 from kdns.answers.decode import from_wire
@@ -14,7 +14,7 @@ from kdns.answers.response import PRIVATE, Message, Response, Reuse
 from kdns.dns.message import query
 from kdns.dns.rrset import RRset
 from kdns.dns.types import TXT, A
-from kdns.dnsserver.blocks import Server, WireResponse
+from kdns.dnsserver.blocks import Server
 from kdns.net import client_address, packed
 from kdns.plugins.guards import acl
 from kdns.values import evolve
@@ -35,7 +35,9 @@ def server(stanza: str, setup: FakeWorld) -> Server:
 
 def counts(setup: FakeWorld) -> dict[str, dict[tuple[str, ...], float]]:
     return {
-        name.removeprefix("coredns_acl_").removesuffix("_requests"): {one.labels: one.value for one in family.samples()}
+        name.removeprefix("coredns_acl_").removesuffix("_requests"): {
+            sample.labels: sample.value for sample in family.samples()
+        }
         for name, family in setup.counted.items()
         if family.samples()
     }
@@ -53,16 +55,16 @@ def counts(setup: FakeWorld) -> dict[str, dict[tuple[str, ...], float]]:
     ],
 )
 def test_networks(networks: list[str], inside: list[str], outside: list[str]) -> None:
-    found = acl.Networks(ip_network(text) for text in networks)
-    assert [host for host in inside if client_address(host) not in found] == []
-    assert [host for host in outside if client_address(host) in found] == []
+    accepted = acl.Networks(ip_network(text) for text in networks)
+    assert [host for host in inside if client_address(host) not in accepted] == []
+    assert [host for host in outside if client_address(host) in accepted] == []
 
 
 def test_extended_errors_go_to_who_sent_an_opt() -> None:
     with_opt, without = query("a.example.org.", A, payload_bytes=1232), query("a.example.org.", A)
     block = server("acl {\nblock\n}", FakeWorld())
     got = [from_wire(Response(body=Message(respond(block, packet) or b""))) for packet in (with_opt, without)]
-    assert [(one.rcode, one.options) for one in got] == [(5, ((15, b"\0\x0f"),)), (5, ())]
+    assert [(reply.rcode, reply.options) for reply in got] == [(5, ((15, b"\0\x0f"),)), (5, ())]
     wire = respond(block, without) or b""
     assert wire[10:12] == b"\0\0"
 
@@ -79,16 +81,14 @@ acl example.org a.example.org {
 
 def test_the_first_rule_decides_and_is_counted() -> None:
     setup = FakeWorld()
-    found = server(RULES, setup)
-    partition = found.table.partition("udp", 4)
+    guarded = server(RULES, setup)
     for host, name, qtype, rcode in (
         ("10.1.1.1", "b.example.org.", A, 0), ("10.1.1.1", "b.example.org.", TXT, None),
         ("192.0.2.9", "a.a.example.org.", A, 5), ("198.51.100.1", "example.org.", A, 0),
     ):  # fmt: skip
-        outcome = found.respond(query(name, qtype), partition, (host, 53))
-        assert isinstance(outcome, WireResponse)
-        assert (outcome.wire[3] & 15 if outcome.wire else None) == rcode
-    assert len(found.table) == 0
+        wire = response_at_once(guarded, query(name, qtype), (host, 53)).wire
+        assert (wire[3] & 15 if wire else None) == rcode
+    assert len(guarded.table) == 0
     assert counts(setup) == {
         "allowed": {("dns://:53", ""): 1},
         "dropped": {("dns://:53", "example.org.", ""): 1},
@@ -111,11 +111,11 @@ def test_what_networks_decide_about_a_target_is_for_one_client(host: str, rules:
 
 def test_rules_without_networks_leave_the_table_on_and_the_counts_exact() -> None:
     setup = FakeWorld()
-    found = server("acl {\nblock type TXT\n}", setup)
+    guarded = server("acl {\nblock type TXT\n}", setup)
     for packet in (query("a.example.org.", A), query("a.example.org.", TXT)):
-        assert [respond(found, packet) for _ in range(5)]
-    assert len(found.table) == 2
-    for partition in found.table.partitions.values():
+        assert [respond(guarded, packet) for _ in range(5)]
+    assert len(guarded.table) == 2
+    for partition in guarded.table.partitions.values():
         partition.totals()
     assert counts(setup) == {
         "allowed": {("dns://:53", ""): 5},

@@ -9,7 +9,7 @@ from pathlib import Path
 from struct import pack
 
 import pytest
-from dns_chain import FakeWorld, ask, respond, server_of_blocks, wire
+from dns_chain import FakeWorld, ask, respond, response_at_once, server_of_blocks, wire
 from harness import Behind, server_of
 
 from kdns.answers.chain import Block, Chain, Plugin
@@ -24,7 +24,7 @@ from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import SERVFAIL, SOA, A, type_number
 from kdns.dns.zone.zone import Zone, ZoneNode
 from kdns.dns.zonefile import parse_zone
-from kdns.dnsserver.blocks import Server, WireResponse
+from kdns.dnsserver.blocks import Server
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.directives import configure
@@ -77,9 +77,9 @@ async def test_a_name_of_another_zone_is_looked_for_in_the_whole_server() -> Non
     files = {"a": text(1, "www IN CNAME web.b.example."), "b": text(1, "web IN A 192.0.2.9\ngone IN CNAME x.nowhere.")}
     setup = FakeWorld(files=files)
     server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)), FileConfig("b", ("b.example.",)))
-    found = await ask(server, "www.a.example.")
-    assert found
-    assert [rrset.owner for rrset in found.answer] == ["www.a.example.", "web.b.example."]
+    response = await ask(server, "www.a.example.")
+    assert response
+    assert [rrset.owner for rrset in response.answer] == ["www.a.example.", "web.b.example."]
     assert len(server.table) == 1
     setup.files["b"] = text(2, "web IN A 192.0.2.8")
     await reloaded(setup)
@@ -92,9 +92,9 @@ async def test_mistakes_keep_the_zone_and_end_the_start() -> None:
     setup.files["a"] = text(2, "www IN A nonsense")
     with pytest.raises(CorefileError, match="a:4"):
         await reloaded(setup)
-    found = await ask(server, "www.a.example.")
-    assert found
-    assert found.rcode == "NOERROR"
+    response = await ask(server, "www.a.example.")
+    assert response
+    assert response.rcode == "NOERROR"
 
 
 @pytest.mark.parametrize("include", ["$INCLUDE", "$include"])
@@ -103,17 +103,17 @@ async def test_a_change_of_an_included_file_is_a_change_of_the_zone(include: str
     server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)))
     setup.files["records"] = text(2, "www IN A 192.0.2.1")
     await reloaded(setup)
-    found = await ask(server, "www.a.example.")
-    assert found
-    assert found.rcode == "NOERROR"
+    response = await ask(server, "www.a.example.")
+    assert response
+    assert response.rcode == "NOERROR"
 
 
 async def test_a_file_that_is_not_there_is_servfail_until_it_is() -> None:
     setup = FakeWorld()
     server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)))
-    found = await ask(server, "www.a.example.")
-    assert found
-    assert found.rcode == "SERVFAIL"
+    response = await ask(server, "www.a.example.")
+    assert response
+    assert response.rcode == "SERVFAIL"
     assert [line["event"] for line in setup.lines] == ["zone file not readable"]
     with pytest.raises(CorefileError, match="cannot be read"):
         await zones_of(FakeWorld(), FileConfig("a", ("a.example.",), reload_s=0))
@@ -169,10 +169,7 @@ async def test_notify_and_transfers_are_for_those_who_want_them() -> None:
     answered = await wire(server, bytes(notify))
     assert answered[2] & 0x78 == 0x20
     assert answered[3] & 15 == 4
-    partition = server.table.partition("tcp", 4)
-    outcome = server.respond(query("a.example.", type_number("AXFR")), partition)
-    assert isinstance(outcome, WireResponse)
-    assert outcome.wire[3] & 15 == 5
+    assert response_at_once(server, query("a.example.", type_number("AXFR")), transport="tcp").wire[3] & 15 == 5
 
 
 @pytest.mark.parametrize(
@@ -192,11 +189,8 @@ async def test_a_notify_of_the_primary_has_the_zone_looked_at_once() -> None:
     setup.works.clear()
     packet = bytearray(query("a.example.", type_number("SOA")))
     packet[2:4] = NOTIFY.to_bytes(2, "big")
-    partition = server.table.partition("udp", 4)
-    for host, answers in (("192.0.2.1", 0), ("192.0.2.53", 1), ("192.0.2.53", 1)):
-        outcome = server.respond(bytes(packet), partition, (host, 1))
-        assert isinstance(outcome, WireResponse)
-        assert bool(outcome.wire) == bool(answers)
+    for host, is_answered in (("192.0.2.1", False), ("192.0.2.53", True), ("192.0.2.53", True)):
+        assert bool(response_at_once(server, bytes(packet), (host, 1)).wire) == is_answered
     (look,) = setup.works
     await look()
     assert len(setup.sent) == 1
@@ -277,7 +271,7 @@ async def test_a_large_zone_is_freed_bit_by_bit() -> None:
 
 def nodes_there() -> int:
     """How many nodes of large zones there are in this process."""
-    return sum(type(each) is ZoneNode for each in gc.get_objects())
+    return sum(type(get_object) is ZoneNode for get_object in gc.get_objects())
 
 
 async def test_the_closest_zone_answers() -> None:
@@ -318,7 +312,7 @@ async def test_a_primary_that_lies(about: str) -> None:
         serials = whole if packet.endswith(pack("!HH", type_number("AXFR"), 1)) else changes
         if serials is None:
             raise UpstreamError("the connection ended before the transfer did")
-        yield from (answer(packet, soa(each)) for each in serials)
+        yield from (answer(packet, soa(serial)) for serial in serials)
 
     setup.responder, setup.streamer = lambda _, packet: answer(packet, soa(3)), stream
     await plugin.refresh(followed)
@@ -356,10 +350,12 @@ async def test_cnames_that_nobody_follows_are_the_answer(name: str, rcode: str, 
         setup = FakeWorld(files={"a": text(1, LEAVING)})
         server = server_of(f"file a a.example.\n{directives}", setup)
         await setup.prepared()
-        found = await ask(server, name)
-        assert found
-        assert (found.rcode, [f"{rrset.owner} {rrset.rtype}" for rrset in found.answer]) == (rcode, answer), directives
-        assert ("aa" in found.flags) == (rcode != "REFUSED"), directives
+        response = await ask(server, name)
+        assert response
+        assert (response.rcode, [f"{rrset.owner} {rrset.rtype}" for rrset in response.answer]) == (rcode, answer), (
+            directives
+        )
+        assert ("aa" in response.flags) == (rcode != "REFUSED"), directives
 
 
 async def test_an_upstream_that_fails_behind_a_cname_is_servfail() -> None:
@@ -367,9 +363,9 @@ async def test_an_upstream_that_fails_behind_a_cname_is_servfail() -> None:
     setup = FakeWorld(files={"a": text(1, LEAVING)})
     server = server_of("file a a.example.", setup, Behind(lambda _request: Response(SERVFAIL, plugin="forward")))
     await setup.prepared()
-    found = await ask(server, "c.a.example.")
-    assert found
-    assert (found.rcode, len(found.answer)) == ("SERVFAIL", 1)
+    response = await ask(server, "c.a.example.")
+    assert response
+    assert (response.rcode, len(response.answer)) == ("SERVFAIL", 1)
 
 
 PARENT = "a IN NS ns.a\nns.a A 192.0.2.1\na IN DS 1 13 2 " + 64 * "0" + "\n"
@@ -395,18 +391,18 @@ async def test_ds_is_answered_from_the_parents_side(corefile: str) -> None:
     for name, qtype, answer in (("a.example.", "DS", [43]), ("a.example.", "SOA", [6])):
         if qtype == "SOA" and CHILD_FILE not in corefile:
             continue
-        found = await ask(server, name, qtype)
-        assert found
-        assert (found.rcode, [rrset.rtype for rrset in found.answer]) == ("NOERROR", answer), qtype
-        assert "aa" in found.flags
+        response = await ask(server, name, qtype)
+        assert response
+        assert (response.rcode, [rrset.rtype for rrset in response.answer]) == ("NOERROR", answer), qtype
+        assert "aa" in response.flags
 
 
 async def test_ds_of_a_child_whose_parent_is_not_served_is_nodata_of_the_child() -> None:
     for more in ("", ". {\nwhoami\n}", "org {\nfile parent org\n}"):
         server = await blocks_of(f"a.example {{\n{CHILD_FILE}\n}}\n{more}", {"child": text(2), "parent": text(1)})
-        found = await ask(server, "a.example.", "DS")
-        assert found
-        assert (found.rcode, found.answer, [rrset.owner for rrset in found.authority]) == (
+        response = await ask(server, "a.example.", "DS")
+        assert response
+        assert (response.rcode, response.answer, [rrset.owner for rrset in response.authority]) == (
             "NOERROR",
             (),
             ["a.example."],
@@ -432,9 +428,9 @@ async def test_what_one_client_gets_behind_a_cname_is_not_kept_for_others(
     corefile = f"a.example {{\ncache\nfile zone a.example\n}}\nelsewhere.test {{\n{elsewhere}}}\n"
     server = await blocks_of(corefile, {"zone": text(1, LEAVING)})
     for client in ("2001:db8::1", "192.0.2.66")[:: 1 if is_first else -1]:
-        found = await ask(server, "c.a.example.", qtype, client=client)
-        assert found
-        has_address = any(rrset.rtype == type_number(qtype) for rrset in found.answer)
+        response = await ask(server, "c.a.example.", qtype, client=client)
+        assert response
+        has_address = any(rrset.rtype == type_number(qtype) for rrset in response.answer)
         assert has_address == (client == "2001:db8::1"), client
 
 
@@ -447,8 +443,8 @@ async def test_a_cname_to_a_cluster_that_is_not_listed_yet_is_asked_again() -> N
     rcodes = []
     for kinds in ((), (Service, EndpointSlice, Namespace)):
         cluster.zones.state.synced |= set(kinds)
-        found = await ask(server, "c.a.example.")
-        rcodes.append(found and found.rcode)
+        response = await ask(server, "c.a.example.")
+        rcodes.append(response and response.rcode)
     assert rcodes == ["SERVFAIL", "NXDOMAIN"]
 
 
@@ -459,9 +455,9 @@ async def test_a_limit_of_responses_counts_those_of_clients() -> None:
     )
     server = await blocks_of(corefile, {"zone": text(1, LEAVING)})
     for name in ("c.a.example.", "x.w.a.example.", "www.elsewhere.test."):
-        found = await ask(server, name, client="192.0.2.1")
-        assert found
-        assert found.answer[-1].rtype == A, name
+        response = await ask(server, name, client="192.0.2.1")
+        assert response
+        assert response.answer[-1].rtype == A, name
 
 
 async def blocks_of(corefile: str, files: dict[str, str]) -> Server:

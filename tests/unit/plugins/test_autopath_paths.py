@@ -68,9 +68,9 @@ def served(pods: PodMode = PodMode.VERIFIED, *, cached: bool = False) -> tuple[S
 
 async def names(server: Server, name: str, client: str) -> str:
     """Owners of the answer, or the rcode of an empty one."""
-    got = await ask(server, name, client=client)
-    assert got
-    return " ".join(rrset.owner for rrset in got.answer) or got.rcode
+    response = await ask(server, name, client=client)
+    assert response
+    return " ".join(rrset.owner for rrset in response.answer) or response.rcode
 
 
 @pytest.mark.parametrize("cached", [False, True])

@@ -92,21 +92,21 @@ async def test_an_external_name_has_the_addresses_of_its_target(
 
 async def test_where_nobody_answers_for_the_target_the_cname_is_the_answer() -> None:
     setup = ForwardSetup()
-    made = server(". {\nerrors\nkubernetes cluster.local\n}", setup, ext="www.example.org")
-    assert shown(await ask(made, "ext.shop.svc.cluster.local.")) == ("NOERROR", [(CNAME, "www.example.org.")])
-    made = server("cluster.local {\nkubernetes\n}", setup, ext="www.example.org")
-    assert shown(await ask(made, "ext.shop.svc.cluster.local.")) == ("NOERROR", [(CNAME, "www.example.org.")])
+    clusters = server(". {\nerrors\nkubernetes cluster.local\n}", setup, ext="www.example.org")
+    assert shown(await ask(clusters, "ext.shop.svc.cluster.local.")) == ("NOERROR", [(CNAME, "www.example.org.")])
+    clusters = server("cluster.local {\nkubernetes\n}", setup, ext="www.example.org")
+    assert shown(await ask(clusters, "ext.shop.svc.cluster.local.")) == ("NOERROR", [(CNAME, "www.example.org.")])
 
 
 async def test_a_circle_of_names_in_two_clusters_ends() -> None:
     setup = ForwardSetup()
-    made = server(
+    clusters = server(
         "one.local {\nkubernetes one.local\n}\ntwo.local {\nkubernetes two.local\n}",
         setup,
         a="b.shop.svc.two.local",
         b="a.shop.svc.one.local",
     )
-    answered = await ask(made, "a.shop.svc.one.local.")
+    answered = await ask(clusters, "a.shop.svc.one.local.")
     assert answered
     assert {rrset.rtype for rrset in answered.answer} == {CNAME}
     assert len(answered.answer) <= 12

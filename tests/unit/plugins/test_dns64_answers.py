@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from decoded_message import decode
-from dns_chain import FakeWorld, server_of
+from dns_chain import FakeWorld, response_at_once, server_of
 
 from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
 from kdns.answers.response import NEVER, Response, Reuse
@@ -12,7 +12,6 @@ from kdns.dns.message import query
 from kdns.dns.query import AA, AD, RA
 from kdns.dns.rrset import RRset
 from kdns.dns.types import AAAA, CNAME, REFUSED, RRSIG, SERVFAIL, A
-from kdns.dnsserver.blocks import WireResponse
 from kdns.plugins.changes.dns64 import Dns64, Dns64Config
 
 SIX, FOUR = ("2001:db8::9", 5), ("192.0.2.9", 5)
@@ -55,9 +54,7 @@ def test_answers(
 ) -> None:
     setup = FakeWorld()
     server = server_of(Dns64(Dns64Config(**options), setup), Behind(four, six))  # type: ignore[arg-type]
-    found = server.respond(query("b.", AAAA), server.table.partition("udp", 6), SIX)
-    assert isinstance(found, WireResponse)
-    decoded = decode(found.wire)
+    decoded = decode(response_at_once(server, query("b.", AAAA), SIX, family=6).wire)
     assert ([rrset.rtype for rrset in decoded.answer], decoded.rcode) == (types, rcode)
     if types == [CNAME, AAAA]:
         assert decoded.answer[1] == RRset("c.", AAAA, 300, (b"\x00\x64\xff\x9b" + bytes(8) + ADDRESS[0],))
@@ -74,7 +71,5 @@ def test_a_client_that_validates_and_one_of_ipv4_get_what_there_is() -> None:
     packet = bytearray(query("b.", AAAA, payload_bytes=1232))
     packet[3] |= 0x10
     packet[-4] |= 0x80
-    for one, client in ((bytes(packet), SIX), (query("b.", AAAA), FOUR)):
-        found = server.respond(one, server.table.partition("udp", 6), client)
-        assert isinstance(found, WireResponse)
-        assert decode(found.wire).answer == ()
+    for question, client in ((bytes(packet), SIX), (query("b.", AAAA), FOUR)):
+        assert decode(response_at_once(server, question, client, family=6).wire).answer == ()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from decoded_message import decode
-from dns_chain import FakeWorld, server_of
+from dns_chain import FakeWorld, response_to, server_of
 from test_signing import PAIRS
 from zone_text import record_texts
 
@@ -17,7 +17,7 @@ from kdns.dns.message import query
 from kdns.dns.query import AA
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import CNAME, DNSKEY, DS, NS, NSEC, NXDOMAIN, RRSIG, SOA, TXT, A
-from kdns.dnsserver.blocks import Server, WireResponse
+from kdns.dnsserver.blocks import Server
 from kdns.errors import CorefileError
 from kdns.plugins.changes.dnssec.keys import read_key
 from kdns.plugins.changes.dnssec.plugin import HOUR_S, Dnssec, DnssecConfig, build
@@ -57,8 +57,8 @@ def served(setup: FakeWorld, reply: Callable[[int], Response], *keys: tuple[int,
 async def asked(server: Server, name: str, qtype: int, now_s: float = 0.0, *, do: bool = True) -> bytes:
     packet = bytearray(query(name, qtype, payload_bytes=4096))
     packet[-4] |= 0x80 if do else 0
-    found = server.respond(bytes(packet), server.table.partition("tcp", 4), received_s=now_s)
-    return (found if isinstance(found, WireResponse) else await found).wire
+    outcome = server.respond(bytes(packet), server.table.partition("tcp", 4), received_s=now_s)
+    return (await response_to(outcome)).wire
 
 
 def covered(wire: bytes) -> list[tuple[int, int]]:

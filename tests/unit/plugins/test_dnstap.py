@@ -87,11 +87,11 @@ def test_copies_of_what_upstreams_are_asked() -> None:
     tap.forwarded(asked, Forwarded(("198.51.100.1", 53), "tcp", b"query", b"", 4.0, 5.0))
     sent = {2: 1, 3: 2, 4: packed("192.0.2.1"), 5: packed("198.51.100.1"), 6: 7, 7: 53, 9: 0, 10: b"query"}
     response = {key: value for key, value in sent.items() if key != 10}
-    found = [message_of(frame) for frame in setup.framed[SOCKET]]
-    assert found[0] == {1: 7, 8: 2} | sent
-    assert found[1] == {1: 8, 8: 2} | response | {12: 3, 13: 500_000_000, 14: b"response"}
-    assert found[2] == {1: 7, 8: 4} | sent
-    assert len(found) == 3
+    messages = [message_of(frame) for frame in setup.framed[SOCKET]]
+    assert messages[0] == {1: 7, 8: 2} | sent
+    assert messages[1] == {1: 8, 8: 2} | response | {12: 3, 13: 500_000_000, 14: b"response"}
+    assert messages[2] == {1: 7, 8: 4} | sent
+    assert len(messages) == 3
 
 
 def test_several_readers() -> None:

@@ -91,8 +91,8 @@ def answer(server: Server, name: str, qtype: str) -> tuple[str, list[str]]:
 )  # fmt: skip
 def test_answers(stanza: str, name: str, qtype: str, rcode: str, records: list[str]) -> None:
     server, _ = served(stanza)
-    found = answer(server, name, qtype)
-    assert (found[0], sorted(found[1])) == (rcode, sorted(records))
+    answer_records = answer(server, name, qtype)
+    assert (answer_records[0], sorted(answer_records[1])) == (rcode, sorted(records))
 
 
 def test_another_file_is_seen_at_once() -> None:

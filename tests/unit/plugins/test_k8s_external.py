@@ -68,7 +68,7 @@ def answer(server: Server, question: str) -> str:
     assert got
     decoded = decode(got)
     rdata = [rdata for rrset in decoded.answer for rdata in rrset.rdata]
-    texts = [".".join(map(str, each)) if isinstance(each, bytes) else str(each) for each in rdata]
+    texts = [".".join(map(str, rdatum)) if isinstance(rdatum, bytes) else str(rdatum) for rdatum in rdata]
     return " ".join(sorted(texts)) or decoded.rcode
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from dns_chain import FakeWorld, plugin_of, read, respond, server_of, server_of_blocks
+from dns_chain import FakeWorld, plugin_of, read, respond, response_at_once, server_of, server_of_blocks
 from structlog.testing import capture_logs
 
 from kdns.answers.answer import error_answer
@@ -168,15 +168,13 @@ def test_a_block_logs_its_own_queries_only(setup: FakeWorld) -> None:
     ask(seen, "c.example.org.", rcode="SERVFAIL")
     ask(seen, "d.quiet.example.org.", rcode="SERVFAIL")
     assert said(setup) == ["a.example.org.", "c.example.org."]
-    assert [one["error"] for one in errors_of(setup)] == ["2 d.quiet.example.org. A: d"]
+    assert [line["error"] for line in errors_of(setup)] == ["2 d.quiet.example.org. A: d"]
 
 
 @pytest.mark.parametrize("packet", [b"", b"\x00" * 12, query("a.", 1)[:-1], answer(query("a.", 1))])
 def test_what_is_no_query_is_not_logged(packet: bytes, setup: FakeWorld) -> None:
     server = observer(". {\nlog\nerrors\n}", setup).server
-    outcome = server.respond(packet, server.table.partition("udp", 4))
-    assert isinstance(outcome, WireResponse)
-    outcome.sent(1.0)
+    response_at_once(server, packet).sent(1.0)
     assert setup.lines == []
 
 
@@ -207,7 +205,7 @@ ERRORS = """
 def test_consolidated_errors(setup: FakeWorld) -> None:
     seen = observer(ERRORS, setup)
     ask(seen, "other.", rcode="SERVFAIL")
-    assert [one["error"] for one in errors_of(setup)] == ["2 other. A: other"]
+    assert [line["error"] for line in errors_of(setup)] == ["2 other. A: other"]
     setup.lines.clear()
     for name in ("slow.", "slow2.", "slow3."):
         ask(seen, name, rcode="SERVFAIL")
@@ -220,7 +218,7 @@ def test_consolidated_errors(setup: FakeWorld) -> None:
     setup.lines.clear()
     ask(seen, "slow.", rcode="SERVFAIL")
     setup.wait(1000)
-    assert [one["count"] for one in errors_of(setup)] == [1]
+    assert [line["count"] for line in errors_of(setup)] == [1]
 
 
 def test_the_first_is_shown_at_once_and_not_counted_again(setup: FakeWorld) -> None:
@@ -246,7 +244,7 @@ def test_nothing_that_was_counted_is_lost_at_the_end(setup: FakeWorld) -> None:
     seen.close()
     seen.close()
     setup.wait(1000)
-    assert [one["count"] for one in errors_of(setup)] == [1]
+    assert [line["count"] for line in errors_of(setup)] == [1]
 
 
 def failure() -> Exception:
@@ -257,11 +255,11 @@ def failure() -> Exception:
 
 @pytest.mark.parametrize("with_stack", [False, True])
 def test_an_unexpected_failure(with_stack: bool) -> None:
-    found = failure()
+    failed = failure()
     with capture_logs() as lines:
-        log_failure(found, b"\x01\x02" * 400, "dns://:53", with_stack=with_stack)
+        log_failure(failed, b"\x01\x02" * 400, "dns://:53", with_stack=with_stack)
     (line,) = lines
-    assert line.pop("exc_info", None) == (found if with_stack else None)
+    assert line.pop("exc_info", None) == (failed if with_stack else None)
     assert line.pop("where").startswith("test_log_errors.py:")
     assert line == {
         "event": "query failed unexpectedly",
@@ -294,4 +292,4 @@ def test_servfail_of_an_upstream_or_of_hosts_is_no_error_of_this_server(setup: F
         server = observer(". {\nerrors\n}", setup).server
         request = Request(read(packet))
         WireResponse(answer(packet, "SERVFAIL"), response, request, server.blocks[0].chain.observers).sent(0.0)
-        assert [str(one["error"]).rpartition(": ")[2] for one in errors_of(setup)] == [*logged]
+        assert [str(line["error"]).rpartition(": ")[2] for line in errors_of(setup)] == [*logged]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from dns_chain import FakeWorld, read, server_of
+from dns_chain import FakeWorld, read, response_at_once, server_of
 
 from kdns.answers.chain import Plugin, Request, Serve, ServeResult
 from kdns.answers.response import Response
@@ -13,7 +13,6 @@ from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Pod, PodMeta, P
 from kdns.cluster.state import State
 from kdns.dns.message import query
 from kdns.dns.names import labels_of
-from kdns.dnsserver.blocks import WireResponse
 from kdns.plugins.observers.log import Log, LogConfig, compiled
 from kdns.plugins.observers.metadata import Metadata
 from kdns.plugins.sources.kubernetes.facts import client_facts, name_facts
@@ -105,7 +104,5 @@ def test_log_writes_facts() -> None:
     setup.built = plugins
     server = server_of(*plugins)
     packet = query("a.shop.svc.cluster.local.", 1)
-    exchange = server.respond(packet, server.table.partition("udp", 4), ("10.1.0.1", 5))
-    assert isinstance(exchange, WireResponse)
-    exchange.sent(0.0)
+    response_at_once(server, packet, ("10.1.0.1", 5)).sent(0.0)
     assert [line["line"] for line in setup.lines] == ["shop web-0 -"]

@@ -66,23 +66,25 @@ ROWS: list[tuple[str, str, str, str, list[str]]] = [
 @pytest.mark.parametrize(("text", "name", "qtype", "rcode", "expected"), ROWS)
 async def test_answers(text: str, name: str, qtype: str, rcode: str, expected: list[str]) -> None:
     server, _, _ = served(configured(text))
-    found = await ask(server, name, qtype)
-    assert found
-    assert found.rcode == rcode
-    assert [line for rrset in (*found.answer, *found.authority) for line in record_texts(rrset)] == expected
-    assert "aa" in found.flags
+    response = await ask(server, name, qtype)
+    assert response
+    assert response.rcode == rcode
+    assert [line for rrset in (*response.answer, *response.authority) for line in record_texts(rrset)] == expected
+    assert "aa" in response.flags
 
 
 async def test_each_zone_has_relative_names_and_the_next_directive_other_names() -> None:
     server, _, _ = served(configured("@ MX 10 mx\nmx.a.example. A 192.0.2.1", "a.example b.example"))
     for name, rcode in (("mx.a.example.", "NOERROR"), ("mx.b.example.", "NXDOMAIN"), ("c.example.", "NOERROR")):
-        found = await ask(server, name)
-        assert found
-        assert (found.rcode, bool(found.additional)) == (rcode, name == "c.example."), name
+        response = await ask(server, name)
+        assert response
+        assert (response.rcode, bool(response.additional)) == (rcode, name == "c.example."), name
     for zone in ("a.example.", "b.example."):
-        found = await ask(server, zone, "MX")
-        assert found
-        assert [line for rrset in found.answer for line in record_texts(rrset)] == [f"{zone} 3600 IN MX 10 mx.{zone}"]
+        response = await ask(server, zone, "MX")
+        assert response
+        assert [line for rrset in response.answer for line in record_texts(rrset)] == [
+            f"{zone} 3600 IN MX 10 mx.{zone}"
+        ]
 
 
 def test_answers_are_kept_by_the_table() -> None:

@@ -40,9 +40,9 @@ def response(server: Server, packet: bytes) -> bytes:
 
 def are_ordered(additional: Iterable[RRset]) -> bool:
     """Whether the addresses of one target are A before AAAA."""
-    found = [(rrset.owner, rrset.rtype) for rrset in additional if rrset.rtype in {A, AAAA}]
-    owners = list(dict.fromkeys(owner for owner, _ in found))
-    return found == sorted(found, key=lambda pair: (owners.index(pair[0]), pair[1]))
+    additional_records = [(rrset.owner, rrset.rtype) for rrset in additional if rrset.rtype in {A, AAAA}]
+    owners = list(dict.fromkeys(owner for owner, _ in additional_records))
+    return additional_records == sorted(additional_records, key=lambda pair: (owners.index(pair[0]), pair[1]))
 
 
 @by_case
@@ -101,15 +101,15 @@ def test_the_table_holds_what_it_should() -> None:
 def test_a_wrong_row_is_seen() -> None:
     case, row = next((case, row) for case, row in ROWS if row.status == "NOERROR" and row.additional)
     server = server_of(case)
-    got = decode(response(server, query(row.name, row.qtype)))
+    decoded = decode(response(server, query(row.name, row.qtype)))
     wrong: list[Row] = [
         Row(row.name, row.qtype, "NXDOMAIN", True, row.answer, row.authority, row.additional),
         Row(row.name, row.qtype, row.status, False, row.answer, row.authority, row.additional),
         Row(row.name, row.qtype, row.status, True, (), row.authority, row.additional),
         Row(row.name, row.qtype, row.status, True, row.answer, row.authority, ()),
     ]
-    assert row.difference(got) == ""
-    assert "" not in [one.difference(got) for one in wrong]
+    assert row.difference(decoded) == ""
+    assert "" not in [one.difference(decoded) for one in wrong]
 
 
 @by_case

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from dns_chain import FakeWorld, held
+from dns_chain import FakeWorld, held, response_at_once
 from harness import Behind, answered, server_of, texts
 
 from kdns.answers.chain import Reply, Request, Sees
@@ -17,7 +17,6 @@ from kdns.dns.query import AD, Edns, Query, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, AXFR, CNAME, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.blocks import WireResponse
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.values import evolve
@@ -175,10 +174,9 @@ async def test_further_messages_of_a_transfer_are_changed_back_too() -> None:
     server = server_of(
         "rewrite continue name suffix .x. .y. answer auto\nrewrite ttl suffix .y. 9", FakeWorld(), behind
     )
-    outcome = server.respond(query("a.x.", AXFR), server.table.partition("tcp", 4))
-    assert isinstance(outcome, WireResponse)
-    messages = [from_wire(Response(body=Message(wire))) for wire in (outcome.wire, *(outcome.more_messages or ()))]
-    assert [line for each in messages for line in texts(each.answer)] == [
+    response = response_at_once(server, query("a.x.", AXFR), transport="tcp")
+    messages = [from_wire(Response(body=Message(wire))) for wire in (response.wire, *(response.more_messages or ()))]
+    assert [line for message in messages for line in texts(message.answer)] == [
         f"{name}.x. 9 IN A 10.0.0.1" for name in ("a", "b", "c")
     ]
 
@@ -253,9 +251,9 @@ async def test_the_table_keeps_what_depends_on_the_packet_alone(rule: str, is_ke
 async def test_options_that_the_client_sent_too(rule: str, options: tuple[tuple[int, bytes], ...]) -> None:
     behind = Behind(records("{qname} 5 IN A 10.0.0.1"))
     server = server_of(f"rewrite {rule}", FakeWorld(), behind)
-    asked = read_query(query("a.", A))
-    assert isinstance(asked, Query)
-    packet = asked.changed(edns=Edns(1232, do=False, version=0, options=((65001, b"old"),))).packet
+    question = read_query(query("a.", A))
+    assert isinstance(question, Query)
+    packet = question.changed(edns=Edns(1232, do=False, version=0, options=((65001, b"old"),))).packet
     server.respond(packet, server.table.partition("udp", 4), ("192.0.2.1", 40000))
     (request,) = behind.requests
     assert request.query.edns is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from decoded_message import decode
-from dns_chain import FakeWorld, held
+from dns_chain import FakeWorld, held, response_at_once, wire
 from harness import Behind, answered, server_of, texts
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,6 @@ from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES, TC
 from kdns.dns.types import CNAME, NXDOMAIN, TXT, A
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.blocks import WireResponse
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.plugins.sources.template.gofunctions import Map, Struct
@@ -283,9 +282,9 @@ async def test_matches_of_a_looked_up_target_count_too() -> None:
     server = server_of(config, setup)
     packet, partition = query("a.", A), server.table.partition("udp", 4)
     server.respond(packet, partition)
-    kept = held(partition, packet)
-    assert kept
-    kept.wire(packet)
+    cached = held(partition, packet)
+    assert cached
+    cached.wire(packet)
     partition.totals()
     matches = dict(setup.counted["coredns_template_matches"].samples())
     assert matches == {("dns://:53", zone, "", "IN", "A"): 2.0 for zone in ("a.", "b.")}
@@ -326,20 +325,18 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize(("options", "is_kept"), KEPT)
-async def test_the_table_keeps_what_depends_on_the_packet_alone(options: str, is_kept: bool) -> None:
+@pytest.mark.parametrize(("options", "is_cached"), KEPT)
+async def test_the_table_keeps_what_depends_on_the_packet_alone(options: str, is_cached: bool) -> None:
     behind = Behind(lambda _request: Response(NXDOMAIN, reuse=Reuse()))
     behind.sees = Sees.PACKET
     setup = FakeWorld()
     server = server_of(f"template IN A {{\n{options}\n}}", setup, behind)
     packet = query("a.", A)
-    partition = server.table.partition("udp", 4)
-    first = server.respond(packet, partition, ("192.0.2.1", 40000))
-    kept = held(partition, packet)
-    assert isinstance(first, WireResponse)
-    assert (kept is not None) is is_kept
-    if kept:
-        assert kept.wire(packet)[HEADER_BYTES:] == first.wire[HEADER_BYTES:]
+    first = response_at_once(server, packet, ("192.0.2.1", 40000))
+    cached = held(server.table.partition("udp", 4), packet)
+    assert (cached is not None) is is_cached
+    if cached:
+        assert cached.wire(packet)[HEADER_BYTES:] == first.wire[HEADER_BYTES:]
 
 
 @pytest.mark.parametrize("options", ["", "var ip client_ip()\n", "expr client_ip() == '192.0.2.1'\nfallthrough\n"])
@@ -349,9 +346,8 @@ async def test_cache_gives_no_client_the_answer_of_another(options: str) -> None
     server = server_of(stanza, setup, Behind(lambda _request: Response(NXDOMAIN)))
     addresses = []
     for host in ("192.0.2.1", "192.0.2.2", "192.0.2.1"):
-        found = server.respond(query("a.", A), server.table.partition("udp", 4), (host, 40000))
-        exchange = found if isinstance(found, WireResponse) else await found
-        addresses.append([rrset.rdata for rrset in decode(exchange.wire).answer])
+        response = await wire(server, query("a.", A), (host, 40000))
+        addresses.append([rrset.rdata for rrset in decode(response).answer])
     second = [] if "fallthrough" in options else [(b"\xc0\0\2\2",)]
     assert addresses == [[(b"\xc0\0\2\1",)], second, [(b"\xc0\0\2\1",)]]
 

@@ -118,8 +118,8 @@ def test_a_change_reads_the_slice_that_changed(slices: int, monkeypatch: pytest.
     state = State(synced={Namespace, Service, EndpointSlice})
     parts = [part(number, 10) for number in range(slices)]
     objects: list[Object] = [Namespace(Meta("shop")), service("a", "None"), *parts]
-    for each in objects:
-        state.upsert(each)
+    for obj in objects:
+        state.upsert(obj)
     zones = Kubernetes(state, Options(), FakeWorld())
     for last in (10, 11, 9):
         change = state.upsert(part(1, last))
@@ -130,7 +130,7 @@ def test_a_change_reads_the_slice_that_changed(slices: int, monkeypatch: pytest.
         for name, qtype, records in (("", 33, count), ("_p._tcp.", 33, count), ("a-1-0.", 1, 1), ("", 1, count)):
             result = zones.zones.lookup(labels_of(f"{name}a.shop.svc.cluster.local."), qtype)
             assert result
-            assert [len(one.rdata) for one in result.answer] == [records]
+            assert [len(rrset.rdata) for rrset in result.answer] == [records]
         assert len(read) == (1 if change else slices)
     zones.zones.forget({("service", "shop", f"gone-{number}") for number in range(1000)})
     assert read == ["a-1"]
@@ -139,5 +139,5 @@ def test_a_change_reads_the_slice_that_changed(slices: int, monkeypatch: pytest.
 @pytest.mark.parametrize(("count", "weight"), [(1, 100), (3, 33), (100, 1), (101, 1)])
 def test_equal_weights_are_never_zero(count: int, weight: int) -> None:
     """Clients all but ignore a target of weight 0 beside others (RFC 2782)."""
-    found = weighted([("web.shop.svc.cluster.local.", port) for port in range(count)])
-    assert [(srv.weight, srv.port) for srv in found] == [(weight, port) for port in range(count)]
+    weights = weighted([("web.shop.svc.cluster.local.", port) for port in range(count)])
+    assert [(srv.weight, srv.port) for srv in weights] == [(weight, port) for port in range(count)]

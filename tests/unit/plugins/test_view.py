@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dns_chain import held, read, server_of_blocks
+from dns_chain import held, read, response_at_once, server_of_blocks
 from harness import shown
 
 from kdns.answers.chain import Request
@@ -12,7 +12,7 @@ from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import AAAA, MX, A
-from kdns.dnsserver.blocks import Server, WireResponse
+from kdns.dnsserver.blocks import Server
 from kdns.errors import CorefileError
 from kdns.plugins.directives import configure
 from kdns.serverblocks.config import clashes
@@ -78,21 +78,19 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize(("corefile", "name", "qtype", "answer", "is_kept"), CHOICES)
+@pytest.mark.parametrize(("corefile", "name", "qtype", "answer", "is_cached"), CHOICES)
 def test_the_first_block_that_takes_a_query_answers_it(
-    corefile: str, name: str, qtype: int, answer: str, is_kept: bool
+    corefile: str, name: str, qtype: int, answer: str, is_cached: bool
 ) -> None:
     server = server_of(corefile)
     packet = query(name, qtype, payload_bytes=1232)
-    partition = server.table.partition("udp", 4)
-    got = server.respond(packet, partition, ("192.0.2.1", 40000))
-    assert isinstance(got, WireResponse)
-    reply = shown(got.wire)
+    wire = response_at_once(server, packet, ("192.0.2.1", 40000)).wire
+    reply = shown(wire)
     assert [line.split('"')[1] for line in reply["answer"]] == ([answer] if answer != "REFUSED" else [])
     assert (reply["rcode"] == "REFUSED") is (answer == "REFUSED")
-    kept = held(partition, packet)
-    assert (kept is not None) is is_kept
-    assert kept is None or kept.wire(packet)[HEADER_BYTES:] == got.wire[HEADER_BYTES:]
+    cached = held(server.table.partition("udp", 4), packet)
+    assert (cached is not None) is is_cached
+    assert cached is None or cached.wire(packet)[HEADER_BYTES:] == wire[HEADER_BYTES:]
 
 
 def test_the_name_of_the_view_is_a_label_and_part_of_requests() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from decoded_message import decode
-from dns_chain import FakeWorld, server_of
+from dns_chain import FakeWorld, response_at_once, server_of
 
 from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import type_name, type_number
-from kdns.dnsserver.blocks import Server, WireResponse
+from kdns.dnsserver.blocks import Server
 from kdns.net import join_host_port, unpacked
 from kdns.plugins.directives import configure
 
@@ -27,13 +27,12 @@ def server() -> Server:
 
 def additional(server: Server, name: str, qtype: str, client: tuple[str, int], transport: str) -> list[str]:
     """The additional section as text; the rest must be as it always is."""
-    packet = query(name, type_number(qtype))
-    outcome = server.respond(packet, server.table.partition(transport, 4), client)
-    assert isinstance(outcome, WireResponse)
-    got = decode(outcome.wire)
-    assert (got.rcode, set(got.flags)) == ("NOERROR", {"qr", "aa", "rd"})
-    assert (got.answer, got.authority) == ((), ())
-    return [f"{one.owner} {one.ttl} {type_name(one.rtype)} {text(one.rdata[0])}" for one in got.additional]
+    decoded = decode(response_at_once(server, query(name, type_number(qtype)), client, transport=transport).wire)
+    assert (decoded.rcode, set(decoded.flags)) == ("NOERROR", {"qr", "aa", "rd"})
+    assert (decoded.answer, decoded.authority) == ((), ())
+    return [
+        f"{rrset.owner} {rrset.ttl} {type_name(rrset.rtype)} {text(rrset.rdata[0])}" for rrset in decoded.additional
+    ]
 
 
 def text(rdata: object) -> str:
@@ -61,16 +60,15 @@ def test_records(
 
 def test_each_client_gets_its_own(server: Server) -> None:
     for port in (1, 2, 1):
-        found = additional(server, "example.org.", "A", ("192.0.2.1", port), "udp")
-        assert f"port={port}," in found[1]
+        additional_records = additional(server, "example.org.", "A", ("192.0.2.1", port), "udp")
+        assert f"port={port}," in additional_records[1]
     assert len(server.table) == 0
 
 
 @pytest.mark.parametrize("qtype", ["AXFR", "IXFR"])
 def test_transfers_are_refused(server: Server, qtype: str) -> None:
-    outcome = server.respond(query("example.org.", type_number(qtype)), server.table.partition("tcp", 4))
-    assert isinstance(outcome, WireResponse)
-    assert decode(outcome.wire).rcode == "REFUSED"
+    response = response_at_once(server, query("example.org.", type_number(qtype)), transport="tcp")
+    assert decode(response.wire).rcode == "REFUSED"
 
 
 def test_recorded_cases(server: Server) -> None:
@@ -82,13 +80,14 @@ def test_recorded_cases(server: Server) -> None:
         host, port = case["query"]["client"].rsplit(":", 1)
         if not host:  # a client without an address is the recorder's, not a resolver's
             continue
-        asked = case["query"]
-        found = additional(server, asked["name"], asked["type"], (host, int(port)), "udp")
+        recorded = case["query"]
+        additional_records = additional(server, recorded["name"], recorded["type"], (host, int(port)), "udp")
         srv = f"Srv(priority=0, weight=0, port={port}, target='.')"
         expected = [
-            one.replace(" IN ", " ").replace(f"SRV 0 0 {port} .", f"SRV {srv}") for one in case["expect"]["additional"]
+            record.replace(" IN ", " ").replace(f"SRV 0 0 {port} .", f"SRV {srv}")
+            for record in case["expect"]["additional"]
         ]
-        assert found == expected, case["id"]
-        assert join_host_port(host, int(port)) == asked["client"]
+        assert additional_records == expected, case["id"]
+        assert join_host_port(host, int(port)) == recorded["client"]
         passed += 1
     assert passed == 2

@@ -40,10 +40,12 @@ def test_there_are_zones() -> None:
 @pytest.mark.parametrize("path", ZONES, ids=lambda path: path.stem)
 def test_a_zone_file_starts_with_soa_and_ns_and_stays_below_its_origin(path: Path) -> None:
     origin = f"{path.stem}."
-    found = records(path)
-    assert [(str(rr.rname), QTYPE[rr.rtype]) for rr in found[:2]] == [(origin, "SOA"), (origin, "NS")]
-    assert [str(rr.rname) for rr in found if str(rr.rname) != origin and not str(rr.rname).endswith(f".{origin}")] == []
-    texts = [(str(rr.rname), rr.rtype, str(rr.rdata)) for rr in found]
+    zone_records = records(path)
+    assert [(str(rr.rname), QTYPE[rr.rtype]) for rr in zone_records[:2]] == [(origin, "SOA"), (origin, "NS")]
+    assert [
+        str(rr.rname) for rr in zone_records if str(rr.rname) != origin and not str(rr.rname).endswith(f".{origin}")
+    ] == []
+    texts = [(str(rr.rname), rr.rtype, str(rr.rdata)) for rr in zone_records]
     assert len(texts) == len(set(texts))
 
 
@@ -95,7 +97,7 @@ def test_fixed_service_addresses_are_in_the_zones_and_in_the_static_band() -> No
 
 def is_ready(pod: Manifest) -> bool:
     conditions = pod.obj.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def test_ready_addresses_of_pods_and_slices_have_a_way_back_and_others_have_none() -> None:

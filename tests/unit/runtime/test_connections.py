@@ -124,7 +124,7 @@ def test_that_it_is_full_is_logged_once() -> None:
     with capture_logs() as logs:
         pool = Pool(2)
         pool.add(*(f"10.0.0.1/{number}" for number in range(1000)))
-    assert [(each["event"], each["of"], each["maximum"]) for each in logs] == [
+    assert [(log["event"], log["of"], log["maximum"]) for log in logs] == [
         ("too many connections: idle ones are closed", "DNS over TCP", 2)
     ]
 

@@ -32,6 +32,6 @@ def test_it_is_named_with_its_process(kind: socket.SocketKind, family: socket.Ad
 def test_connections_wait_for_nobody() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         own = set(socket_inodes())
-        ports = {each.port for each in bound_sockets("tcp") if each.inode in own}
+        ports = {bound_socket.port for bound_socket in bound_sockets("tcp") if bound_socket.inode in own}
         assert server.getsockname()[1] in ports
         assert client.getsockname()[1] not in ports

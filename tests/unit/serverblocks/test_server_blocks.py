@@ -8,7 +8,7 @@ from collections.abc import Callable
 import dns_chain
 import pytest
 from decoded_message import Decoded, decode
-from dns_chain import FakeWorld, cluster_server, only, plugin_of, read, server_of
+from dns_chain import FakeWorld, cluster_server, only, plugin_of, read, response_at_once, server_of
 
 from kdns.answers.chain import MAX_CNAMES, Block, Chain, Plugin, Reply, Request, Sees, Serve, ServeResult, follow
 from kdns.answers.order import Order
@@ -116,8 +116,8 @@ async def test_the_closest_enclosing_zone_answers() -> None:
 )
 async def test_errors_are_not_authoritative(name: str, qtype: str, qclass: int, rcode: str, flags: set[str]) -> None:
     server = server_of(cluster("10.0.0.1", "cluster.local."))
-    got = await ask(server, name, qtype, qclass=qclass)
-    assert (got.rcode, set(got.flags)) == (rcode, flags)
+    response = await ask(server, name, qtype, qclass=qclass)
+    assert (response.rcode, set(response.flags)) == (rcode, flags)
 
 
 @pytest.mark.parametrize("qclass", [0, 2, 3, 4, 254, 255, 4711])
@@ -167,8 +167,8 @@ async def test_other_classes_of_own_names_are_not_for_upstreams(name: str, qtype
     behind = Behind({"other.test.": FOUND})
     setup.built = (*first, cluster, *last, behind)
     server = server_of(*setup.built)
-    got = await ask(server, name, qtype, qclass=qclass)
-    assert (got.rcode, bool(behind.asked)) == (rcode, rcode == "NOERROR")
+    response = await ask(server, name, qtype, qclass=qclass)
+    assert (response.rcode, bool(behind.asked)) == (rcode, rcode == "NOERROR")
 
 
 FOUND = Response(NOERROR, AA | RA, (RRset("x.cluster.local.", A, 60, (ADDRESS,)),))
@@ -196,11 +196,11 @@ DENIED = Response(
 async def test_only_names_that_do_not_exist_fall_through(fallthrough: tuple[str, ...], name: str, goes: bool) -> None:
     zones = cluster("10.0.0.1", "cluster.local.", "in-addr.arpa.", fallthrough=fallthrough)
     behind = Behind({"x.cluster.local.": FOUND, "9.9.9.9.in-addr.arpa.": DENIED, "0.10.in-addr.arpa.": DENIED})
-    got = await ask(server_of(zones, behind), name)
+    response = await ask(server_of(zones, behind), name)
     assert bool(behind.asked) == goes
     if goes:
         assert behind.asked == [(name, A)]
-        assert (got.rcode, address(got)) == (("NOERROR", ADDRESS) if "x." in name else ("NXDOMAIN", None))
+        assert (response.rcode, address(response)) == (("NOERROR", ADDRESS) if "x." in name else ("NXDOMAIN", None))
 
 
 async def test_an_unsynced_cluster_falls_through_too() -> None:
@@ -231,16 +231,16 @@ async def test_a_cname_that_leaves_the_zones_is_followed_behind() -> None:
     there = Response(NOERROR, RA, (RRset("www.example.org.", A, 60, (ADDRESS,)),))
     behind = Behind({"www.example.org.": there})
     server = server_of(cluster("10.0.0.1", "cluster.local."), behind)
-    got = await ask(server, "away.shop.svc.cluster.local.")
-    assert [(one.rtype, one.owner) for one in got.answer] == [
+    response = await ask(server, "away.shop.svc.cluster.local.")
+    assert [(rrset.rtype, rrset.owner) for rrset in response.answer] == [
         (5, "away.shop.svc.cluster.local."),
         (1, "www.example.org."),
     ]
     assert behind.asked == [("www.example.org.", A)]
     behind.responses.clear()
-    got = await ask(server, "away.shop.svc.cluster.local.")
-    assert (got.rcode, [one.rtype for one in got.answer]) == ("NOERROR", [5])
-    assert [one.rtype for one in (await ask(server, "away.shop.svc.cluster.local.", "CNAME")).answer] == [5]
+    response = await ask(server, "away.shop.svc.cluster.local.")
+    assert (response.rcode, [rrset.rtype for rrset in response.answer]) == ("NOERROR", [5])
+    assert [rrset.rtype for rrset in (await ask(server, "away.shop.svc.cluster.local.", "CNAME")).answer] == [5]
     assert len(behind.asked) == 2
 
 
@@ -346,21 +346,21 @@ async def test_a_chain_of_eleven_cnames_is_answered_whole(cnames: int, types: li
         state.upsert(Service(ServiceMeta(f"c{number}", "shop"), alias))
     outside = Response(NOERROR, RA, (RRset("www.example.org.", A, 60, (ADDRESS,)),), reuse=Reuse())
     server, plugin = cluster_server(state, Options(), Behind({"www.example.org.": outside}, waits=False))
-    assert [one.rtype for one in (await ask(server, "c0.shop.svc.cluster.local.")).answer] == types
+    assert [rrset.rtype for rrset in (await ask(server, "c0.shop.svc.cluster.local.")).answer] == types
     last = Service(ServiceMeta(f"c{cnames - 1}", "shop"), ServiceSpec(cluster_ip="10.0.0.9", cluster_ips=("10.0.0.9",)))
     change = state.upsert(last)
     assert change
     plugin.changed([change], 1.0)
-    got = await ask(server, "c0.shop.svc.cluster.local.")
-    assert [one.rtype for one in got.answer] == [CNAME] * (cnames - 1) + [A]
+    response = await ask(server, "c0.shop.svc.cluster.local.")
+    assert [rrset.rtype for rrset in response.answer] == [CNAME] * (cnames - 1) + [A]
 
 
 async def test_a_loop_of_cnames_through_the_chain_ends() -> None:
     state = state_of("10.0.0.1")
     there = Response(NOERROR, RA, (RRset("www.example.org.", CNAME, 60, ("away.shop.svc.cluster.local.",)),))
     server = server_of(cluster("10.0.0.1", "cluster.local."), Behind({"www.example.org.": there}))
-    got = await ask(server, "away.shop.svc.cluster.local.")
-    assert [one.rtype for one in got.answer] == [CNAME, CNAME]
+    response = await ask(server, "away.shop.svc.cluster.local.")
+    assert [rrset.rtype for rrset in response.answer] == [CNAME, CNAME]
     request = Request(read(query("a.", A)))
     itself = Response(NOERROR, AA, (RRset("a.", CNAME, 1, ("A.",)),))
     assert follow(request, itself, lambda _: pytest.fail("a loop was followed")) is itself
@@ -385,25 +385,23 @@ async def test_an_upstreams_bytes_are_sent_and_can_be_looked_into() -> None:
             assert {"ra", "rd", "qr"} == got.flags
     away = server_of(cluster("10.0.0.1", "cluster.local."), Behind({"www.example.org.": Response(body=Message(wire))}))
     got = await ask(away, "away.shop.svc.cluster.local.")
-    assert [one.rtype for one in got.answer] == [CNAME, A]
+    assert [rrset.rtype for rrset in got.answer] == [CNAME, A]
 
 
 async def test_options_are_sent_to_clients_that_know_edns() -> None:
     server = server_of(Behind({"x.": Response(NOERROR, options=((15, b"\x00\x12blocked"),))}))
-    asked = await dns_chain.wire(server, query("x.", A, payload_bytes=4096))
-    assert asked.endswith(b"\x00\x0d\x00\x0f\x00\x09\x00\x12blocked")
+    packet = await dns_chain.wire(server, query("x.", A, payload_bytes=4096))
+    assert packet.endswith(b"\x00\x0d\x00\x0f\x00\x09\x00\x12blocked")
     assert b"blocked" not in await dns_chain.wire(server, query("x.", A))
 
 
 async def test_a_transfer_is_several_messages_on_a_stream() -> None:
     parts = tuple(Response(NOERROR, AA, (RRset("x.", A, 60, (bytes(3) + bytes((n,)),)),)) for n in range(3))
     server = server_of(Behind({"x.": evolve(parts[0], more_messages=parts[1:])}, waits=False))
-    partition = server.table.partition("tcp", 4)
-    outcome = server.respond(query("x.", AXFR), partition)
-    assert isinstance(outcome, WireResponse)
-    sent = (outcome.wire, *(outcome.more_messages or ()))
-    assert [decode(one).answer[0].rdata[0] for one in sent] == [bytes(3) + bytes((n,)) for n in range(3)]
-    assert sum(times for _, times in partition.totals()) == 3
+    response = response_at_once(server, query("x.", AXFR), transport="tcp")
+    sent = (response.wire, *(response.more_messages or ()))
+    assert [decode(message).answer[0].rdata[0] for message in sent] == [bytes(3) + bytes((n,)) for n in range(3)]
+    assert sum(times for _, times in server.table.partition("tcp", 4).totals()) == 3
 
 
 def test_the_records_of_a_transfer_keep_their_order() -> None:
@@ -416,9 +414,8 @@ def test_the_records_of_a_transfer_keep_their_order() -> None:
         (evolve(message, more_messages=(Response(NOERROR, AA, (soa,)),)), [SOA, A, A]),
     ):
         server = server_of(dns_chain.Ordered(Order(rotate=True)), Behind({"x.": transfer}, waits=False))
-        outcome = server.respond(query("x.", AXFR), server.table.partition("tcp", 4))
-        assert isinstance(outcome, WireResponse)
-        assert [rrset.rtype for rrset in decode(outcome.wire).answer] == types
+        wire = response_at_once(server, query("x.", AXFR), transport="tcp").wire
+        assert [rrset.rtype for rrset in decode(wire).answer] == types
 
 
 def test_every_response_is_counted_once_for_its_block() -> None:
@@ -465,9 +462,7 @@ def test_the_first_question_needs_one_reading_of_the_packet(monkeypatch: pytest.
     log = Log((LogConfig((".",), compiled("{name}")),), setup)
     server = server_of(log, cluster("10.0.0.1", "cluster.local."))
     packet = query("web.shop.svc.cluster.local.", A)
-    outcome = server.respond(packet, server.table.partition("udp", 4))
-    assert isinstance(outcome, WireResponse)
-    outcome.sent(1.0)
+    response_at_once(server, packet).sent(1.0)
     assert read == [packet]
     assert [line["line"] for line in setup.lines] == ["web.shop.svc.cluster.local."]
 

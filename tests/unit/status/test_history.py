@@ -31,7 +31,7 @@ def test_a_new_series_begins_at_zero_and_the_busiest_is_first() -> None:
 def test_it_is_bounded() -> None:
     history = History()
     for number in range(READINGS + 50):
-        history.add(number * 10.0, {("rcode", str(each)): float(each) for each in range(200)})
+        history.add(number * 10.0, {("rcode", str(index)): float(index) for index in range(200)})
     lines = history.lines("rcode")
     assert len(lines) == MAX_SERIES
     assert len(lines[0].rates) == READINGS - 1
@@ -73,11 +73,11 @@ def test_a_plot_has_its_points_inside() -> None:
     history = History()
     for number in range(20):
         history.add(
-            number * 10.0, {("type", str(each)): float(number * each * 7 % 100 + number * 100) for each in range(9)}
+            number * 10.0, {("type", str(index)): float(number * index * 7 % 100 + number * 100) for index in range(9)}
         )
-    made = plot("Types", history.lines("type"))
-    assert len(made.lines) == LINES
-    for _, _, points in made.lines:
+    drawn = plot("Types", history.lines("type"))
+    assert len(drawn.lines) == LINES
+    for _, _, points in drawn.lines:
         pairs = [tuple(map(float, pair.split(","))) for pair in points.split()]
         assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in pairs)
         assert (pairs[0][0], pairs[-1][0]) == (0, WIDTH)

@@ -57,10 +57,10 @@ def test_notes_are_not_problems() -> None:
         problem(UNSEEN, ("shop", "db"), severity=NOTE),
         problem("dns-shut", ("shop", "policy"), kind="NetworkPolicy"),
     ]
-    found = diagnosis(problems)
-    assert found.wrong == {("shop", "web"): "it is idle; it is slow"}
-    assert len(found.top) == 2
-    top, notes = of_service(found.by_service["shop", "web"])
+    diagnosed = diagnosis(problems)
+    assert diagnosed.wrong == {("shop", "web"): "it is idle; it is slow"}
+    assert len(diagnosed.top) == 2
+    top, notes = of_service(diagnosed.by_service["shop", "web"])
     assert top == [Advice("it is idle", "Try: kubectl get pods"), Advice("it is slow", "wait")]
     assert [*notes.rows] == [("a field has no effect", "leave it out")]
 

@@ -42,7 +42,7 @@ def test_the_longest_startup_timeout_is_that_of_the_blocks_in_use() -> None:
     old, new = (Listener(lambda *_: None, startup_timeout_s=timeout_s) for timeout_s in (3600.0, 5.0))
     for listeners in ([], [old], [old, new], [new], []):
         clusters.of(spec).listeners[:] = listeners
-        assert clusters.startup_timeout_s == max((one.startup_timeout_s for one in listeners), default=0.0)
+        assert clusters.startup_timeout_s == max((listener.startup_timeout_s for listener in listeners), default=0.0)
 
 
 async def test_an_error_is_located_in_the_block_that_is_in_use(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_namespace_that_kubectl_set_stays(tmp_path: Path) -> None:
         subprocess.run(["kubectl", "--kubeconfig", path, "config", *command.split()], check=True, capture_output=True)
     write_kubeconfig(path, "http://127.0.0.1:8002")
     content = yaml.safe_load(path.read_text())
-    assert {each["name"]: each["cluster"]["server"] for each in content["clusters"]} == {
+    assert {entry["name"]: entry["cluster"]["server"] for entry in content["clusters"]} == {
         "kdns": "http://127.0.0.1:8002",
         "other": "http://other:1",
     }
@@ -210,8 +210,8 @@ def test_kubectl_merges_the_same(files: list[Path], tmp_path: Path) -> None:
     told, (content, *_) = json.loads(shown), kubeconfig(several, "")
     assert told["current-context"] == content["current-context"]
     for kind in ("clusters", "contexts", "users"):
-        wanted = {each["name"]: each[kind[:-1]] for each in told[kind]}
-        found = {each["name"]: each[kind[:-1]] for each in content[kind]}
+        wanted = {entry["name"]: entry[kind[:-1]] for entry in told[kind]}
+        found = {entry["name"]: entry[kind[:-1]] for entry in content[kind]}
         for each in wanted.values():  # kubectl shows paths as they stand in the file, here in the first one
             each |= {field: str(files[0].parent / each[field]) for field in PATHS.get(kind, ()) if field in each}
             if "exec" in each:

@@ -59,4 +59,4 @@ async def test_what_comes_later_counts() -> None:
             told.set()
 
     await reflect(Api(404, 404), state, changed, told, kind=ServiceCIDR)
-    assert [each.spec.cidrs for each in state.service_cidrs.values()] == [("10.96.0.0/16",)]
+    assert [service_cidr.spec.cidrs for service_cidr in state.service_cidrs.values()] == [("10.96.0.0/16",)]

@@ -32,7 +32,7 @@ def service(number: int) -> dict[str, object]:
 
 
 def events(numbers: range) -> bytes:
-    return b"".join(json.dumps({"type": "ADDED", "object": service(each)}).encode() + b"\n" for each in numbers)
+    return b"".join(json.dumps({"type": "ADDED", "object": service(number)}).encode() + b"\n" for number in numbers)
 
 
 class Api(ScriptedApi):
@@ -82,8 +82,8 @@ def endless(of_page: Callable[[int], list[dict[str, object]]]) -> Iterator[tuple
 @pytest.mark.parametrize(
     ("pages", "objects", "bound"),
     [
-        (lambda page: [service(page * PAGE_OBJECTS + each) for each in range(PAGE_OBJECTS)], OBJECTS, "30 objects"),
-        (lambda _: [service(each) for each in range(PAGE_OBJECTS)], PAGE_OBJECTS, "30 objects"),
+        (lambda page: [service(page * PAGE_OBJECTS + index) for index in range(PAGE_OBJECTS)], OBJECTS, "30 objects"),
+        (lambda _: [service(index) for index in range(PAGE_OBJECTS)], PAGE_OBJECTS, "30 objects"),
         (lambda _: [], 0, "20 pages"),
     ],
     ids=["new names", "the same names", "empty pages"],
@@ -123,7 +123,7 @@ def large(number: int) -> dict[str, object]:
 async def test_more_than_fits_is_dropped_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fits is kept; a list with smaller versions, or without the large objects, makes room for the others."""
     monkeypatch.setattr(memory, "STATE_MAX_BYTES", 100_000)
-    api = Api(iter([([large(each) for each in range(40)], ""), ([service(each) for each in range(60)], "")]), [b""])
+    api = Api(iter([([large(index) for index in range(40)], ""), ([service(index) for index in range(60)], "")]), [b""])
     state, stats, kept = State(), WatchStats(), list[int]()
 
     def changed(_: list[Change]) -> None:
@@ -175,7 +175,7 @@ async def test_objects_and_events_are_applied_in_slices(monkeypatch: pytest.Monk
 
     task = asyncio.create_task(others())
     api = Api(
-        iter([([service(each) for each in range(5)], ""), ([], "")]), [events(range(6, 20)), events(range(20, 30))]
+        iter([([service(index) for index in range(5)], ""), ([], "")]), [events(range(6, 20)), events(range(20, 30))]
     )
     await follow(api, State(), changed, rounds=2)
     task.cancel()
@@ -189,7 +189,7 @@ def test_a_list_without_end_leaves_half_of_the_memory_of_a_pod() -> None:
     limit = re.search(r"limits:\s+memory: (\d+)Mi", Path("deploy/deployment.yaml").read_text())
     assert limit
     state, many = State(), 2000
-    items = [service(each) | {"spec": {"clusterIP": f"10.0.{each >> 8}.{each & 255}"}} for each in range(many)]
+    items = [service(index) | {"spec": {"clusterIP": f"10.0.{index >> 8}.{index & 255}"}} for index in range(many)]
     body = json.dumps({"kind": "ServiceList", "apiVersion": "v1", "metadata": {}, "items": items}).encode()
     (resource,) = (each for each in RESOURCES.values() if each.kind is Service)
     tracemalloc.start()

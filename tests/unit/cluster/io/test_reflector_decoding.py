@@ -111,7 +111,7 @@ def test_so_is_an_event_about_another_type(what: str, obj: Any) -> None:
 def test_one_unreadable_object_does_not_take_the_others_with_it(item: Any, key: Key | None, reason: str) -> None:
     page = decode_list(RESOURCES[Service], a_list(named("a"), item, named("c")))
     assert [obj.key for obj in page.objects] == [("n", "a"), ("n", "c")]
-    assert [one.key for one in page.failures] == [key]
+    assert [failure.key for failure in page.failures] == [key]
     assert reason in page.failures[0].reason
     assert page.resource_version == "7"
 

@@ -60,7 +60,7 @@ ALL = "abcdefghij"
     ],
 )
 async def test_what_is_left_after_these_lists(lists: list[str], left: str, waits: int) -> None:
-    api = Lists([listed(ALL)] + [listed("", each) if each.endswith("List") else listed(each) for each in lists])
+    api = Lists([listed(ALL)] + [listed("", page) if page.endswith("List") else listed(page) for page in lists])
     state, removed, waited_s = State(), list[str](), list[float]()
 
     def changed(changes: list[Change]) -> None:
@@ -86,7 +86,9 @@ class Refusing(ScriptedApi):
         assert params
         if self.refusal:
             raise self.refusal
-        yield listed("", next(f"{each.kind.__name__}List" for each in RESOURCES.values() if each.path == path))
+        yield listed(
+            "", next(f"{resource.kind.__name__}List" for resource in RESOURCES.values() if resource.path == path)
+        )
 
 
 @pytest.mark.parametrize("status", [0, 403, 503])

@@ -87,7 +87,7 @@ async def test_what_is_written_is_what_is_read(file: Path) -> None:
     assert {kind: [*cluster.state.objects(kind).values()] for kind in KINDS} == {type(obj): [obj] for obj in objects()}
     assert cluster.state.stale == cluster.state.synced == set(KINDS)
     assert cluster.state.as_of_s == 1000.0
-    assert [each.name for each in file.parent.iterdir()] == ["snapshot"]
+    assert [entry.name for entry in file.parent.iterdir()] == ["snapshot"]
     for kind in KINDS:
         cluster.state.retain(kind, [obj.key for obj in objects()])
     assert not cluster.state.stale
@@ -133,7 +133,7 @@ async def test_what_cannot_be_used_is_refused(file: Path, what: str) -> None:
     await asyncio.to_thread(lambda: file.write_bytes(WRONG[what](file.read_bytes())))
     with capture_logs() as logged:
         await ran(keeper_of(cluster, file), lambda: bool(logged))
-    assert [each["event"] for each in logged] == ["snapshot refused"]
+    assert [line["event"] for line in logged] == ["snapshot refused"]
     assert what.partition(":")[0] in logged[0]["reason"]
     assert not any(cluster.state.objects(kind) for kind in KINDS)
     assert not cluster.state.synced

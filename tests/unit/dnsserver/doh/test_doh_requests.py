@@ -54,12 +54,12 @@ def post(**fields: object) -> HttpRequest:
     ],
 )
 def test_requests(request_: HttpRequest, status: int) -> None:
-    found = query_of(request_)
+    question = query_of(request_)
     if status == 200:
-        assert found == QUERY
+        assert question == QUERY
     else:
-        assert isinstance(found, Refusal)
-        assert found.status == status
+        assert isinstance(question, Refusal)
+        assert question.status == status
 
 
 def record(rtype: int, ttl: int, rdata: bytes) -> bytes:

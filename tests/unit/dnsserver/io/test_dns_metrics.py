@@ -174,8 +174,8 @@ def test_two_followers_of_one_api_have_samples_of_their_own() -> None:
     clusters = tuple(Cluster(ClusterSpec(source, Scope((Service,), labels))) for labels in ("", "app=web"))
     for cluster in clusters:
         cluster.stats.rest.requests["200", "GET", "a:1"] += 2
-    found = scraped(gauges(lambda: clusters, (), ()))
-    assert found['kdns_objects{kind="Service",server="http://a:1"}'] == 0
-    assert found['kdns_objects{kind="Service",server="http://a:1 (2)"}'] == 0
+    samples = scraped(gauges(lambda: clusters, (), ()))
+    assert samples['kdns_objects{kind="Service",server="http://a:1"}'] == 0
+    assert samples['kdns_objects{kind="Service",server="http://a:1 (2)"}'] == 0
     labels = 'code="200",host="a:1",method="GET"'
-    assert found[f"coredns_kubernetes_rest_client_requests_total{{{labels}}}"] == 4
+    assert samples[f"coredns_kubernetes_rest_client_requests_total{{{labels}}}"] == 4

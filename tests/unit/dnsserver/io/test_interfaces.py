@@ -34,7 +34,7 @@ async def test_link_local_addresses_of_ipv6_are_left_out(machine: list[Interface
     assert await interfaces.usable_addresses() == ()
     machine += [InterfaceAddress("eth0", each) for each in ("10.0.0.1", "169.254.20.10", "fd00::1", "fe80::1")]
     addresses = await interfaces.usable_addresses()
-    assert [each.address for each in addresses] == ["10.0.0.1", "169.254.20.10", "fd00::1"]
+    assert [address.address for address in addresses] == ["10.0.0.1", "169.254.20.10", "fd00::1"]
     bound = interfaces.bound_addresses(["eth0"], [], addresses)
     assert bound == ("10.0.0.1", "169.254.20.10", "fd00::1")
     own = interfaces.own_addresses(WILDCARD, addresses)

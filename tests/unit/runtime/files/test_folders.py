@@ -89,16 +89,16 @@ def test_auto_reads_a_mounted_config_map_without_duplicates(tmp_path: Path) -> N
     for version, serial in (("..2026_01_31_12_00_00.1", 1), ("..2026_01_31_12_00_00.2", 2)):
         text = ZONE.replace(" 1 ", f" {serial} ", 1)
         publish(tmp_path, version, {"db.a.example": text, "more/db.b.example": text})
-        found = scan(AutoConfig((".",), str(tmp_path)), served, world)
-        assert found.chosen == {
+        scanned = scan(AutoConfig((".",), str(tmp_path)), served, world)
+        assert scanned.chosen == {
             "a.example.": str(tmp_path / "db.a.example"),
             "b.example.": str(tmp_path / "more" / "db.b.example"),
         }
-        assert (found.left_out, found.mistakes) == ({}, [])
-        assert {name: version.zone.serial for name, version in found.versions.items()} == dict.fromkeys(
-            found.chosen, serial
+        assert (scanned.left_out, scanned.mistakes) == ({}, [])
+        assert {name: version.zone.serial for name, version in scanned.versions.items()} == dict.fromkeys(
+            scanned.chosen, serial
         )
-        for name, version_found in found.versions.items():
+        for name, version_found in scanned.versions.items():
             served[name].zone = version_found.zone
 
 

@@ -98,7 +98,7 @@ async def test_responses_in_another_order(monkeypatch: pytest.MonkeyPatch) -> No
 
     def backwards(query: bytes) -> list[bytes]:
         held.append(query)
-        return [answer(each) for each in reversed(held)] if len(held) == 10 else []
+        return [answer(packet) for packet in reversed(held)] if len(held) == 10 else []
 
     async with fake_server(tcp=backwards) as server, upstream_of(server.spec) as upstream:
         assert {*await asyncio.gather(*(asked(upstream) for _ in range(10)))} == {respond_to(QUERY)}
@@ -215,7 +215,7 @@ async def test_closing_fails_what_is_pending() -> None:
         await asyncio.sleep(0)
         upstream.close()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [str(each) for each in results] == ["", *["the upstream is no longer used"] * 3]
+        assert [str(result) for result in results] == ["", *["the upstream is no longer used"] * 3]
 
 
 async def cancelled(upstream: SocketUpstream, count: int, are_sent: Callable[[], bool]) -> None:
@@ -256,7 +256,7 @@ async def test_the_late_response_to_a_cancelled_query_is_dropped(monkeypatch: py
 
     def both(query: bytes) -> list[bytes]:
         held.append(query)
-        return [answer(each) for each in held] if len(held) == 2 else []
+        return [answer(packet) for packet in held] if len(held) == 2 else []
 
     async with fake_server(tcp=both) as server, upstream_of(server.spec) as upstream:
         await cancelled(upstream, 1, lambda: len(held) == 1)

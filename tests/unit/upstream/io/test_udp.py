@@ -176,7 +176,7 @@ async def test_a_spoofer_who_knows_the_port_has_few_guesses() -> None:
         true = int.from_bytes(query[:2], "big")
         forged = answer(query, FORGED)[2:]
         guesses += 200
-        return [((true + 1 + each) % 65536).to_bytes(2, "big") + forged for each in range(200)]
+        return [((true + 1 + index) % 65536).to_bytes(2, "big") + forged for index in range(200)]
 
     async with fake_server(flood) as server, upstream_of(server.spec) as upstream:
         end_s = time.monotonic() + 2.0
@@ -213,7 +213,7 @@ async def test_responses_that_come_too_late_are_no_guesses() -> None:
     silent = Silent()
     async with fake_server(silent) as server, upstream_of(server.spec) as upstream:
         results = await asyncio.gather(*(asked(upstream, 0.05) for _ in range(300)), return_exceptions=True)
-        assert {type(each) for each in results} == {UpstreamTimeoutError}
+        assert {type(result) for result in results} == {UpstreamTimeoutError}
         for query, port in zip(silent.queries, server.ports, strict=True):
             server.sock.sendto(answer(query), ("127.0.0.1", port))
         server.udp = honest
@@ -275,7 +275,7 @@ async def test_thousands_at_once_are_answered_and_bounded() -> None:
             await until(lambda: len(silent.queries) == min(len(tasks), 3000))  # noqa: B023 - called before it changes
         for query, port in zip(silent.queries, server.ports, strict=True):
             server.sock.sendto(answer(query), ("127.0.0.1", port))
-        results = Counter(str(each) for each in await asyncio.gather(*tasks, return_exceptions=True))
+        results = Counter(str(outcome) for outcome in await asyncio.gather(*tasks, return_exceptions=True))
         limit = "too many queries wait for upstreams; expected at most 3000"
         assert results == {str(respond_to(QUERY)): 3000, limit: 100}
 
@@ -298,7 +298,7 @@ async def test_closing_fails_what_is_pending_and_so_does_giving_up() -> None:
         await asyncio.wait(tasks[:1])
         upstream.close()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [str(each) for each in results] == ["", *["the upstream is no longer used"] * 4]
+        assert [str(result) for result in results] == ["", *["the upstream is no longer used"] * 4]
 
 
 async def test_ipv6() -> None:

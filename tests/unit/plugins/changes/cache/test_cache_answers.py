@@ -78,7 +78,7 @@ def test_rd_and_cd_are_part_of_the_question(first: int, second: int) -> None:
     world = World()
     world.ask(flags=first)
     world.ask(flags=second)
-    assert [one.query.flags & (RD | CD) for one in world.upstream.asked] == [first, second]
+    assert [request.query.flags & (RD | CD) for request in world.upstream.asked] == [first, second]
 
 
 @pytest.mark.parametrize("stanza", ["cache", "cache {\nserve_stale\n}"])
@@ -87,8 +87,8 @@ def test_a_question_without_rd_is_answered_by_what_is_there(stanza: str) -> None
     world = World(stanza)
     world.ask()
     world.setup.clock_s += 10
-    found = world.ask(flags=0)
-    assert (value(found), "rd" in found.flags) == ((1, 50), False)
+    reply = world.ask(flags=0)
+    assert (value(reply), "rd" in reply.flags) == ((1, 50), False)
     assert len(world.upstream.asked) == 1
     world.setup.clock_s += 50
     world.ask(flags=0)
@@ -101,9 +101,9 @@ def test_options_of_one_client_say_nothing_about_the_answer_for_all() -> None:
     edns = Edns(1232, True, 0, ((8, b"\0\1\x18\0\xc0\0\2"),))
     found = read_query(query("A.example.", A))
     assert isinstance(found, Query)
-    asked = found.changed(edns=edns)
+    question = found.changed(edns=edns)
     partition = world.server.table.partition("udp", 4)
-    outcome = world.server.respond(asked.packet, partition, ("192.0.2.1", 1), world.setup.clock_s)
+    outcome = world.server.respond(question.packet, partition, ("192.0.2.1", 1), world.setup.clock_s)
     assert not isinstance(outcome, WireResponse)
     world.waiting.append(outcome)
     world.end()
@@ -138,8 +138,8 @@ WEIGHTS = "a.\n192.0.2.1 3\n192.0.2.2 1\n"
 )
 def test_each_answer_that_is_kept_has_an_order_of_its_own(stanza: str, rrset: RRset, firsts: list[int]) -> None:
     world = World("cache", plugin_of(Loadbalance, stanza, FakeWorld(files={"/weights": WEIGHTS})))
-    made = compile_answer(asked_for(rrset), Response(NOERROR, RA, (rrset,)), 65535, ".")
-    world.upstream.reply = lambda: Response(NOERROR, body=Message(made.wire(query("a.", rrset.rtype))))
+    compiled = compile_answer(asked_for(rrset), Response(NOERROR, RA, (rrset,)), 65535, ".")
+    world.upstream.reply = lambda: Response(NOERROR, body=Message(compiled.wire(query("a.", rrset.rtype))))
     seen = Counter(str(world.ask(qtype=rrset.rtype).answer[0].rdata[0]) for _ in range(31))
     assert len(world.upstream.asked) == 1
     assert sorted(seen.values()) in ([*firsts[:-1], firsts[-1] + 1], sorted([firsts[0] + 1, *firsts[1:]]))
@@ -155,8 +155,8 @@ def test_other_zones_and_transfers_go_on() -> None:
 
 def test_a_reply_about_another_question_is_dropped() -> None:
     world = World()
-    made = compile_answer(Query(query("b.", A), RD, (b"b",), A, 1, 19, None, True), Response(), 512, ".")
-    world.upstream.reply = lambda: Response(NOERROR, body=Message(made.wire(query("b.", A))))
+    compiled = compile_answer(Query(query("b.", A), RD, (b"b",), A, 1, 19, None, True), Response(), 512, ".")
+    world.upstream.reply = lambda: Response(NOERROR, body=Message(compiled.wire(query("b.", A))))
     world.ask()
     assert (len(world.cache.items.success), world.counts()["drops"]) == (0, 1)
 
@@ -167,8 +167,8 @@ def test_a_reply_about_another_question_is_dropped() -> None:
 def test_an_answer_that_the_first_reply_put_into_the_table_has_no_aa(header: tuple[int, int], later: set[str]) -> None:
     """Unless `header` sets it."""
     world = World()
-    made = compile_answer(read(query("a.", A)), Response(NOERROR, AA | RA, (address_of("a."),)), 65535, ".")
-    world.upstream.reply = lambda: Response(NOERROR, body=Message(made.wire(query("a.", A))), header=header)
+    compiled = compile_answer(read(query("a.", A)), Response(NOERROR, AA | RA, (address_of("a."),)), 65535, ".")
+    world.upstream.reply = lambda: Response(NOERROR, body=Message(compiled.wire(query("a.", A))), header=header)
     first, second = world.ask().flags, world.ask().flags
     (answer,) = world.server.table.partition("udp", 4).answers.values()
     assert answer.hits == 2
@@ -186,8 +186,8 @@ def test_a_first_reply_that_says_more_than_the_next_one_is_not_in_the_table(
 ) -> None:
     """Nor one whose uses `prefetch` has to see."""
     world = World(stanza)
-    made = compile_answer(read(query("a.", A)), Response(NOERROR, RA, (address_of("a."),)), 65535, ".")
-    world.upstream.reply = lambda: Response(NOERROR, body=Message(made.wire(query("a.", A))), options=options)
+    compiled = compile_answer(read(query("a.", A)), Response(NOERROR, RA, (address_of("a."),)), 65535, ".")
+    world.upstream.reply = lambda: Response(NOERROR, body=Message(compiled.wire(query("a.", A))), options=options)
     sizes = []
     for _ in range(2):
         world.ask()

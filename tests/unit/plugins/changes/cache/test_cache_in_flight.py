@@ -18,7 +18,7 @@ def test_the_same_question_is_asked_once_at_a_time() -> None:
     assert world.begin("b.") is None
     responses = world.end()
     assert sorted(map(str, map(value, responses))) == ["(1, 60)"] * 6
-    assert [one.query.name for one in world.upstream.asked] == ["a.", "b."]
+    assert [request.query.name for request in world.upstream.asked] == ["a.", "b."]
     assert world.counts() == {"requests": 6, "misses": 6}
 
 
@@ -53,8 +53,8 @@ def test_those_who_wait_for_another_client_s_answer_are_then_asked_for_together(
         world.begin(client=client)
     with pytest.raises(StopIteration):
         world.waiting.pop(0).send(None)
-    for each in world.waiting:
-        each.send(None)
+    for waiter in world.waiting:
+        waiter.send(None)
     assert len(world.upstream.asked) == len(CLIENTS)
     assert len(world.end()) == len(CLIENTS) - 1
 
@@ -100,7 +100,7 @@ def test_so_many_may_wait() -> None:
     world = World()
     world.upstream.is_silent = True
     at_once = [world.begin() for _ in range(MAX_WAITERS + 3)]
-    assert [one.rcode for one in at_once if one] == ["SERVFAIL"] * 2
+    assert [response.rcode for response in at_once if response] == ["SERVFAIL"] * 2
     assert not world.end()
     world.upstream.is_silent = False
     assert len(world.end()) == MAX_WAITERS + 1

@@ -126,8 +126,8 @@ def test_ttls_of_answers_that_pass_are_capped(stanza: str, response: Response, t
     world = World(stanza)
     world.upstream.reply = lambda: evolve(response, reuse=Reuse(("zone",)))
     for _ in range(2):
-        found = world.ask()
-        assert [record.ttl for record in (*found.answer, *found.authority)] == ttls
+        reply = world.ask()
+        assert [record.ttl for record in (*reply.answer, *reply.authority)] == ttls
     assert len(world.upstream.asked) == 1
 
 
@@ -145,8 +145,8 @@ def test_a_stale_answer_lives_until_there_is_a_new_one(mode: str) -> None:
     assert attempts == (15 if "verify" in mode else 5)
     world.upstream.reply, world.upstream.value = None, 2
     world.setup.clock_s = 110.0
-    found = [value(world.ask()) for _ in range(3)]
-    assert found == [(2, 60) if "verify" in mode else (1, 30), (2, 60), (2, 60)]
+    values = [value(world.ask()) for _ in range(3)]
+    assert values == [(2, 60) if "verify" in mode else (1, 30), (2, 60), (2, 60)]
     assert len(world.upstream.asked) == attempts + 2
     counts = world.counts()
     assert (counts["requests"], counts["misses"], counts["hits success"]) == (19, 1, 18)
@@ -173,8 +173,8 @@ def test_clients_that_wait_for_a_new_answer_get_none_that_is_another_client_s() 
     )
     for client in CLIENTS:
         world.begin(client=client)
-    found = list(map(value, world.end()))
-    assert len(found) == len(CLIENTS)
+    values = list(map(value, world.end()))
+    assert len(values) == len(CLIENTS)
     assert [request.client[0] for request in world.upstream.asked[-len(CLIENTS) :]] == [*CLIENTS]
 
 

@@ -31,7 +31,7 @@ def test_capacity_evicts_the_oldest_that_was_not_used() -> None:
     world.server.table.clear()
     for name in ("a.", "c.", "d."):
         world.ask(name)
-    assert [one.query.name for one in world.upstream.asked] == ["a.", "b.", "c.", "d."]
+    assert [request.query.name for request in world.upstream.asked] == ["a.", "b.", "c.", "d."]
 
 
 def test_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,11 +57,11 @@ def test_what_the_table_keeps_of_it_weighs_what_it_says(count: int) -> None:
     partition = world.server.table.partition("udp", 4)
     packets = [query(f"{number:016x}.example.org.", A, payload_bytes=1232) for number in range(1000)]
     for packet in packets:
-        asked = read(packet)
-        response = Response(NOERROR, RA, (RRset(asked.name, A, 6000, addresses),))
-        wire = compile_answer(evolve(asked, edns=None), response, 65535, ".", once=True).wire(packet)
+        question = read(packet)
+        response = Response(NOERROR, RA, (RRset(question.name, A, 6000, addresses),))
+        wire = compile_answer(evolve(question, edns=None), response, 65535, ".", once=True).wire(packet)
         item = store.Item.of(
-            store.question_key(Request(asked)),
+            store.question_key(Request(question)),
             AnswerKind.SUCCESS,
             Response(body=Message(wire), aged_from_s=0.0),
             0.0,
