@@ -65,10 +65,6 @@ def _is_about(problem: Problem, field: str) -> bool:
     return problem.field == field or is_around or problem.reason.endswith(f" {field}")
 
 
-def remarks(settings: Settings) -> tuple[Problem, ...]:
-    return tuple(_remarks(settings))
-
-
 def _modes(settings: Settings) -> Iterator[Problem]:
     if settings.mode not in MODES:
         blank = f"blank means the best-available proxy [currently {DEFAULT_MODE}]"
@@ -173,7 +169,7 @@ def _others(settings: Settings) -> Iterator[Problem]:
             yield invalid(f"clientConnection.{field}", value, "kdns reads and writes application/json")
 
 
-def _remarks(settings: Settings) -> Iterator[Problem]:
+def remarks(settings: Settings) -> Iterator[Problem]:
     row = MODES[settings.mode]
     mode = row.semantics
     if row.deprecated:
