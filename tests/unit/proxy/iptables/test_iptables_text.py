@@ -28,8 +28,8 @@ WEB: Final = service(
 
 
 def cluster() -> str:
-    """A Service with addresses of every kind, and one without endpoints."""
-    return family_text(plan(state(WEB, service(2, protocols=("UDP",))), NODE_VIEW, HERE).ipv4)
+    """A Service with addresses of every kind, and one without endpoints, where the kernel counts by nfacct."""
+    return family_text(plan(state(WEB, service(2, protocols=("UDP",))), NODE_VIEW, HERE).ipv4, Features(nfacct=True))
 
 
 def local() -> str:
