@@ -47,6 +47,6 @@ def _digits(word: str) -> list[str]:
 
 
 def listed(items: Iterable[object], most: int = 10) -> str:
-    texts = [str(item) for item in items]
-    rest = len(texts) - most
-    return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")
+    every = [*items]
+    more = len(every) - most
+    return ", ".join(map(str, every[:most])) + (f" and {more} more" if more > 0 else "")

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kdns.cluster.objects import Endpoint, EndpointSlice
-from kdns.net import Family, canonical_address, family_of_text
+from kdns.net import Family, canonical_address, family_of_text, join_host_port
 from kdns.proxy.plan.config import NodeView
 
 PORTS: Final = range(1, 65536)
@@ -27,6 +27,9 @@ class ServiceEndpoint(Struct, frozen=True, order=True, gc=False):
     address: str
     port: int
     is_local: bool = False
+
+    def __str__(self) -> str:
+        return join_host_port(self.address, self.port)
 
 
 class Candidate(Struct, frozen=True, gc=False):

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from kdns.net import join_host_port
-from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.trace.assumptions import Assumption
 from kdns.proxy.trace.explain import Explanation
 from kdns.proxy.trace.trace import Fate, Trace
@@ -38,7 +37,7 @@ def _fate(trace: Trace) -> str:
     endpoints = trace.endpoints
     if trace.fate is not Fate.FORWARDED:
         return FATES[trace.fate]
-    where = _endpoint(endpoints[0]) if len(endpoints) == 1 else f"one of {len(endpoints)} endpoints"
+    where = str(endpoints[0]) if len(endpoints) == 1 else f"one of {len(endpoints)} endpoints"
     return f"forwarded to {where}"
 
 
@@ -66,7 +65,7 @@ def _unused(explanation: Explanation) -> Iterator[str]:
     if explanation.unused:
         yield "Endpoints that are left out:"
     for each in explanation.unused[:_SHOWN]:
-        yield f"  {_endpoint(each.endpoint)} {each.reason}"
+        yield f"  {each.endpoint} {each.reason}"
     if len(explanation.unused) > _SHOWN:
         yield f"  and {len(explanation.unused) - _SHOWN} more; -o json has them all"
 
@@ -110,7 +109,3 @@ def as_json(explanation: Explanation, node: str, mode: str, assumed: Sequence[As
             for each in explanation.unused
         ],
     }
-
-
-def _endpoint(endpoint: ServiceEndpoint) -> str:
-    return join_host_port(endpoint.address, endpoint.port)

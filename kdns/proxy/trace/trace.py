@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from kdns.net import Address, family_of, is_link_local_ipv6, join_host_port
+from kdns.net import Address, family_of, is_link_local_ipv6
 from kdns.proxy.plan.branches import Branch, Client, Verdict
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, Plan
@@ -161,7 +161,7 @@ def _client(family_plan: FamilyPlan, front: Front, branch: Branch, packet: Packe
 
 
 def _choice(family_plan: FamilyPlan, front: Front, endpoints: tuple[ServiceEndpoint, ...]) -> Iterable[str]:
-    names = listed(join_host_port(each.address, each.port) for each in endpoints)
+    names = listed(endpoints)
     if front.port.affinity_s and family_plan.mode.times_affinity:
         yield f"a client keeps its endpoint for {front.port.affinity_s} s after its last connection"
     elif front.port.affinity_s:
