@@ -99,6 +99,7 @@ class ResolverConfig(Slim, frozen=True):
 
     searches: tuple[str, ...] | None = ()
     options: tuple[ResolverOption, ...] | None = ()
+    nameservers: tuple[str, ...] | None = ()
 
 
 class ContainerPort(Slim, frozen=True):
@@ -237,6 +238,7 @@ class WorkloadSpec(Slim, frozen=True):
 
     template: PodTemplate = PodTemplate()
     replicas: int | None = 1
+    service_name: str | None = ""
 
 
 class Workload(Keyed, Slim, frozen=True):

@@ -14,6 +14,8 @@ from kdns.spelling import is_misspelling, listed
 SHOWN: Final = 3
 """The most objects that a sentence names."""
 SERVICE_LABEL: Final = "kubernetes.io/service-name"
+_NAME_LABELS: Final = {"app", "name", "run", "k8s-app", "app.kubernetes.io/name"}
+"""Labels that have an application's name, and are mistaken for each other."""
 
 
 class Cause(NamedTuple):
@@ -82,7 +84,7 @@ def _selects_nothing(state: State, service: SelectingService, selector: Mapping[
         )
     text = f'selector {labels} matches 0 of {count(index.count(namespace), "Pod")} in "{namespace}"'
     pods = [pod for group in index.groups(namespace).values() for pod in group]
-    mended = mended_selector(index, namespace, selector)
+    mended = mended_selector(index, service.key, selector)
     if mended is not None:
         return _misspelt(state, service, text, pods, mended)
     if others := index.namespaces_of(selector):
@@ -117,9 +119,10 @@ def _misspelt(
     return Cause(text, f"kubectl set selector service -n {namespace} {name} {selector_text(mended)}")
 
 
-def mended_selector(index: PodIndex, namespace: str, selector: Mapping[str, str]) -> dict[str, str] | None:
-    """The selector without typos, of several the one with the most Pods; None if it has no typo."""
-    mended_for = (_mended_for(dict(labels), selector) for labels in index.groups(namespace))
+def mended_selector(index: PodIndex, key: Key, selector: Mapping[str, str]) -> dict[str, str] | None:
+    """The selector of a Service without typos, of several the one with the most Pods; None if it has no typo."""
+    namespace, name = key
+    mended_for = (_mended_for(dict(labels), selector, name) for labels in index.groups(namespace))
     candidates = {selector_text(mended): mended for mended in mended_for if mended is not None}
 
     def match_counts(mended: Mapping[str, str]) -> tuple[int, int]:
@@ -129,15 +132,22 @@ def mended_selector(index: PodIndex, namespace: str, selector: Mapping[str, str]
     return max(candidates.values(), key=match_counts, default=None)
 
 
-def _mended_for(labels: Mapping[str, str], selector: Mapping[str, str]) -> dict[str, str] | None:
-    """The selector that matches these labels, if only typos keep this one from it."""
+def _mended_for(labels: Mapping[str, str], selector: Mapping[str, str], name: str) -> dict[str, str] | None:
+    """The selector that matches these labels, if only typos keep this one from it.
+
+    A label whose value is the Service's own `name` is near to any value of the selector.
+    """
     mended: dict[str, str] = {}
     for label, value in selector.items():
         has = labels.get(label)
-        if has is not None and (has == value or is_misspelling(value, has)):
+        if has is not None and (has in {value, name} or is_misspelling(value, has)):
             mended[label] = has
             continue
-        near = [other for other in labels if labels[other] == value and is_misspelling(label, other)]
+        near = [
+            other
+            for other in labels
+            if labels[other] == value and (is_misspelling(label, other) or {label, other} <= _NAME_LABELS)
+        ]
         if has is not None or not near:
             return None
         mended[near[0]] = value

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kdns.cluster.objects import Key, Pod, Service
+from kdns.cluster.objects import EndpointSlice, Key, Pod, Service
 from kdns.cluster.observed import ObservedPod, SelectingPort, SelectingService, Workload
 from kdns.cluster.readiness import SERVICE_LABEL, SHOWN, and_, count, mended_selector, nothing_ready, selector_text
 from kdns.diagnosis.problem import ERROR, NOTE, WARNING, Problem, of_service, patch_command
@@ -68,7 +68,11 @@ def _not_ready(view: ClusterView, service: Service, endpoints: Endpoints) -> Pro
     if endpoints.serving:
         text = f"{text}; {endpoints.serving} of them terminate and still serve"
     severity = WARNING if endpoints.serving else ERROR
-    return of_service(service, "endpoints-not-ready", severity, "", text, cause.command)
+    remedy = cause.command
+    if service.is_headless and any(view.governed(service)):
+        text = f"{text}; their names exist only while they are Ready"
+        remedy = "set publishNotReadyAddresses: true if they have to find each other to become Ready; " + remedy
+    return of_service(service, "endpoints-not-ready", severity, "", text, remedy)
 
 
 def _unlisted(view: ClusterView, service: Service, selector: Mapping[str, str]) -> Problem:
@@ -123,7 +127,7 @@ def _matches_nothing(view: ClusterView, service: Service, selector: Mapping[str,
         text = f'selector {selector_text(selector)} matches 0 of {pods} in "{namespace}"'
         return of_service(service, "selector-matches-nothing", ERROR, field, text)
     cause = nothing_ready(view.state, service, view.pods)
-    if mended_selector(view.pods, namespace, selector):
+    if mended_selector(view.pods, service.key, selector):
         return of_service(service, "selector-misspelt", ERROR, field, cause.text, cause.command)
     if spaces:
         remedy = f"move the Service to {and_(spaces[:SHOWN])}, or the Pods to {namespace}"
@@ -194,6 +198,11 @@ def _target_port(
         patch = [{"op": "replace", "path": f"/spec/ports/{number}/targetPort", "value": near}]
         remedy = patch_command(service, patch)
     shown = listed((named for named in of_protocol), SHOWN) or "no named port"
+    if other := next((protocol for named, protocol in known if named == wanted and protocol != port.protocol), ""):
+        text = (
+            f'targetPort "{wanted}" is a port of {other} in its Pods, and the Service\'s port is one of {port.protocol}'
+        )
+        remedy = "give both the same protocol"
     severity = WARNING if having else ERROR
     return of_service(
         service, "target-port", severity, f"spec.ports[{number}].targetPort", f"{text}; they have {shown}", remedy
@@ -211,25 +220,31 @@ def slices(view: ClusterView) -> Iterator[Problem]:
             text = f"it is of Service {'/'.join(owner)}, which does not exist"
         else:
             text = f"it has no label {SERVICE_LABEL}, so it is of no Service"
-        near = _service_meant(view, owner or key)
+        near = _service_meant(view, owner or key, endpoint_slice)
         remedy = f"kubectl delete endpointslice -n {namespace} {name}"
         if near:
             remedy = f"kubectl label endpointslice -n {namespace} {name} --overwrite {SERVICE_LABEL}={near}"
+            if nothing_ready(view.state, view.state.services[namespace, near]).command == remedy:
+                continue  # the Service has this problem
+            text = f"{text}; Service {near} has no endpoints"
         yield Problem("slice-label", WARNING, "EndpointSlice", key, "metadata.labels", text, remedy)
 
 
-def _service_meant(view: ClusterView, key: Key) -> str:
-    """Returns the Service without a selector and without endpoints that an EndpointSlice was meant for, or ""."""
+def _service_meant(view: ClusterView, key: Key, endpoint_slice: EndpointSlice) -> str:
+    """Returns the Service without a selector and without endpoints that an EndpointSlice was meant for, or "".
+
+    It has such a name, or it is the only one of the namespace that waits for endpoints at these ports.
+    """
     namespace, name = key
-    candidates = [
-        other
-        for other in (name, name.rpartition("-")[0], f"{name}s", name.rstrip("s"))
-        if (service := view.state.services.get((namespace, other)))
-        and isinstance(service, SelectingService)
-        and not service.spec.selector
-        and not view.endpoints(service.key).total
+    waiting = [service for service in view.waiting if service.key[0] == namespace]
+    alike = {name, name.rpartition("-")[0], f"{name}s", name.rstrip("s")}
+    if near := next((service.key[1] for service in waiting if service.key[1] in alike), ""):
+        return near
+    ports = {port.name or "" for port in endpoint_slice.ports or ()}
+    fit = [
+        service.key[1] for service in waiting if service.ports and {port.name or "" for port in service.ports} <= ports
     ]
-    return next(iter(candidates), "")
+    return fit[0] if len(fit) == 1 else ""
 
 
 def gone(view: ClusterView) -> Iterator[Problem]:

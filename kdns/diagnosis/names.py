@@ -32,9 +32,12 @@ def aliases(view: ClusterView) -> Iterator[Problem]:
         alias = followed(services, service, view.domain)
         if alias.loop:
             if service.key == alias.loop[0]:
+                if service.key > min(alias.loop):
+                    continue  # the first of the circle shows all of it
                 way = " → ".join(map("/".join, alias.loop))
                 text = f"leads back to itself: {way}"
-                yield of_service(service, "external-name-loop", ERROR, _FIELD, text)
+                remedy = "let one of them lead to a Service with endpoints, or out of the cluster"
+                yield of_service(service, "external-name-loop", ERROR, _FIELD, text, remedy)
             else:
                 text = f"leads to ExternalName {'/'.join(alias.loop[0])}, which leads back to itself"
                 yield of_service(service, "external-name-loop", ERROR, _FIELD, text)
@@ -59,14 +62,14 @@ def _missing(view: ClusterView, service: Service, end: Key) -> Problem:
     namespace, name = end
     text = f"there is no Service {'/'.join(end)}"
     near = closest(name, (other for space, other in view.state.services if space == namespace))
-    spaces = sorted(space for space, other in view.state.services if other == name)
+    spaces = sorted(space for space, other in view.state.services if other == name and (space, other) != service.key)
     if near:
         text = f'{text}; there is "{near}"'
     elif spaces:
         text = f"{text}; {and_(spaces[:SHOWN])} {'has' if len(spaces) == 1 else 'have'} one"
     other = (namespace, near) if near else (spaces[0], name) if spaces else None
     remedy = ""
-    if other and other != service.key:
+    if other:
         remedy = patch_command(service, {"spec": {"externalName": f"{other[1]}.{other[0]}.svc.{view.domain}"}})
     return of_service(service, "external-name-missing", ERROR, _FIELD, text, remedy)
 

@@ -138,6 +138,23 @@ class ClusterView:
     def endpoints(self, key: Key) -> Endpoints:
         return self._endpoints.get(key) or Endpoints()
 
+    @cached_property
+    def waiting(self) -> list[SelectingService]:
+        """The Services without a selector and without endpoints."""
+        services = (one for one in self.state.services.values() if isinstance(one, SelectingService))
+        return [
+            one
+            for one in services
+            if not one.spec.selector and not one.is_external_name and not self.endpoints(one.key).total
+        ]
+
+    def governed(self, service: Service) -> Iterator[Workload]:
+        """Yields the StatefulSets whose serviceName is this Service."""
+        namespace, name = service.key
+        for one in self.workloads:
+            if one.kind == "StatefulSet" and (one.metadata.namespace, one.spec.service_name) == (namespace, name):
+                yield one
+
     def selecting(self) -> Iterator[tuple[SelectingService, Mapping[str, str]]]:
         """Yields the Services with a selector that is known."""
         for service in self.state.services.values():
@@ -195,6 +212,10 @@ class ClusterView:
 
     def services_at(self, address: str) -> Collection[Key]:
         return self.state.services_by_ip[packed(address)]
+
+    @cached_property
+    def pod_addresses(self) -> frozenset[str]:
+        return frozenset(address for pod in self.state.pods.values() for address in pod.addresses)
 
 
 def _is_of_stateful_set(workload: Workload, own: Mapping[str, str]) -> bool:
