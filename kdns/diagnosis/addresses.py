@@ -142,6 +142,16 @@ def _is_within(address: str, ranges: list[Network]) -> bool:
     return not own or any(parsed in network for network in own if parsed)
 
 
+def of_services(view: ClusterView) -> Iterator[Problem]:
+    """EndpointSlices with the cluster IP of a Service: no proxy translates a packet's destination twice."""
+    for service in view.state.services.values():
+        for address in service.virtual_ips:
+            for key in view.state.slices_by_ip[packed(address)]:
+                text = f"{address} is the cluster IP of Service {'/'.join(service.key)}: proxies do not follow it"
+                remedy = "use the addresses of its Pods, or a Service of type ExternalName"
+                yield Problem("endpoint-address", WARNING, "EndpointSlice", key, "endpoints", text, remedy)
+
+
 def families(view: ClusterView) -> Iterator[Problem]:
     """Services with cluster IPs of two families whose ready endpoints have one."""
     for service in view.state.services.values():

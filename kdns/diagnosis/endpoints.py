@@ -175,12 +175,29 @@ def ports(view: ClusterView) -> Iterator[Problem]:
 def _target_ports(view: ClusterView, service: SelectingService, selector: Mapping[str, str]) -> Iterator[Problem]:
     namespace = service.key[0]
     for number, port in enumerate(service.spec.ports or ()):
-        if not isinstance(port, SelectingPort) or not isinstance(port.target_port, str):
-            continue
         pods = view.specs(namespace, selector)
+        if not isinstance(port.target_port, str):
+            yield from _undeclared(service, number, port, pods)
+            continue
         have = [pod for pod in pods if (port.target_port, port.protocol) in pod.spec.named_ports]
         if pods and len(have) < len(pods):
             yield _target_port(service, number, port, pods, len(have))
+
+
+def _undeclared(
+    service: SelectingService, number: int, port: SelectingPort, pods: Sequence[ObservedPod]
+) -> Iterator[Problem]:
+    """Containers may listen at ports that they do not declare: only Pods that declare others are conspicuous."""
+    wanted = port.target_port or port.port
+    declared = [pod.spec.port_numbers(port.protocol) for pod in pods]
+    lacking = [numbers for numbers in declared if wanted not in numbers]
+    if not lacking or not all(declared):
+        return
+    shown = listed(sorted({other for numbers in lacking for other in numbers}), SHOWN)
+    who = "its Pods declare" if len(lacking) == len(pods) else f"{len(lacking)} of its {len(pods)} Pods declare"
+    text = f"its targetPort is {wanted}, and {who} {shown} only"
+    remedy = "check where the containers listen, and whether the selector matches other Pods too"
+    yield of_service(service, "port-undeclared", NOTE, f"spec.ports[{number}].targetPort", text, remedy)
 
 
 def _target_port(
@@ -212,6 +229,11 @@ def _target_port(
 def slices(view: ClusterView) -> Iterator[Problem]:
     """EndpointSlices that no Service reads: without the label, or with that of a Service that does not exist."""
     for key, endpoint_slice in view.state.slices.items():
+        endpoints = endpoint_slice.endpoints
+        if isinstance(endpoints, tuple) and (more := [text for one in endpoints for text in one.addresses[1:]]):
+            text = f"proxies use the first address of an endpoint only: {listed(more, SHOWN)} get no packets"
+            remedy = "give each address an endpoint of its own"
+            yield Problem("endpoint-address", WARNING, "EndpointSlice", key, "endpoints", text, remedy)
         owner = endpoint_slice.service_key
         if endpoint_slice.import_key or owner in view.state.services:
             continue

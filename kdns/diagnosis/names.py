@@ -7,8 +7,9 @@ from typing import Final
 
 from kdns.cluster.aliases import MAX_ALIASES, followed
 from kdns.cluster.objects import Key, Service
+from kdns.cluster.observed import Workload
 from kdns.cluster.readiness import SHOWN, and_
-from kdns.diagnosis.problem import ERROR, NOTE, WARNING, Problem, of_service, patch_command
+from kdns.diagnosis.problem import ERROR, NOTE, WARNING, Problem, Severity, of_service, patch_command
 from kdns.diagnosis.view import ClusterView
 from kdns.env import MASTER_SERVICE, has_cluster_ip, is_shell_name, variable_name, variables_of
 from kdns.net import parse_address
@@ -79,6 +80,36 @@ def _meant(view: ClusterView, service: Service) -> Key | None:
     words = service.spec.external_name.rstrip(".").lower().split(".")
     key = (words[1] if len(words) > 1 else service.key[0]), words[0]
     return key if words[2:] in ([], ["svc"]) and key in view.state.services and key != service.key else None
+
+
+def stateful_sets(view: ClusterView) -> Iterator[Problem]:
+    """StatefulSets whose serviceName gives their Pods no names: no headless Service has it.
+
+    One that no headless Service selects may have a serviceName only because the field was mandatory.
+    """
+    for one in view.workloads:
+        namespace, name = one.metadata.namespace, one.spec.service_name
+        if one.kind != "StatefulSet" or not name:
+            continue
+        first = f"{one.metadata.name}-0"
+        service = view.state.services.get((namespace, name))
+        if service is None:
+            labels = one.labels.items()
+            headless = (
+                known.key[1]
+                for known, selector in view.selecting()
+                if known.is_headless and known.key[0] == namespace and labels >= selector.items()
+            )
+            if other := next(headless, ""):
+                text = f"its serviceName is {name}, which does not exist: {first}.{other} has no address"
+                yield _of_stateful_set(one, WARNING, text, f"create it again with serviceName: {other}")
+        elif not service.is_headless:
+            text = f"its serviceName is {name}, which is not headless: {first}.{name} has no address"
+            yield _of_stateful_set(one, NOTE, text, "give it a headless Service (clusterIP: None) if names are used")
+
+
+def _of_stateful_set(one: Workload, severity: Severity, text: str, remedy: str) -> Problem:
+    return Problem("pod-names", severity, one.kind, one.key, "spec.serviceName", text, remedy)
 
 
 def hostnames(view: ClusterView) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from kdns.cluster.objects import EndpointSlice, Node, Pod, Service
-from kdns.cluster.observed import NetworkPolicy
+from kdns.cluster.observed import NetworkPolicy, Workload
 from kdns.diagnosis import addresses, dns, endpoints, names, policies, resolvers
 from kdns.diagnosis.problem import Problem
 from kdns.diagnosis.view import ClusterView
@@ -30,10 +30,12 @@ RULES: Final = (
     _rule(endpoints.slices, Service, EndpointSlice, is_of_manifests=False),
     _rule(endpoints.gone, Service, EndpointSlice, Pod, is_of_manifests=False),
     _rule(names.aliases, Service),
+    _rule(names.stateful_sets, Service, Workload, is_of_manifests=False),
     _rule(names.hostnames, Service, EndpointSlice),
     _rule(names.variables, Service),
     _rule(addresses.planned, Service, EndpointSlice),
     _rule(addresses.cluster_ips, Service, is_of_manifests=False),
+    _rule(addresses.of_services, Service, EndpointSlice, is_of_manifests=False),
     _rule(addresses.families, Service, EndpointSlice, is_of_manifests=False),
     _rule(policies.local, Service, EndpointSlice, Node, is_of_manifests=False),
     _rule(policies.without_effect, Service),
