@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kdns.apps.check import Mistake, configuration_mistakes
+from kdns.apps.check import COREFILE_KEY, Mistake, configuration_mistakes
 from kdns.apps.sources.snapshot import api_connection
 from kdns.apps.sources.source import ObjectSource
 from kdns.cluster.io.connection import Connection
@@ -18,12 +18,14 @@ from kdns.cluster.watch import RESOURCES, DecodeFailure, Resource
 from kdns.diagnosis.problem import ERROR, WARNING, Problem, Severity
 from kdns.diagnosis.rules import problems
 from kdns.diagnosis.view import ClusterView
-from kdns.errors import ApiServerError
+from kdns.errors import ApiServerError, CorefileError
 from kdns.runtime.files.yaml import parse
 from kdns.runtime.process import gc_paused
 from kdns.values import evolve
 
 SYSTEM: Final = "kube-system"
+COREDNS: Final = "coredns"
+"""The ConfigMap of the cluster's own DNS; that of node-local-dns may forward to its Service."""
 KUBELETS: Final = "kubelet"
 """The key of kubeadm's ConfigMap kubelet-config with a KubeletConfiguration."""
 LISTED: Final = (
@@ -71,7 +73,7 @@ def _report(lists: Sequence[_List], configuration: _List, dns_port: int) -> Repo
     domain = next((str(one["clusterDomain"]) for one in kubelets if one.get("clusterDomain")), "cluster.local")
     objects = (obj for one in lists for obj in one.objects)
     view = ClusterView.holding(objects, known, kubelet_dns=tuple(addresses), domain=domain)
-    found = [*problems(view), *_of_configuration(configuration.objects, dns_port)]
+    found = [*problems(view), *_of_configuration(configuration.objects, dns_port, view.dns_service)]
     return Report(
         sorted(found, key=lambda problem: problem.rank),
         {one.resource.plural: len(one.objects) for one in lists if one.is_known},
@@ -113,13 +115,26 @@ def _kubelets(config_maps: Iterable[ConfigMap]) -> Iterator[Mapping[str, Any]]:
             yield from (value for value in values if isinstance(value, dict))
 
 
-def _of_configuration(config_maps: Iterable[ConfigMap], dns_port: int) -> Iterator[Problem]:
+def _of_configuration(config_maps: Iterable[ConfigMap], dns_port: int, dns: Service | None) -> Iterator[Problem]:
     for config_map in config_maps:
+        if dns and config_map.metadata.name == COREDNS:
+            yield from _forwarded_back(config_map, dns)
         for part in configuration_mistakes(config_map.data or {}, config_map.metadata.name, dns_port):
             cause = "corefile" if part.is_corefile else "proxy-config"
             for severity, mistakes in ((ERROR, part.mistakes), (WARNING, part.warnings)):
                 for mistake in mistakes:
                     yield _of_text(config_map, part.key, cause, severity, mistake)
+
+
+def _forwarded_back(config_map: ConfigMap, dns: Service) -> Iterator[Problem]:
+    """Upstreams of CoreDNS that are the cluster IP of its own Service; a node-local cache has it rightly."""
+    own = {*dns.virtual_ips}
+    for number, line in enumerate((config_map.data or {}).get(COREFILE_KEY, "").splitlines(), 1):
+        words = line.split()
+        if words[:1] == ["forward"] and (again := [word for word in words[2:] if word.removesuffix(":53") in own]):
+            reason = f"forward: {again[0]} is the DNS Service itself: queries come back until they time out"
+            mistake = CorefileError(config_map.metadata.name, number, "", reason)
+            yield _of_text(config_map, COREFILE_KEY, "corefile", ERROR, mistake)
 
 
 def _of_text(config_map: ConfigMap, key: str, cause: str, severity: Severity, mistake: Mistake) -> Problem:

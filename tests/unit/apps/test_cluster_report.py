@@ -66,3 +66,28 @@ def test_forbidden_kinds_are_named_and_nothing_is_said_of_them(monkeypatch: pyte
 def test_a_server_without_a_kind_that_every_cluster_has_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ApiServerError, match="404 refused"):
         reported(PAGES, monkeypatch)
+
+
+def test_a_corefile_that_forwards_to_its_own_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    dns = {"metadata": {"name": "kube-dns", "namespace": "kube-system"}, "spec": {"clusterIP": "10.96.0.10"}}
+    text = ".:53 {\n    forward . /etc/resolv.conf\n}\ncorp.example.com:53 {\n    forward . 10.96.0.10\n}\n"
+    names = "coredns", "node-local-dns"
+    maps = [{"metadata": {"name": name, "namespace": "kube-system"}, "data": {"Corefile": text}} for name in names]
+    pages = {
+        "/api/v1/services": {**PAGES["/api/v1/services"], "items": [dns]},
+        "/apis/discovery.k8s.io/v1/endpointslices": {
+            "kind": "EndpointSliceList",
+            "apiVersion": "discovery.k8s.io/v1",
+            "metadata": {},
+            "items": [],
+        },
+        "/api/v1/namespaces/kube-system/configmaps": {
+            "kind": "ConfigMapList",
+            "apiVersion": "v1",
+            "metadata": {},
+            "items": maps,
+        },
+    }
+    problems = [one for one in reported({**PAGES, **pages}, monkeypatch).problems if one.cause == "corefile"]
+    assert [(one.place, one.field) for one in problems] == [("kube-system/coredns", "data.Corefile:5")]
+    assert "10.96.0.10 is the DNS Service itself" in problems[0].evidence
