@@ -177,7 +177,8 @@ def _target_ports(view: ClusterView, service: SelectingService, selector: Mappin
     for number, port in enumerate(service.spec.ports or ()):
         pods = view.specs(namespace, selector)
         if not isinstance(port.target_port, str):
-            yield from _undeclared(service, number, port, pods)
+            if service is not view.dns_service:  # with `kdns up` its targetPort is that of kdns, beside any Pods
+                yield from _undeclared(service, number, port, pods)
             continue
         have = [pod for pod in pods if (port.target_port, port.protocol) in pod.spec.named_ports]
         if pods and len(have) < len(pods):
