@@ -109,6 +109,9 @@ def _port(pods: Sequence[ObservedPod], port: ServicePort) -> Destination | None:
     target = (port.target_port if isinstance(port, SelectingPort) else None) or port.port
     named = _container_ports(pods, port.protocol)
     if isinstance(target, int):
+        numbers = {number for _, number in named}
+        if target not in numbers and DNS_PORT in numbers:  # `kdns up` answers in the Pods' place, at a port of its own
+            target = DNS_PORT
         name = next((name for name, number in named if number == target), "")
         return Destination(pods, target, name, port.protocol)
     number = next((number for name, number in named if name == target), 0)
