@@ -184,9 +184,8 @@ class Server:
                 return self._error(REFUSED, query, packet, partition)
             block, serve = chosen, chosen.chain.notify if query.flags & OPCODE else chosen.chain.serve
             epoch = self.table.epoch if is_of_packet else NOT_KEPT
-        reply = serve(
-            request
-        )  # the epoch was read before: a subject that is forgotten from now on makes the reply stale
+        # the epoch was read before: a subject that is forgotten from now on makes the reply stale
+        reply = serve(request)
         if reply is None or isinstance(reply, Response):
             return self._wire_response(request, reply, block, partition, key, epoch)
         return self._wire_response_later(request, reply, block, partition, key, epoch)
