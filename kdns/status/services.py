@@ -39,7 +39,7 @@ class Search:
     @classmethod
     def of(cls, text: str, page: str, wrong: str, cluster: str) -> Search:
         """From a query string; text that is no number is page 1 of the first cluster."""
-        return cls(text, _number(page, 1), bool(wrong), _number(cluster, 0))
+        return cls(text, number_of(page, 1), bool(wrong), number_of(cluster, 0))
 
     def path(self, page: int = 1, *, is_wrong: bool | None = None) -> str:
         """The path of another page of the same Services, or of those with problems or without."""
@@ -61,7 +61,7 @@ class Search:
         return {"problems": "only" if is_wrong else "", "cluster": str(self.cluster or "")}
 
 
-def _number(text: str, default: int) -> int:
+def number_of(text: str, default: int) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else default
 
 

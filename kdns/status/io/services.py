@@ -27,6 +27,7 @@ from kdns.status.services import (
     facts,
     last_page,
     matches,
+    number_of,
     row,
     site_links,
     table,
@@ -70,7 +71,7 @@ class ServicePages:
 
     async def _service(self, request: web.BaseRequest) -> web.Response:
         namespace, name, number = parameters(request, "namespace", "name", "cluster")
-        cluster, key = self._cluster(Search.of("", "", "", number).cluster), (namespace, name)
+        cluster, key = self._cluster(number_of(number, 0)), (namespace, name)
         service = cluster.state.services.get(key) if cluster else None
         if cluster is None or service is None:
             deleted_s = cluster.state.deleted.get(key) if cluster else None
