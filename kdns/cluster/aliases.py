@@ -35,6 +35,13 @@ def followed(services: Mapping[Key, Service], service: Service, domain: str) -> 
         service = following
 
 
+def short_name_of(services: Mapping[Key, Service], service: Service) -> Key | None:
+    """The Service that an externalName without the zone was meant for: no search list applies to it."""
+    words = service.spec.external_name.lower().rstrip(".").split(".")
+    key = (words[1] if len(words) > 1 else service.key[0]), words[0]
+    return key if words[2:] in ([], ["svc"]) and key in services else None
+
+
 def service_named(name: str, domain: str) -> Key | None:
     """Returns the Service whose full name this is in the zone `domain`, whether there is one or not."""
     front, is_below, rest = name.lower().rstrip(".").partition(".svc.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kdns.cluster.aliases import MAX_ALIASES, followed
+from kdns.cluster.aliases import MAX_ALIASES, followed, short_name_of
 from kdns.cluster.objects import Key, Service
 from kdns.cluster.observed import Workload
 from kdns.cluster.readiness import SHOWN, and_
@@ -47,7 +47,10 @@ def aliases(view: ClusterView) -> Iterator[Problem]:
             yield of_service(service, "external-name-loop", ERROR, _FIELD, text)
         elif alias.end and alias.end not in services and len(alias.way) == 1 and view.is_running:
             yield _missing(view, service, alias.end)
-        elif alias.end is None and len(alias.way) == 1 and (meant := _meant(view, service)):
+        elif alias.end is None and len(alias.way) == 1:
+            meant = short_name_of(services, service)
+            if meant is None or meant == service.key:
+                continue
             full = f"{meant[1]}.{meant[0]}.svc.{view.domain}"
             yield of_service(
                 service,
@@ -73,13 +76,6 @@ def _missing(view: ClusterView, service: Service, end: Key) -> Problem:
     if other:
         remedy = patch_command(service, {"spec": {"externalName": f"{other[1]}.{other[0]}.svc.{view.domain}"}})
     return of_service(service, "external-name-missing", ERROR, _FIELD, text, remedy)
-
-
-def _meant(view: ClusterView, service: Service) -> Key | None:
-    """Returns the Service that an externalName without the zone was meant for: it has no search list."""
-    words = service.spec.external_name.rstrip(".").lower().split(".")
-    key = (words[1] if len(words) > 1 else service.key[0]), words[0]
-    return key if words[2:] in ([], ["svc"]) and key in view.state.services and key != service.key else None
 
 
 def stateful_sets(view: ClusterView) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from kdns.cluster.aliases import MAX_ALIASES, followed
+from kdns.cluster.aliases import MAX_ALIASES, followed, short_name_of
 from kdns.cluster.objects import Endpoint, Key, Pod, Service
 from kdns.cluster.packed import EndpointAddress, addresses_of, ready_addresses
 from kdns.cluster.readiness import SHOWN, Cause, and_, count, endpoint_text, nothing_ready
@@ -274,12 +274,10 @@ class ClusterCauses:
     def _alias_outside(self, service: Service) -> Iterator[Cause]:
         """The Service that an externalName outside of the zone was meant for: no search list applies to it."""
         target = service.spec.external_name.rstrip(".").lower()
-        words = target.split(".")
-        key = (words[1] if len(words) > 1 else service.key[0]), words[0]
-        if words[2:] in ([], ["svc"]) and key in self.state.services:
-            name = self._name(words[0], key[0]).rstrip(".")
+        if key := short_name_of(self.state.services, service):
+            name = self._name(key[1], key[0]).rstrip(".")
             yield Cause(f"externalName {target} is taken as a full name; that of Service {'/'.join(key)} is {name}")
-        elif (cause := self.outside(tuple(word.encode() for word in words), A)) is not None:
+        elif (cause := self.outside(tuple(word.encode() for word in target.split(".")), A)) is not None:
             yield cause
 
     def _virtual(self, service: Service, qtype: int) -> Iterator[Cause]:
