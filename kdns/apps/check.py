@@ -24,7 +24,7 @@ from kdns.controlplane.manifests.manifest import Mistake as ManifestMistake
 from kdns.controlplane.manifests.mistakes import manifest_mistakes
 from kdns.controlplane.manifests.problems import manifest_problems
 from kdns.controlplane.schema.check import mistyped_fields
-from kdns.dnsserver.io.corefile import corefile_of
+from kdns.dnsserver.io.corefile import Corefile, corefile_of
 from kdns.errors import CorefileError, DoubtfulError, ManifestError
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.proxy.settings.io.files import ONLY_FIRST, read_first_settings, read_settings
@@ -243,7 +243,7 @@ class _Check:
     def _config_map(self, manifest: Manifest, text: str) -> None:
         data = manifest.obj.get("data")
         for part in configuration_mistakes(data if isinstance(data, dict) else {}, manifest.path, self._dns_port):
-            self.read[COREFILE if part.is_corefile else KIND] += 1
+            self.read[COREFILE if part.corefile else KIND] += 1
             self.mistakes += _within(manifest, text, part.key, part.mistakes)
             self.warnings += _within(manifest, text, part.key, part.warnings)
 
@@ -277,9 +277,9 @@ class Configuration:
     """A Corefile or KubeProxyConfiguration at a key of a ConfigMap, with its mistakes at the lines of the value."""
 
     key: str
-    is_corefile: bool
     mistakes: Sequence[Mistake]
     warnings: Sequence[Mistake]
+    corefile: Corefile | None = None
 
 
 def configuration_mistakes(data: Mapping[str, object], path: str, dns_port: int) -> Iterator[Configuration]:
@@ -292,10 +292,10 @@ def configuration_mistakes(data: Mapping[str, object], path: str, dns_port: int)
             found = corefile.findings()
             doubtful = [mistake for mistake in found if isinstance(mistake, DoubtfulError)]
             wrong = [error for error in found if error not in doubtful]
-            yield Configuration(key, True, wrong, [*doubtful, *block_warnings(corefile.servers, dns_port)])
+            yield Configuration(key, wrong, [*doubtful, *block_warnings(corefile.servers, dns_port)], corefile)
         elif KIND in value and any(_is_settings(document.value) for document in parse(key, value).documents):
             _, mistakes, remarks = read_first_settings(path, value)
-            yield Configuration(key, False, mistakes, remarks)
+            yield Configuration(key, mistakes, remarks)
 
 
 def _within(manifest: Manifest, text: str, key: str, found: Sequence[Mistake]) -> list[ManifestError]:

@@ -15,10 +15,14 @@ from kdns.cluster.io.pager import list_objects
 from kdns.cluster.objects import EndpointSlice, Namespace, Node, Pod, Service, ServiceCIDR
 from kdns.cluster.observed import ConfigMap, NetworkPolicy, ObservedNamespace, ObservedPod, SelectingService, Workload
 from kdns.cluster.watch import RESOURCES, DecodeFailure, Resource
+from kdns.diagnosis.dns import DNS_PORT
 from kdns.diagnosis.problem import ERROR, WARNING, Problem, Severity
 from kdns.diagnosis.rules import problems
 from kdns.diagnosis.view import ClusterView
+from kdns.dnsserver.io.corefile import Corefile
 from kdns.errors import ApiServerError, CorefileError
+from kdns.plugins.sources.forward.plugin import DIRECTIVE as FORWARD
+from kdns.plugins.sources.forward.targets import Target
 from kdns.runtime.files.yaml import parse
 from kdns.runtime.process import gc_paused
 from kdns.values import evolve
@@ -117,24 +121,26 @@ def _kubelets(config_maps: Iterable[ConfigMap]) -> Iterator[Mapping[str, Any]]:
 
 def _of_configuration(config_maps: Iterable[ConfigMap], dns_port: int, dns: Service | None) -> Iterator[Problem]:
     for config_map in config_maps:
-        if dns and config_map.metadata.name == COREDNS:
-            yield from _forwarded_back(config_map, dns)
         for part in configuration_mistakes(config_map.data or {}, config_map.metadata.name, dns_port):
-            cause = "corefile" if part.is_corefile else "proxy-config"
+            if part.corefile and dns and config_map.metadata.name == COREDNS:
+                yield from _forwarded_back(config_map, part.corefile, dns)
+            cause = "corefile" if part.corefile else "proxy-config"
             for severity, mistakes in ((ERROR, part.mistakes), (WARNING, part.warnings)):
                 for mistake in mistakes:
                     yield _of_text(config_map, part.key, cause, severity, mistake)
 
 
-def _forwarded_back(config_map: ConfigMap, dns: Service) -> Iterator[Problem]:
+def _forwarded_back(config_map: ConfigMap, corefile: Corefile, dns: Service) -> Iterator[Problem]:
     """Upstreams of CoreDNS that are the cluster IP of its own Service; a node-local cache has it rightly."""
-    own = {*dns.virtual_ips}
-    for number, line in enumerate((config_map.data or {}).get(COREFILE_KEY, "").splitlines(), 1):
-        words = line.split()
-        if words[:1] == ["forward"] and (again := [word for word in words[2:] if word.removesuffix(":53") in own]):
-            reason = f"forward: {again[0]} is the DNS Service itself: queries come back until they time out"
-            mistake = CorefileError(config_map.metadata.name, number, "", reason)
-            yield _of_text(config_map, COREFILE_KEY, "corefile", ERROR, mistake)
+    servers = (*corefile.servers, *corefile.others)
+    for config in (config for server in servers for config in server.configs(FORWARD)):
+        for target in config.targets:
+            if isinstance(target, Target) and target.host in dns.virtual_ips and target.port == DNS_PORT:
+                reason = f"forward: {target.host} is the DNS Service itself: queries come back until they time out"
+                line = target.token.line if target.token else 0
+                mistake = CorefileError(config_map.metadata.name, line, "", reason)
+                yield _of_text(config_map, COREFILE_KEY, "corefile", ERROR, mistake)
+                break
 
 
 def _of_text(config_map: ConfigMap, key: str, cause: str, severity: Severity, mistake: Mistake) -> Problem:

@@ -77,29 +77,31 @@ def check(  # noqa: PLR0913 - one for each option
             raise click.UsageError("give files, or what runs: --server, --kubeconfig, --admin, --proxy-status")
         if server and kubeconfig:
             raise click.UsageError("give only one of --kubeconfig and --server")
-        if not paths:
-            if server:
-                server_url("--server", server)
-            source = ObjectSource(server=server, kubeconfig=kubeconfig)
-            running = {"--admin": admin, "--proxy-status": proxy_status}
-            known = [problem for flag, at in running.items() if at for problem in _running(flag, at)]
-            has_source = not source.is_default or has_default_kubeconfig()
-            if not (has_source or any(running.values())):
-                raise click.UsageError("give files, or a cluster by --server URL, --kubeconfig FILE or $KUBECONFIG")
-            is_good = _of_cluster(
-                source if has_source else None, known, dns_port=dns_port, strict=strict, output=output
-            )
-        else:
-            cluster = ClusterConfig(
-                flags.service_networks(service_cidr),
-                flags.node_port_range(node_port_range),
-            )
+        if paths:
+            cluster = ClusterConfig(flags.service_networks(service_cidr), flags.node_port_range(node_port_range))
             texts = texts_read_once(paths)
             found = asyncio.run(mistakes(paths, texts, dns_port=dns_port, cluster=cluster))
             _say_found(found, output)
             is_good = not (found.mistakes or (strict and found.warnings))
+        else:
+            running = {flag: at for flag, at in {"--admin": admin, "--proxy-status": proxy_status}.items() if at}
+            source = _source(server, kubeconfig, has_other=bool(running))
+            known = [problem for flag, at in running.items() for problem in _running(flag, at)]
+            is_good = _of_cluster(source, known, dns_port=dns_port, strict=strict, output=output)
     if not is_good:
         raise click.exceptions.Exit(2)
+
+
+def _source(server: str, kubeconfig: str, *, has_other: bool) -> ObjectSource | None:
+    """None where only other programs are to be read."""
+    if server:
+        server_url("--server", server)
+    source = ObjectSource(server=server, kubeconfig=kubeconfig)
+    if not source.is_default or has_default_kubeconfig():
+        return source
+    if not has_other:
+        raise click.UsageError("give files, or a cluster by --server URL, --kubeconfig FILE or $KUBECONFIG")
+    return None
 
 
 def _of_cluster(

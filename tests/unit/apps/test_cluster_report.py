@@ -12,7 +12,7 @@ import pytest
 
 from kdns.apps import check_cluster
 from kdns.apps.sources.source import ObjectSource
-from kdns.diagnosis.problem import WARNING
+from kdns.diagnosis.problem import WARNING, Problem
 from kdns.errors import ApiServerError
 
 SERVICE = {"metadata": {"name": "web", "namespace": "shop"}, "spec": {"clusterIP": "10.96.0.7", "selector": {"a": "b"}}}
@@ -68,9 +68,9 @@ def test_a_server_without_a_kind_that_every_cluster_has_is_no_cluster(monkeypatc
         reported(PAGES, monkeypatch)
 
 
-def test_a_corefile_that_forwards_to_its_own_service(monkeypatch: pytest.MonkeyPatch) -> None:
+def of_corefile(text: str, monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
+    """The problems of a Corefile that CoreDNS and a node-local cache have."""
     dns = {"metadata": {"name": "kube-dns", "namespace": "kube-system"}, "spec": {"clusterIP": "10.96.0.10"}}
-    text = ".:53 {\n    forward . /etc/resolv.conf\n}\ncorp.example.com:53 {\n    forward . 10.96.0.10\n}\n"
     names = "coredns", "node-local-dns"
     maps = [{"metadata": {"name": name, "namespace": "kube-system"}, "data": {"Corefile": text}} for name in names]
     pages = {
@@ -88,6 +88,17 @@ def test_a_corefile_that_forwards_to_its_own_service(monkeypatch: pytest.MonkeyP
             "items": maps,
         },
     }
-    problems = [one for one in reported({**PAGES, **pages}, monkeypatch).problems if one.cause == "corefile"]
+    return [one for one in reported({**PAGES, **pages}, monkeypatch).problems if one.cause == "corefile"]
+
+
+def test_a_corefile_that_forwards_to_its_own_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = ".:53 {\n    forward . /etc/resolv.conf\n}\ncorp.example.com:53 {\n    forward . 10.96.0.10\n}\n"
+    problems = of_corefile(text, monkeypatch)
     assert [(one.place, one.field) for one in problems] == [("kube-system/coredns", "data.Corefile:5")]
     assert "10.96.0.10 is the DNS Service itself" in problems[0].evidence
+
+
+def test_a_corefile_with_mistakes_that_forwards_to_its_own_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "lan:53 {\n    # forward . 10.96.0.10\n    cach 5\n    forward . 8.8.8.8 10.96.0.10:53\n}\n"
+    problems = [one for one in of_corefile(text, monkeypatch) if "is the DNS Service itself" in one.evidence]
+    assert [(one.place, one.field) for one in problems] == [("kube-system/coredns", "data.Corefile:4")]
