@@ -9,6 +9,7 @@ import msgspec
 
 from kdns.cluster.objects import EndpointSlice
 from kdns.cluster.observed import NetworkPolicy, Workload
+from kdns.cluster.readiness import SERVICE_LABEL
 from kdns.controlplane.apimachinery.inert import CRON_JOB
 from kdns.controlplane.apimachinery.kinds import ENDPOINTS, JOB, SERVICE, WORKLOADS
 from kdns.controlplane.manifests.manifest import Manifest, Mistake
@@ -16,7 +17,6 @@ from kdns.diagnosis.problem import NOTE, Problem
 from kdns.diagnosis.rules import problems
 from kdns.diagnosis.view import DECODED, KINDS, ClusterView, Observed
 
-_SERVICE_NAME: Final = "kubernetes.io/service-name"
 _JOB_NAMES: Final = ("job-name", "batch.kubernetes.io/job-name")
 
 
@@ -72,7 +72,7 @@ def _slices(manifest: Manifest, obj: Mapping[str, Any]) -> Iterator[EndpointSlic
         metadata = {
             "name": f"{manifest.name}-{number}",
             "namespace": manifest.namespace,
-            "labels": {_SERVICE_NAME: manifest.name},
+            "labels": {SERVICE_LABEL: manifest.name},
         }
         rows = [(row, True) for row in subset.get("addresses") or ()]
         rows += [(row, False) for row in subset.get("notReadyAddresses") or ()]
