@@ -131,12 +131,12 @@ class PodSpec(Slim, frozen=True):
     @property
     def named_ports(self) -> set[tuple[str, str]]:
         """Names and protocols of ports that a targetPort may name: also those of sidecars (FindPort of Kubernetes)."""
-        return {(port.name, port.protocol or "TCP") for port in self._ports() if port.name}
+        return {(port.name, port.protocol or "TCP") for port in self.ports() if port.name}
 
     def port_numbers(self, protocol: str) -> set[int]:
-        return {port.container_port for port in self._ports() if (port.protocol or "TCP") == protocol}
+        return {port.container_port for port in self.ports() if (port.protocol or "TCP") == protocol}
 
-    def _ports(self) -> Iterator[ContainerPort]:
+    def ports(self) -> Iterator[ContainerPort]:
         sidecars = (container for container in self.init_containers or () if container.restart_policy == "Always")
         for container in (*(self.containers or ()), *sidecars):
             yield from container.ports or ()

@@ -109,8 +109,6 @@ def _another(kind: FrontKind) -> str:
 
 def cluster_ips(view: ClusterView) -> Iterator[Problem]:
     """Cluster IPs that are missing, that several Services have at different ports, or that no ServiceCIDR has."""
-    if not view.is_running:
-        return
     cidrs = (text for one in view.state.service_cidrs.values() for text in one.spec.cidrs or ())
     ranges = [network for network in map(parse_network, cidrs) if network]
     for service in view.state.services.values():

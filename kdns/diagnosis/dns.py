@@ -7,12 +7,11 @@ from typing import Final
 
 from kdns.cluster.objects import Pod, ServicePort
 from kdns.cluster.observed import NetworkPolicy, ObservedPod, SelectingPort, SelectingService
-from kdns.cluster.readiness import SHOWN, and_, count
+from kdns.cluster.readiness import and_
 from kdns.diagnosis.network_policies import Destination, Traffic, governing
-from kdns.diagnosis.problem import ERROR, Problem, of_service
+from kdns.diagnosis.problem import ERROR, Problem, of_service, pods_text
 from kdns.diagnosis.view import ClusterView
 from kdns.net import parse_address
-from kdns.spelling import listed
 
 DNS_PORT: Final = 53
 
@@ -72,7 +71,7 @@ def shut(view: ClusterView) -> Iterator[Problem]:
     yield from _egress(shut_in, to)
     if shut_out:
         policies = [one.metadata.name for one in own]
-        text = f"the Pods of {'/'.join(dns.key)} do not get queries of {_pods(shut_out)}: {_by(policies)}"
+        text = f"the Pods of {'/'.join(dns.key)} do not get queries of {pods_text(shut_out)}: {_by(policies)}"
         remedy = f"allow ingress from all namespaces at {to.protocol} and TCP {to.port}"
         key = dns.key[0], policies[0]
         yield Problem("dns-shut", ERROR, "NetworkPolicy", key, "spec.ingress", text, remedy)
@@ -80,13 +79,9 @@ def shut(view: ClusterView) -> Iterator[Problem]:
 
 def _egress(shut_in: Mapping[tuple[str, ...], Sequence[str]], to: Destination) -> Iterator[Problem]:
     for (namespace, *policies), pods in shut_in.items():
-        text = f"{_pods(pods)} cannot ask the cluster's DNS: {_by(policies)}"
+        text = f"{pods_text(pods)} cannot ask the cluster's DNS: {_by(policies)}"
         remedy = f"allow egress to the DNS Pods in {to.pods[0].key[0]} at {to.protocol} and TCP {to.port}"
         yield Problem("dns-shut", ERROR, "NetworkPolicy", (namespace, policies[0]), "spec.egress", text, remedy)
-
-
-def _pods(names: Sequence[str]) -> str:
-    return f"{count(len(names), 'Pod')} ({listed(names, SHOWN)})"
 
 
 def _by(policies: Sequence[str]) -> str:
@@ -119,10 +114,5 @@ def _port(pods: Sequence[ObservedPod], port: ServicePort) -> Destination | None:
 
 
 def _container_ports(pods: Iterable[ObservedPod], protocol: str) -> list[tuple[str, int]]:
-    return [
-        (port.name, port.container_port)
-        for pod in pods
-        for container in pod.spec.containers or ()
-        for port in container.ports or ()
-        if (port.protocol or "TCP") == protocol
-    ]
+    ports = (port for pod in pods for port in pod.spec.ports())
+    return [(port.name, port.container_port) for port in ports if (port.protocol or "TCP") == protocol]

@@ -69,7 +69,7 @@ def _not_ready(view: ClusterView, service: Service, endpoints: Endpoints) -> Pro
         text = f"{text}; {endpoints.serving} of them terminate and still serve"
     severity = WARNING if endpoints.serving else ERROR
     remedy = cause.command
-    if service.is_headless and any(view.governed(service)):
+    if service.is_headless and service.key in view.governing:
         text = f"{text}; their names exist only while they are Ready"
         remedy = "set publishNotReadyAddresses: true if they have to find each other to become Ready; " + remedy
     return of_service(service, "endpoints-not-ready", severity, "", text, remedy)
@@ -173,9 +173,8 @@ def ports(view: ClusterView) -> Iterator[Problem]:
 
 
 def _target_ports(view: ClusterView, service: SelectingService, selector: Mapping[str, str]) -> Iterator[Problem]:
-    namespace = service.key[0]
+    pods = view.specs(service.key[0], selector)
     for number, port in enumerate(service.spec.ports or ()):
-        pods = view.specs(namespace, selector)
         if not isinstance(port.target_port, str):
             if service is not view.dns_service:  # with `kdns up` its targetPort is that of kdns, beside any Pods
                 yield from _undeclared(service, number, port, pods)

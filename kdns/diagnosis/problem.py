@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from kdns.cluster.objects import Key, Service
+from kdns.cluster.readiness import SHOWN, count
+from kdns.spelling import listed
 
 
 class Severity(IntEnum):
@@ -106,6 +108,10 @@ def of_service(
     service: Service, cause: str, severity: Severity, field: str, evidence: str, remedy: str = ""
 ) -> Problem:
     return Problem(cause, severity, "Service", service.key, field, evidence, remedy)
+
+
+def pods_text(names: Sequence[str]) -> str:
+    return f"{count(len(names), 'Pod')} ({listed(names, SHOWN)})"
 
 
 def patch_command(service: Service, patch: object) -> str:

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kdns.cluster.observed import ObservedPod
-from kdns.cluster.readiness import SHOWN, and_, count
-from kdns.diagnosis.problem import NOTE, WARNING, Problem
+from kdns.cluster.readiness import and_
+from kdns.diagnosis.problem import NOTE, WARNING, Problem, pods_text
 from kdns.diagnosis.view import ClusterView
 from kdns.errors import InputError
 from kdns.explain.search import pod_resolver
 from kdns.net import parse_address
-from kdns.spelling import listed
 
 _OUTSIDE: Final = "www.example.com"
 _OF_EVERY_POD: Final = 4
@@ -44,11 +43,12 @@ def resolvers(view: ClusterView) -> Iterator[Problem]:
         elif tried > _OF_EVERY_POD:
             multiplied.setdefault(tried, []).append(f"{namespace}/{name}")
     for why, pods in outside.items():
-        text = f"{_pods(pods)} with {why}: they do not ask the cluster's DNS, so they know no name of the cluster"
+        text = f"{pods_text(pods)} with {why}: they do not ask the cluster's DNS, so they know no name of the cluster"
         remedy = "dnsPolicy: ClusterFirst, or ClusterFirstWithHostNet with hostNetwork"
         yield _of_pods("pod-node-dns", pods, "spec.dnsPolicy", text, remedy)
     for tried, pods in multiplied.items():
-        text = f"{_pods(pods)}: each lookup of a name such as {_OUTSIDE} asks for {tried} names, for A and AAAA each"
+        how = f"each lookup of a name such as {_OUTSIDE} asks for {tried} names, for A and AAAA each"
+        text = f"{pods_text(pods)}: {how}"
         remedy = "take names out of dnsConfig.searches, set ndots, or end such names with a dot"
         yield _of_pods("pod-ndots", pods, "spec.dnsConfig.options", text, remedy)
 
@@ -73,10 +73,6 @@ def _foreign_servers(pod: ObservedPod, view: ClusterView) -> Sequence[str]:
         for address in addresses
     )
     return () if is_near else servers
-
-
-def _pods(pods: list[str]) -> str:
-    return f"{count(len(pods), 'Pod')} ({listed(pods, SHOWN)})"
 
 
 def _of_pods(cause: str, pods: list[str], field: str, text: str, remedy: str) -> Problem:

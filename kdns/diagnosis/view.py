@@ -103,11 +103,6 @@ class ClusterView:
     is_running: bool = True
 
     @classmethod
-    def of(cls, state: State, domain: str = "cluster.local") -> ClusterView:
-        """What a server or proxy knows that follows the API."""
-        return cls(state, frozenset(state.synced), domain=domain)
-
-    @classmethod
     def holding(cls, objects: Iterable[Observed], known: Iterable[type], **facts: Any) -> ClusterView:
         """Returns the view of these objects; `facts` are its other fields."""
         state, policies, workloads = State(), [], []
@@ -148,12 +143,11 @@ class ClusterView:
             if not one.spec.selector and not one.is_external_name and not self.endpoints(one.key).total
         ]
 
-    def governed(self, service: Service) -> Iterator[Workload]:
-        """Yields the StatefulSets whose serviceName is this Service."""
-        namespace, name = service.key
-        for one in self.workloads:
-            if one.kind == "StatefulSet" and (one.metadata.namespace, one.spec.service_name) == (namespace, name):
-                yield one
+    @cached_property
+    def governing(self) -> frozenset[Key]:
+        """The Services that are the serviceName of StatefulSets."""
+        stateful_sets = (workload for workload in self.workloads if workload.kind == "StatefulSet")
+        return frozenset((one.metadata.namespace, one.spec.service_name or "") for one in stateful_sets)
 
     def selecting(self) -> Iterator[tuple[SelectingService, Mapping[str, str]]]:
         """Yields the Services with a selector that is known."""
