@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from _cluster import TYPES, list_type, listen
-from _process import Cores, descendants, read_until, running
+from _process import Cores, descendants, own_cpu_s, read_until, running
 from aiohttp import web
 
 Json = dict[str, Any]
@@ -89,9 +89,9 @@ def node(count: int, folder: Path, min_sync: str, mode: str = "nftables") -> Ite
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time of a process and of its children that have ended, in seconds (proc(5), fields 14 to 17)."""
+    """CPU time of a process and its ended children, in seconds; theirs counts in ticks (proc(5), fields 16 and 17)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / TICKS_PER_S
+    return own_cpu_s(pid) + sum(map(int, fields[13:15])) / TICKS_PER_S
 
 
 class Peak(threading.Thread):

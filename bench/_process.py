@@ -56,6 +56,7 @@ def running(argv: Sequence[str], cores: frozenset[int], log: Path) -> Iterator[s
             stderr=errors,
             text=True,
             start_new_session=True,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""},  # a user's second start compiles no module
         ) as process,
     ):
         os.sched_setaffinity(process.pid, cores)
