@@ -1,7 +1,5 @@
 """Runs recorded DNS cases through whole packets, and compares as the records' README says."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping

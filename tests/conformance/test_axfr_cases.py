@@ -1,7 +1,5 @@
 """The recorded transfers of `kubernetes`: a transfer has the records that queries are answered with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Every recorded stanza of a directive that kdns has is accepted or refused as CoreDNS does, and understood alike."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

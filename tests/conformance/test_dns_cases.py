@@ -1,7 +1,5 @@
 """The recorded DNS cases of CoreDNS's own tests, whole."""
 
-from __future__ import annotations
-
 from operator import itemgetter
 from typing import Any
 

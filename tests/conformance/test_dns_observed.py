@@ -1,7 +1,5 @@
 """What CoreDNS was seen to answer, quirks included; where kdns is right and CoreDNS not, the case is a deviation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

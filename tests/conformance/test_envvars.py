@@ -1,7 +1,5 @@
 """Recorded facts about the kubelet's service variables."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """What `kdns explain` says of the recorded DNS cases: the recorded verdict, and causes that are true of the objects."""
 
-from __future__ import annotations
-
 import re
 from operator import itemgetter
 from typing import Any

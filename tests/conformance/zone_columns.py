@@ -1,7 +1,5 @@
 """What recorded stanzas of directives about zones are understood as, column by column."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Answers remembered through any changes are those of zones that never saw anything but the final state."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from functools import cache

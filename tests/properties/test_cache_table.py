@@ -3,8 +3,6 @@
 The first reply of an upstream fills the table, so the second question of a name is already answered from there.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """One spelling for each address, the one that Python's ipaddress knows, and two more that Kubernetes reads."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import pytest

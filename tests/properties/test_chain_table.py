@@ -1,7 +1,5 @@
 """For random chains, packets and changes: the table in front of a chain changes no answer."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Generator
 from functools import partial

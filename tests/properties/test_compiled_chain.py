@@ -1,7 +1,5 @@
 """For random clusters, Corefiles, questions and changes: compiled chains answer and count as whole ones."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """Any text is a Corefile or a CorefileError; what is written in any style reads back as it was meant."""
 
-from __future__ import annotations
-
 import string
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address

@@ -1,7 +1,5 @@
 """For random directives, questions and changes: the table changes no answer of `rewrite`, `view` and `template`."""
 
-from __future__ import annotations
-
 from dns_chain import FakeWorld, held
 from harness import Behind, server_of, shown
 from hypothesis import given

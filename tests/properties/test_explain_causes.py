@@ -3,8 +3,6 @@
 What breaks a cluster knows what it broke, and nothing of how causes are found.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """For random questions, upstreams and times: a compiled chain that forwards answers, asks and counts as the whole."""
 
-from __future__ import annotations
-
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias

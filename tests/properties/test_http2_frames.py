@@ -1,7 +1,5 @@
 """HTTP/2 of DNS over HTTPS: h2 as a client accepts each response, and any bytes are requests or an error."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus

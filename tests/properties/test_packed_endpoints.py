@@ -1,7 +1,5 @@
 """Endpoints that the state has packed are equal to those that were decoded, and have the same names."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Any bytes get a valid response to themselves, or silence; what is asked well is answered right amid them."""
 
-from __future__ import annotations
-
 import dnslib
 import pytest
 from dns_chain import cluster_server, respond

@@ -1,7 +1,5 @@
 """Answers in bytes, read back by dnslib: nothing lost, nothing too long, no address left out for ever."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address

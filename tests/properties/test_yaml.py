@@ -1,7 +1,5 @@
 """The YAML that is written reads as the same value, here and with YAML 1.1, and any text is a value or an error."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

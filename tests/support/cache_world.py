@@ -1,7 +1,5 @@
 """A cache in front of an upstream, with a table, a clock, and no event loop."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any

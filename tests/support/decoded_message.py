@@ -1,7 +1,5 @@
 """Responses as dnslib reads them: a decoder that is not kdns's own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import dnslib

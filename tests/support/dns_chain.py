@@ -1,7 +1,5 @@
 """Chains without sockets: a double of the World of directives, servers of some plugins, and questions to them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

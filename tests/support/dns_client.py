@@ -1,7 +1,5 @@
 """Queries over UDP and TCP as bytes, for tests of a live server."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from typing import Self

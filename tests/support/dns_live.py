@@ -1,7 +1,5 @@
 """A DNS server at work on ports of its own, over a fake API: the fixtures of the live DNS tests."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """A server of DNS over TLS, HTTPS and QUIC, with a certificate of its own, and a client over QUIC."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Servers on loopback that answer queries as a test says, and upstreams that ask them."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

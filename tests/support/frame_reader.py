@@ -1,7 +1,5 @@
 """A collector of dnstap messages on a socket of this machine, and what is in them."""
 
-from __future__ import annotations
-
 import asyncio
 from asyncio import StreamReader, StreamWriter
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Frames of HTTP/2 as bytes, valid or not (RFC 9113 §4.1 and §6)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import hpack

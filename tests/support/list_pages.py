@@ -1,7 +1,5 @@
 """A list of the API that has arrived whole, as a page."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from kdns.cluster.watch import ListDecoder, ListPage, Resource

@@ -1,7 +1,5 @@
 """Clients that make a server hold as much as it lets them: each opens connections, sends, and reads nothing more."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Knot DNS, NSD and Unbound from Debian on loopback, with a small zone, over every transport that they speak."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """A reflector of an API that a test scripts."""
 
-from __future__ import annotations
-
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

@@ -1,7 +1,5 @@
 """Upstreams without sockets: each answers as a script says, and the clock of the setup shows how long it took."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Tables of tests in YAML files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

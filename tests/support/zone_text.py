@@ -1,7 +1,5 @@
 """Records as the lines of a zone file (RFC 1035 §5), in both directions."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import dns.rdataclass

@@ -1,7 +1,5 @@
 """What makes docs/benchmarks.md: tables out of a program's output, and how costs grow."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

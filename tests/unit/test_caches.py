@@ -1,7 +1,5 @@
 """No cache keeps a client's text of any length: what is too long to be valid is not looked up."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The pages are a site without a broken link: every page is in a menu, and what it refers to is there."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

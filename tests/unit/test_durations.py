@@ -1,7 +1,5 @@
 """Durations as Go reads and writes them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Service variables: names, selection, formats and the warning, as tables."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

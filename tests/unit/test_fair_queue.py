@@ -1,7 +1,5 @@
 """Who asks little is the next but few, however much others ask."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.dnsserver.io.stream import MAX_WAITING

@@ -1,7 +1,5 @@
 """The rules of the layout: which room imports which, what is pure, and who imports a library."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

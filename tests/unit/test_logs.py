@@ -1,7 +1,5 @@
 """What a log line holds, what it must not, and what happens when nobody reads it."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

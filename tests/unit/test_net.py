@@ -1,7 +1,5 @@
 """Addresses and host:port texts."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address, ip_network
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The records of a Service for other programs."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

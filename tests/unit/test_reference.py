@@ -1,7 +1,5 @@
 """What tools/reference makes of the code is what the project has, and is well formed."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil

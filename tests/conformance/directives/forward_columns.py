@@ -1,7 +1,5 @@
 """The columns of forward's stanzas in corefile-parse-cases.json."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 

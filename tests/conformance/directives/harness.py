@@ -1,7 +1,5 @@
 """Recorded cases of directives: blocks made of their Corefile text, stubs behind them, and replies compared."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

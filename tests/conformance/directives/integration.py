@@ -1,7 +1,5 @@
 """Recorded cases of whole servers: every block of a Corefile, and questions to them in turn."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from dns_chain import FakeWorld, response_to, server_of_blocks

@@ -1,7 +1,5 @@
 """`acl`: who is answered, refused, filtered or dropped, and the extended error that says so."""
 
-from __future__ import annotations
-
 from dns_chain import FakeWorld
 from harness import Behind, Case, Report, recorded, reply_to, server_of, shown
 

@@ -1,7 +1,5 @@
 """Recorded cases of `auto`: which files are zones, and what is answered where none is."""
 
-from __future__ import annotations
-
 import pytest
 from dns_chain import FakeWorld
 from harness import Behind, Case, Report, difference, recorded, reply_to, server_of, shown

@@ -1,7 +1,5 @@
 """The recorded cases of autopath: whole replies, what is below a search path, and what acl says of its names."""
 
-from __future__ import annotations
-
 from dns_chain import FakeWorld
 from harness import Behind, Case, Report, difference, recorded, reply_to, server_of, shown
 

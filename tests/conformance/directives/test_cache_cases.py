@@ -1,7 +1,5 @@
 """Recorded cases of `cache`: scenarios on a clock, with the table in front, from records and from upstreams' bytes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Generator

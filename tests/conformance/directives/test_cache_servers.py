@@ -1,7 +1,5 @@
 """Recorded cases of whole servers with `cache` or `hosts`; of two servers the second one asks the first."""
 
-from __future__ import annotations
-
 import asyncio
 
 from dns_chain import FakeWorld

@@ -1,7 +1,5 @@
 """The recorded cases of dns64."""
 
-from __future__ import annotations
-
 from ipaddress import IPv6Network, ip_address
 
 from dns_chain import FakeWorld, plugin_of, read

@@ -1,7 +1,5 @@
 """The recorded cases of dnssec. What it made up is compared by its meaning, and every signature is verified."""
 
-from __future__ import annotations
-
 import dns.dnssec
 import dns.name
 import dns.rrset

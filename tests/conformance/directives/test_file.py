@@ -1,7 +1,5 @@
 """Recorded cases of `file`: look-ups, loading, reloading, and pure functions of zones."""
 
-from __future__ import annotations
-
 from dns_chain import FakeWorld
 from harness import Behind, Case, Report, difference, files_of, recorded, reply_to, server_of, shown
 

@@ -1,7 +1,5 @@
 """forward-cases.json: whom stanzas ask and in which order, health checks, and how upstreams are written."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Functions that decide what a server accepts: names, zones, networks, addresses and the keys of server blocks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from ipaddress import ip_network

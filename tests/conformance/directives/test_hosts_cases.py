@@ -1,7 +1,5 @@
 """Recorded cases of `hosts`: whole replies, look-ups of names and addresses, and entries in the block."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 
 from dns_chain import FakeWorld, only

@@ -1,7 +1,5 @@
 """Recorded cases of whole servers: Corefiles, files, and questions to them over sockets of this machine, in order."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket

@@ -1,7 +1,5 @@
 """`loadbalance`: the order of kinds, whose turn it is at the front, preferred networks, and weight files."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from dns_chain import FakeWorld

@@ -1,7 +1,5 @@
 """`log` with its formats, and `errors`: whether a line is written, and what it says."""
 
-from __future__ import annotations
-
 from itertools import groupby
 from typing import Final
 

@@ -1,7 +1,5 @@
 """misc-cases.json, `loop`: which questions count as the server's own that came back, and that all go on."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from dns_chain import FakeWorld, read

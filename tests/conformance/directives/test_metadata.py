@@ -1,7 +1,5 @@
 """The recorded labels of metadata."""
 
-from __future__ import annotations
-
 from harness import Report, recorded
 
 from kdns.plugins.observers.metadata import is_label

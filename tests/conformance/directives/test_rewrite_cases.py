@@ -1,7 +1,5 @@
 """Recorded cases of `rewrite`: what the next directive sees, what the client gets, and which rules are accepted."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Recorded cases of `secondary`: catalog zones, transfers that fail, and NOTIFY."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from struct import pack
 

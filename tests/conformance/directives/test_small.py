@@ -1,7 +1,5 @@
 """The small directives of misc-cases.json: any, bufsize, cancel, chaos, header, local, minimal, nsid, whoami."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any

@@ -1,7 +1,5 @@
 """Recorded cases of `template`: matching, records, expressions, variables and fallthrough."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

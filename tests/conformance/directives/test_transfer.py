@@ -1,7 +1,5 @@
 """Recorded cases of `transfer`: who gets which zone, in which records."""
 
-from __future__ import annotations
-
 from struct import pack
 
 from dns_chain import FakeWorld

@@ -1,7 +1,5 @@
 """Recorded cases of `tsig`: what has to be signed, and what errors of signatures are answered with."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 
 from dns_chain import FakeWorld, read

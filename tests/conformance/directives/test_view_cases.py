@@ -1,7 +1,5 @@
 """Recorded cases of `view`: whether a query is for a block, and which of several blocks answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

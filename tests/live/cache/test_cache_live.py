@@ -1,7 +1,5 @@
 """`cache` of a running server before NSD: stale answers while that is away, and counters that equal what was sent."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncIterator

@@ -3,8 +3,6 @@
 Those that start many servers are asked for their help only, which imports all that they need.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

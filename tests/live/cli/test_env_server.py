@@ -1,7 +1,5 @@
 """`kdns env` from an API server, which the test plays."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Signals to a command that has just begun, while it imports what it needs."""
 
-from __future__ import annotations
-
 import io
 import os
 import pty

@@ -1,7 +1,5 @@
 """With --log-format json every line is an object, whatever a command has to say, on both outputs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

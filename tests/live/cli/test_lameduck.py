@@ -1,7 +1,5 @@
 """A server that was told to stop: /ready says so at once, and every query is answered until `lameduck` is over."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import sys

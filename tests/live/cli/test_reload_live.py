@@ -1,7 +1,5 @@
 """A server whose Corefile changes: what it listens on, how it sees the change, and that no query is lost meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """`kdns serve` from its start to its stop, without a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

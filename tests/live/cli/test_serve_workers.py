@@ -1,7 +1,5 @@
 """Several processes serve as one does: the same bytes and counts, through changes, reloads, crashes and the end."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

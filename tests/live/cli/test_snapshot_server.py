@@ -1,7 +1,5 @@
 """The cluster as an API server lists it: kdns's own, and one that the test plays."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path

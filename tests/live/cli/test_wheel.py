@@ -1,7 +1,5 @@
 """What `make release` makes: from the sdist wheels with the pages of `kdns docs` and the manual pages, and the rest."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Listeners: what they do without descriptors, and with clients that never finish a TLS handshake."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

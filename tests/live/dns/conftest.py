@@ -1,7 +1,5 @@
 """Tests of a live server run where UDP is answered by compiled code; some also where Python answers it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Compiled and interpreted bursts give the same bytes and the same counts for every datagram."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import shutil

@@ -1,7 +1,5 @@
 """What metrics count while dnsperf asks is what dnsperf counted."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shutil

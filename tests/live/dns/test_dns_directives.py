@@ -1,7 +1,5 @@
 """`loadbalance weighted`, `errors` and `log` of a running server: files that change, and lines that are written."""
 
-from __future__ import annotations
-
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, MutableMapping

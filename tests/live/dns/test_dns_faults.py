@@ -1,7 +1,5 @@
 """What a resolver sees while the API server is away, late, mute or forgetful: the answers it had, and never less."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Real sockets, real packets: a whole DNS server over a fake API."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shutil

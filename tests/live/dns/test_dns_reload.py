@@ -1,7 +1,5 @@
 """A server whose configuration is swapped again and again."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import weakref

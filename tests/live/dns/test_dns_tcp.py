@@ -1,7 +1,5 @@
 """DNS over TCP with clients that do not read, do not leave, or close one half; a plugin stands for the cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator

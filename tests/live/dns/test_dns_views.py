@@ -1,7 +1,5 @@
 """Server blocks with views over sockets: which one answers, from the table too, and the labels of metrics."""
 
-from __future__ import annotations
-
 from dns_client import Udp, answers, packet
 from dns_live import page, port_of
 

@@ -1,7 +1,5 @@
 """DNS over TLS, HTTPS and QUIC, asked by kdig, curl and by clients that break the rules."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import socket

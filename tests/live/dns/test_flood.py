@@ -1,7 +1,5 @@
 """A client that floods the server does not keep another one from its answers."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

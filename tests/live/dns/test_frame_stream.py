@@ -1,7 +1,5 @@
 """Frames over real sockets: the handshake, order, what is lost, another connection, and the end."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

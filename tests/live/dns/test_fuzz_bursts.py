@@ -1,7 +1,5 @@
 """The fuzzer of the compiled reader runs for some seconds, and finds what is planted."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

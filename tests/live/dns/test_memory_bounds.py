@@ -1,7 +1,5 @@
 """Small versions of attacks on memory: what they make a server hold is counted and bounded over every transport."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path

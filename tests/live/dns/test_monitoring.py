@@ -1,7 +1,5 @@
 """deploy/monitoring: each metric of an alert or a panel is one that kdns exports, with the labels that they use."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Answers that wait for a client to read those before: over each transport of streams."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every row of tests/golden/records asked of a live server, over UDP and TCP, that follows a fake API."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

@@ -1,7 +1,5 @@
 """A closed connection is freed at once: a process collects garbage rarely, so attackers would fill its memory."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import socket

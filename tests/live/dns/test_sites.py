@@ -1,7 +1,5 @@
 """HTTP sites beside the DNS server: where they listen, and what they log."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

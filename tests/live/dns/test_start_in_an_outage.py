@@ -1,7 +1,5 @@
 """A server that starts while no API answers serves the snapshot of the one before, and says so."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The status page: what it shows of queries and changes, what it explains, and whom it refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

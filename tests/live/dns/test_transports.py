@@ -1,7 +1,5 @@
 """What a client gets over each transport: at once, after waiting, from a defect, of a zone, and at the last query."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from asyncio import StreamReader, StreamWriter

@@ -1,7 +1,5 @@
 """`forward` and `loop` of a running server: names of a cluster and of others, with NSD and Unbound as upstreams."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator, MutableMapping

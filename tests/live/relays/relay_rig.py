@@ -1,7 +1,5 @@
 """Relays under test on loopback: Services in 127.96.0.0/16, endpoints in 127.1.0.0/16, nothing captured."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import socket

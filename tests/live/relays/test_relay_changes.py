@@ -1,7 +1,5 @@
 """Relays while Services change: what opens, what closes, what goes on, and what is said when something cannot be."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -1,7 +1,5 @@
 """TCP through relays, over real sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """UDP through relays, over real sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

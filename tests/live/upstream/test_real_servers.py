@@ -1,7 +1,5 @@
 """Exchanges with Knot DNS, NSD and Unbound from Debian, over every transport that they speak."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

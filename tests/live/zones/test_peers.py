@@ -1,7 +1,5 @@
 """Exchanges with primaries: many zones of one primary take turns, and only their own messages count."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import aclosing
 

@@ -1,7 +1,5 @@
 """Zones between kdns and others: dig, and knot as a secondary and as a primary, signed and not."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Messages of others that are large or odd: what a client gets of them, and how much work they make."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from struct import pack
 

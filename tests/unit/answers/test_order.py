@@ -1,7 +1,5 @@
 """Which address comes first: rotation, preferred networks, weights and the file they come from."""
 
-from __future__ import annotations
-
 from collections import Counter
 from ipaddress import ip_address, ip_network
 

@@ -1,7 +1,5 @@
 """Padding of responses: which queries have it, and how far a response is padded."""
 
-from __future__ import annotations
-
 import dns.message
 import pytest
 from dns_client import packet, with_options

@@ -1,7 +1,5 @@
 """The answer table's memory is what it says, whatever is asked."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The answer table: which packets share an answer, what is counted, and that it cannot grow for ever."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Servers of this machine as Services, from --add and from compose files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

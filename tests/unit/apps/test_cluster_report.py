@@ -1,7 +1,5 @@
 """What `kdns check` says of a cluster that does not show everything."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping

@@ -1,7 +1,5 @@
 """`kdns laptop` on machines with one resolver or another: what is written, what comes back, what is left alone."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -71,13 +69,6 @@ async def test_it_is_written_and_removed_again(tmp_path: Path, restarted: list[s
     assert restarted == [service] * 3
 
 
-@pytest.fixture
-def refusing(monkeypatch: pytest.MonkeyPatch) -> Refusing:
-    refusing = Refusing()
-    monkeypatch.setattr(laptop, "run_program", refusing.run)
-    return refusing
-
-
 @dataclass
 class Refusing:
     """A service that starts with contents of its file in `accepted` only; `running` is that of its last start."""
@@ -92,6 +83,13 @@ class Refusing:
     async def run(self, _command: tuple[str, ...], **_: object) -> Completed:
         self.running = content if (content := self.content()) in self.accepted else None
         return Completed(0, b"", b"") if self.running is not None else Completed(1, b"", b"does not start")
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Refusing:
+    refusing = Refusing()
+    monkeypatch.setattr(laptop, "run_program", refusing.run)
+    return refusing
 
 
 @pytest.mark.parametrize("service", MACHINES)

@@ -4,8 +4,6 @@ A process of this machine stands in for one of Windows: what Windows lacks is re
 It shows that nothing on the way needs it, and nothing about Windows itself.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`kdns check` and `kdns serve --validate`: every mistake of every kind of file at its line, and which kind it is."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

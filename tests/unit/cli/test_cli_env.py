@@ -1,7 +1,5 @@
 """`kdns env` from manifests and a kubeconfig."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

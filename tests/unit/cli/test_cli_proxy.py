@@ -1,7 +1,5 @@
 """`kdns trace` and `kdns render` from manifests and from a server, with nothing touched."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Texts of the command line that are no values, and what the process asks of the system."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

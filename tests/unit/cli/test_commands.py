@@ -1,7 +1,5 @@
 """The table of commands, and that help imports none of them."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """What the documentation shows works: Corefiles parse, Python runs, commands have the options, links lead somewhere."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`kdns docs` lists every page of the documentation and shows it as it is."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

@@ -1,7 +1,5 @@
 """What is shown of a long start: a spinner on a terminal, lines elsewhere, and never on the line of something else."""
 
-from __future__ import annotations
-
 import os
 import pty
 import sys

@@ -1,7 +1,5 @@
 """`kdns proxy` as an operator meets it: its command line, and what it says of nodes and modes that are not there."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """kube-proxy's flags: what they say, alone and beside a file, and every way in which they can be wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """Whom `kdns up` asks for names outside of the cluster, and how this machine's resolver is led to those inside."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Lists that arrive in chunks: cuts change nothing, and no more is held than is allowed."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from itertools import pairwise

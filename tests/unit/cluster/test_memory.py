@@ -1,7 +1,5 @@
 """What a state counts for its objects is about what they take, and nothing when they are gone."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Port numbers of the API are 0 to 65535: an object with another one is left out and named, and the others are kept."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

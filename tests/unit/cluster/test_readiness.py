@@ -1,7 +1,5 @@
 """Why a Service has no ready endpoint, and the command that mends it: it is there only if it works on these objects."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The cluster's state: what counts as a change, a relist compared in place, and indexes that keep step."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 
 import pytest

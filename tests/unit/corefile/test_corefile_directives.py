@@ -1,7 +1,5 @@
 """tests/golden/corefile_directives.yaml: stanzas of every directive, read or refused; and fields that hold objects."""
 
-from __future__ import annotations
-
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every Corefile in the documentation can be used, and every directive and option is documented."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

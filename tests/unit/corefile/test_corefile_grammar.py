@@ -1,7 +1,5 @@
 """tests/golden/corefile.yaml: what each text means, and what is said about wrong ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from ipaddress import ip_network

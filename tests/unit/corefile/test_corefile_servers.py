@@ -1,7 +1,5 @@
 """Server blocks → servers: which directives there are, how often they may stand, and who listens where."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

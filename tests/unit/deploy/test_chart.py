@@ -1,7 +1,5 @@
 """deploy/chart: its values, and what Helm made of them for tests/golden/chart; with Helm here, it is made again."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """deploy/ gives kdns what it needs in a cluster and no more."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """deploy/node-local/: what the parts say of each other, and what the container may do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

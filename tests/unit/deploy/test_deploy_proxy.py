@@ -1,7 +1,5 @@
 """deploy/proxy/ gives the dataplane what it needs on a node and no more."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What `make up` shows while pip installs: steps on a terminal, a few lines without control characters elsewhere."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The units of deploy/systemd/: systemd takes them, they are as confined as they say, and their commands exist."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Each cause by objects that have it: which problem, of which object, with which words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

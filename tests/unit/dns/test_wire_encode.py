@@ -1,7 +1,5 @@
 """Names and records to bytes: limits, pointers, what is never compressed, and the client's spelling."""
 
-from __future__ import annotations
-
 from struct import pack
 
 import pytest

@@ -1,7 +1,5 @@
 """Packets as rows: what is a query, what gets an error, and what gets silence (RFC 1035 §4.1, RFC 6891)."""
 
-from __future__ import annotations
-
 from struct import pack
 
 import pytest

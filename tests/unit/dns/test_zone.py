@@ -1,7 +1,5 @@
 """What zones answer, and what is no zone. Records are written as in zone files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace

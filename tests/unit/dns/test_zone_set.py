@@ -1,7 +1,5 @@
 """ZoneSet: which of some zones a name is at or below."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.dns.names import ZoneSet, labels_of

@@ -3,8 +3,6 @@
 A walk is counted several times and the fewest calls are taken: a timer may run meanwhile, and a socket may be new.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """What `kdns explain` says of clusters in which one thing is wrong, and which names it looks at."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

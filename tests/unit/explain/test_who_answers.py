@@ -1,7 +1,5 @@
 """Which directive `kdns explain` names: the one whose answer it is, or that would ask an upstream, in any chain."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A node-local cache: its rules as text, and the variables of its Corefile."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.errors import InputError

@@ -1,7 +1,5 @@
 """`acl` beyond the recorded cases: addresses as listeners know them, EDNS, metrics, and the table in front of it."""
 
-from __future__ import annotations
-
 from ipaddress import ip_network
 from itertools import pairwise
 

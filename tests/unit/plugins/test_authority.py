@@ -1,7 +1,5 @@
 """Zones in a chain: answers are kept until their zone changes, CNAMEs go on elsewhere, mistakes keep the old zone."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from itertools import pairwise

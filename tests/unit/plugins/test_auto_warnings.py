@@ -1,7 +1,5 @@
 """What `auto` says of files and directories that it cannot use: once, as long as it is so."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

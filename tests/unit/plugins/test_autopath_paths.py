@@ -1,7 +1,5 @@
 """`autopath`: whose path is walked, that nobody gets another client's answer, and what is counted."""
 
-from __future__ import annotations
-
 import pytest
 from dns_chain import FakeWorld, ask, plugin_of, server_of
 

@@ -1,7 +1,5 @@
 """How large an answer over UDP may be: what the client takes, and what the server block allows."""
 
-from __future__ import annotations
-
 import pytest
 from decoded_message import decode
 from dns_chain import respond

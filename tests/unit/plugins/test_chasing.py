@@ -1,7 +1,5 @@
 """Names that an ExternalName Service or a CNAME leads to: the whole server is asked, within limits."""
 
-from __future__ import annotations
-
 import pytest
 from decoded_message import Decoded
 from dns_chain import FakeWorld, ask, server_of_blocks

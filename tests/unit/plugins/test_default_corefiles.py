@@ -1,7 +1,5 @@
 """The Corefiles that clusters begin with load unchanged, and answer names of the cluster and of others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fnmatch import fnmatch
 

@@ -1,7 +1,5 @@
 """`dns64`: what the recorded cases do not say."""
 
-from __future__ import annotations
-
 import pytest
 from decoded_message import decode
 from dns_chain import FakeWorld, response_at_once, server_of

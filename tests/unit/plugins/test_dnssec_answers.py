@@ -1,7 +1,5 @@
 """`dnssec`: which keys sign what, how long signatures are kept, and what an NSEC record says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """`dnstap`: what is in a copy, field by field, and what frames look like."""
 
-from __future__ import annotations
-
 import pytest
 from dns_chain import FakeWorld, plugin_of, read
 from frame_reader import decoded, message_of

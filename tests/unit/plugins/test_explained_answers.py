@@ -1,7 +1,5 @@
 """The option `explain` of `kubernetes`: negative answers say why, to clients that can read it, within bounds."""
 
-from __future__ import annotations
-
 import dnslib
 import msgspec
 import pytest

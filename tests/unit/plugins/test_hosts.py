@@ -1,7 +1,5 @@
 """`hosts`: what of a file and of the block counts, which names are there, and what changes with the file."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Transfers as they arrive: where they end, what they make of a zone, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from struct import pack
 

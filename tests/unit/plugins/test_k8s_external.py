@@ -1,7 +1,5 @@
 """`k8s_external`: what the recorded cases do not say, and that the table forgets its answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

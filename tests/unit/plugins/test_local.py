@@ -1,7 +1,5 @@
 """`local`: which names count as those of this machine."""
 
-from __future__ import annotations
-
 import pytest
 from dns_chain import FakeWorld, ask
 from harness import server_of

@@ -1,7 +1,5 @@
 """Lines of the query log and of errors: formats, classes, whose rule decides, and what is consolidated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Upstreams that send questions back are asked no more, as long as they do; names of others go on."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Facts about queries: who is asked for them, when, and what `kubernetes` says."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """Addresses in names: dashes, octets and nibbles."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 
 import pytest

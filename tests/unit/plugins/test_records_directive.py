@@ -1,7 +1,5 @@
 """records: zones in the Corefile are answered as those of files, without an SOA where there is none."""
 
-from __future__ import annotations
-
 import pytest
 from dns_chain import FakeWorld, ask, respond
 from zone_text import record_texts

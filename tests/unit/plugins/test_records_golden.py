@@ -1,7 +1,5 @@
 """Every row of tests/golden/records through the pure core and through whole packets."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Rules of `rewrite`: mistakes at their words, names that match, answers changed back, and what the table may keep."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 import pytest

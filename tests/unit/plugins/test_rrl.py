@@ -1,7 +1,5 @@
 """`rrl`: the balance of accounts over time, which responses share one, what slips through, and bounds."""
 
-from __future__ import annotations
-
 import pytest
 from dns_chain import FakeWorld, plugin_of, read, wire
 from harness import server_of

@@ -1,7 +1,5 @@
 """Signatures: what is signed is verified by the other side, and files of keys are read or refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.dns.message import query

@@ -1,7 +1,5 @@
 """Keys from files and signatures of RRsets, judged by dnspython."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 
 import dns.dnssec

@@ -1,7 +1,5 @@
 """The option `snapshot` of `kubernetes`: its words, and what is wrong with others."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.cluster.source import SnapshotFile

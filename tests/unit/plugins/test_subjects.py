@@ -1,7 +1,5 @@
 """What a change touches: the answers that may have become wrong, by subject."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 
 import pytest

@@ -1,7 +1,5 @@
 """`template`: mistakes at their words, Go's templates, answers, metrics, and what the table may keep."""
 
-from __future__ import annotations
-
 import pytest
 from decoded_message import decode
 from dns_chain import FakeWorld, held, response_at_once, wire

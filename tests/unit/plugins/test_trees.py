@@ -1,7 +1,5 @@
 """What `Zones` remembers of Services goes with what it was made of, and with nothing else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

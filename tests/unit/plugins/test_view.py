@@ -1,7 +1,5 @@
 """`view`: mistakes, which of several blocks answers, what the table keeps, and labels."""
 
-from __future__ import annotations
-
 import pytest
 from dns_chain import held, read, response_at_once, server_of_blocks
 from harness import shown

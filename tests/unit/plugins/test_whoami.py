@@ -1,7 +1,5 @@
 """`whoami` tells each client its own address and port, and is never answered for by the table."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """New versions of zone files: by the serial, or by the text."""
 
-from __future__ import annotations
-
 import pytest
 from dns_chain import FakeWorld
 

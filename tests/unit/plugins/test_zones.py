@@ -1,7 +1,5 @@
 """zones/ and examples/ speak of the same addresses, and every zone file is one that a name server loads."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Network, ip_address
 from pathlib import Path
 

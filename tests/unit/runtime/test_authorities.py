@@ -1,7 +1,5 @@
 """Certificates are judged alike in all versions of Python."""
 
-from __future__ import annotations
-
 import ssl
 
 import pytest

@@ -1,7 +1,5 @@
 """What clients hold: their shares of bytes and pending queries, who is closed, and when connections are read again."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from fake_api import until

@@ -1,7 +1,5 @@
 """Connections: how many there may be, and whose goes when one more comes."""
 
-from __future__ import annotations
-
 import errno
 import re
 import resource

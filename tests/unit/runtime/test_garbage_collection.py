@@ -1,7 +1,5 @@
 """What is loaded is set aside: the collector is off meanwhile, and on again afterwards, come what may."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 

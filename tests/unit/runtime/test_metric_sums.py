@@ -1,7 +1,5 @@
 """What several processes expose, as the metrics of one."""
 
-from __future__ import annotations
-
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kdns.runtime.metric_sums import MetricSums

@@ -1,7 +1,5 @@
 """This machine, as Go names it, and a process that starts again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from types import SimpleNamespace

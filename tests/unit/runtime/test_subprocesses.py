@@ -1,7 +1,5 @@
 """Programs that hang, print without end or leave children behind do not keep their caller, nor take its memory."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tasks that nobody awaits tell when they fail, and threads that read files do not keep the process."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Which block answers, and what happens where nobody can: REFUSED, SERVFAIL, and what lies behind."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

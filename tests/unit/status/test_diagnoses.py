@@ -1,7 +1,5 @@
 """How often problems are looked for, and what a page has meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 from threading import Event
 

@@ -1,7 +1,5 @@
 """Rates of counters, quantiles of histograms, and plots of both."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

@@ -1,7 +1,5 @@
 """The page as a reader has it: contrasts, labels and headings."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 

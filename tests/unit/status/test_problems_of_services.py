@@ -1,7 +1,5 @@
 """Problems on top of a page, by cause, and by Service."""
 
-from __future__ import annotations
-
 from kdns.cluster.objects import Key
 from kdns.diagnosis.problem import CAUSES, ERROR, NOTE, WARNING, Problem, Severity
 from kdns.status.page import Advice, Link

@@ -1,7 +1,5 @@
 """Frequent values in bounded memory, and what a search list makes of names."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of Services: which rows, in which order, on which page, and the page of one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is sent upstream, and which messages answer it."""
 
-from __future__ import annotations
-
 from struct import pack
 
 import pytest

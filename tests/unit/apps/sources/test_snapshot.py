@@ -1,7 +1,5 @@
 """The cluster that manifests lead to, and the node that a command means."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Where the API server is, as its client knows it: the address that no Service gets on the node."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A cluster's listeners: the time that they get with its changes, and what is theirs alone."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The kubeconfig that `kdns up` writes, for its owner's eyes only, and several that are read as one."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Of the kubernetes package, kdns imports a few modules and leaves the rest as it is for others."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """A kind that an API does not have, or keeps to itself, is no reason to wait for ever."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any

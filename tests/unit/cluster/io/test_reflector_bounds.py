@@ -1,7 +1,5 @@
 """What an API sends without end is bounded, and what it sends at once leaves the loop to others."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

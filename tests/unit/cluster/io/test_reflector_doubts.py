@@ -1,7 +1,5 @@
 """A list that lacks most of what is known is believed when a second one lacks it too."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping

@@ -1,7 +1,5 @@
 """Lists that are the beginning of a watch: what ends them, and what is done if they do not end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping

@@ -1,7 +1,5 @@
 """The file of a snapshot: what is written is what is read, and what cannot be used is refused with its reason."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from hashlib import sha256

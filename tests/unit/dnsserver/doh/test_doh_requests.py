@@ -1,7 +1,5 @@
 """Requests of DNS over HTTPS: which hold a query, what is said to others, and how long answers may be cached."""
 
-from __future__ import annotations
-
 from base64 import urlsafe_b64encode
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """HTTP/2 of a connection: errors, both directions of flow control, and requests that are given up."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 import h2.connection

@@ -1,7 +1,5 @@
 """What a connection of HTTP may hold, and have taken apart in one go."""
 
-from __future__ import annotations
-
 import gc
 
 import h2.connection

@@ -1,7 +1,5 @@
 """Requests of HTTP/1.1 whose ends could be understood in two ways: what is behind them is never another request."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 import pytest

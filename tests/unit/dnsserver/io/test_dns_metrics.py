@@ -1,7 +1,5 @@
 """Plain counters, and what a scrape makes of them: CoreDNS's names, labels and buckets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which addresses `bind` means, and what is said of those that cannot be had."""
 
-from __future__ import annotations
-
 import errno
 
 import pytest

@@ -1,7 +1,5 @@
 """A sample of queries: all of few, and of many each with the same chance, wherever they stand among the others."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """How many processes a server has: as configured, and not more than processors."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

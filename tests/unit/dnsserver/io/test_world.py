@@ -1,7 +1,5 @@
 """The world of a server block's directives: what begins and ends with the block, and what continues after a reload."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

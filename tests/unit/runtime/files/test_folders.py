@@ -1,7 +1,5 @@
 """Files below folders, and below mounted ConfigMaps: one path for each file, which stays with a new version."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Warnings of files and folders that are open to all users."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Files that directives read again and again."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

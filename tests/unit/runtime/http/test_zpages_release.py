@@ -1,7 +1,5 @@
 """One release of Kubernetes is named everywhere."""
 
-from __future__ import annotations
-
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.runtime.http.zpages import EMULATED
 

@@ -1,7 +1,5 @@
 """Expressions: what they give for a query, their mistakes at their words, and what they depend on."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exchanges over HTTPS with servers on loopback, HTTP/2 and HTTP/1.1, and the responses of HTTP that are none."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -46,7 +44,7 @@ class FakeDoh:
     reply: Reply = field(default_factory=Reply)
     requests: list[tuple[str, str]] = field(default_factory=list)
     messages: list[bytes] = field(default_factory=list)
-    connections: list[DohConnection] = field(default_factory=list)
+    connections: list["DohConnection"] = field(default_factory=list)
 
     def message_of(self, request: exchange.HttpRequest) -> bytes:
         path, _, parameters = request.target.partition("?")

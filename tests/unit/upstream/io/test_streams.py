@@ -1,7 +1,5 @@
 """Exchanges over TCP and TLS with servers on loopback: connections that are kept, and what is said of bad ones."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

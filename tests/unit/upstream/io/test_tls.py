@@ -1,7 +1,5 @@
 """Exchanges over TLS with servers on loopback: whose certificate is taken, and what is said of others."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Exchanges over UDP with servers on loopback: what is sent, what is believed, and what is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

@@ -1,7 +1,5 @@
 """What the server blocks of a process share, and what a scrape is told of it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from dataclasses import replace
 

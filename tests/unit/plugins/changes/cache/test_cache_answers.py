@@ -1,7 +1,5 @@
 """Answers of `cache`: where they come from, their flags, spelling and order, and what is counted."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The same question is in flight once: which clients wait for whom, and which get a reply of their own."""
 
-from __future__ import annotations
-
 import pytest
 from cache_world import CLIENTS, World, value
 from dns_chain import FakeWorld, plugin_of

@@ -1,7 +1,5 @@
 """How long `cache` keeps a reply: TTLs, stale answers and early refreshes."""
 
-from __future__ import annotations
-
 from collections.abc import Coroutine
 from functools import partial
 

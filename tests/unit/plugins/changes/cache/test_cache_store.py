@@ -1,7 +1,5 @@
 """The bounds of the store, and the memory of items and of the answers made of them."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 

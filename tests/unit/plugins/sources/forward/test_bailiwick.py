@@ -1,7 +1,5 @@
 """Which records of an upstream's message reach the client: those that concern the question."""
 
-from __future__ import annotations
-
 import pytest
 from scripted_upstream import says, wire_of
 from zone_text import record_texts

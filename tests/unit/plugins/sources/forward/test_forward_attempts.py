@@ -1,7 +1,5 @@
 """Whom a question goes to, what becomes of answers and failures, and which upstreams there are."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine, Iterator
