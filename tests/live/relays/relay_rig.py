@@ -31,7 +31,7 @@ from kdns.proxy.plan.plan import PortName
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
 from kdns.proxy.userspace.mode import USERSPACE
-from kdns.proxy.userspace.sessions import PortCounters
+from kdns.proxy.userspace.sessions import PortState
 
 DEADLINE_S = 60.0
 VIP = "127.96.0.1"
@@ -105,9 +105,9 @@ class Rig:
             differences = self.planner.changed(changes)
             await self.mode.sync_partial(self.planner.plan, differences)
 
-    def counters(self, name: str, protocol: str = "TCP") -> PortCounters:
+    def counters(self, name: str, protocol: str = "TCP") -> PortState:
         """What the Service's port saw."""
-        return self.mode.counters.by_port.get(PortName("shop", name, "p", protocol), PortCounters())
+        return self.mode.counters.by_port.get(PortName("shop", name, "p", protocol), PortState())
 
 
 @asynccontextmanager

@@ -20,7 +20,6 @@ from kdns.net import Family
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.proxier import Counters, Footprint
-from kdns.proxy.userspace.balancer import Balancer
 from kdns.proxy.userspace.io import relay_set
 from kdns.proxy.userspace.io.counters import RelayCounters
 from kdns.proxy.userspace.io.tcp_relay import TcpRelay
@@ -165,7 +164,7 @@ class Rules(FakeMode):
 
     @property
     def counters(self) -> Counters:
-        return RelayCounters(Sessions(Balancer()), None)
+        return RelayCounters(Sessions(), None)
 
     async def sync_full(self, plan: Plan) -> None:
         self.plan = plan

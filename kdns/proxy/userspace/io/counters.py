@@ -7,7 +7,7 @@ from typing import Final
 
 from kdns.proxy.plan.plan import Plan, PortName
 from kdns.proxy.sync.io.proxier import Counters
-from kdns.proxy.userspace.sessions import PortCounters, Sessions
+from kdns.proxy.userspace.sessions import PortState, Sessions
 from kdns.runtime.metrics import COUNTER, GAUGE, Metric, MetricFamilies, Sample
 
 _LABELS: Final = ("namespace", "service", "port", "protocol")
@@ -18,7 +18,7 @@ _FIELDS: Final = (
     ("received_bytes", "Relayed from clients.", True),
     ("sent_bytes", "Relayed to clients.", True),
 )
-"""Field of PortCounters, help text, and whether it only grows."""
+"""Field of PortState, help text, and whether it only grows."""
 
 
 class RelayCounters:
@@ -28,8 +28,8 @@ class RelayCounters:
         self._sessions, self._kernel = sessions, kernel
 
     @property
-    def by_port(self) -> Mapping[PortName, PortCounters]:
-        return self._sessions.counters
+    def by_port(self) -> Mapping[PortName, PortState]:
+        return self._sessions.ports
 
     def register(self, metrics: MetricFamilies) -> None:
         for name, text, is_counter in _FIELDS:
@@ -44,4 +44,4 @@ class RelayCounters:
             await self._kernel.read(plan)
 
     def _samples(self, field: str) -> Callable[[], Iterable[Sample]]:
-        return lambda: [Sample(tuple(name), float(getattr(counters, field))) for name, counters in self.by_port.items()]
+        return lambda: [Sample(tuple(name), float(getattr(port, field))) for name, port in self.by_port.items()]

@@ -22,7 +22,6 @@ from kdns.netlink.conntrack import SocketAddress
 from kdns.proxy.plan.plan import FamilyPlan, Front, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.proxier import Footprint, ForeignChange, RunningMode, UdpTargets
-from kdns.proxy.userspace.balancer import Balancer
 from kdns.proxy.userspace.capture import Capture
 from kdns.proxy.userspace.io.counters import RelayCounters
 from kdns.proxy.userspace.io.relay_set import ListenAddresses, RelaySet, listen_addresses
@@ -63,7 +62,7 @@ class UserspaceProxier:
         self._capture: Capture | None = None
         self._addresses: dict[Family, Address] = {}
         self._ports, self._udp_idle_s, self._limit, self._now_s = ports, udp_idle_s, limit, now_s
-        self._sessions = Sessions(Balancer(draw))
+        self._sessions = Sessions(draw=draw)
         self.counters = RelayCounters(self._sessions, kernel.counters if kernel else None)
         self._lock = asyncio.Lock()
         self._families = supported_families()
@@ -95,8 +94,8 @@ class UserspaceProxier:
                 self._capture = self._captured(plan)
                 await self._kernel.sync_full(self._capture.plan)
             relays.close([key for key in (*relays.listening, *relays.missing) if key not in wanted])
-            for name in self._sessions.counters.keys() - {*plan.ipv4.ports, *plan.ipv6.ports}:
-                self._sessions.forget(name)
+            for name in self._sessions.ports.keys() - {*plan.ipv4.ports, *plan.ipv6.ports}:
+                del self._sessions.ports[name]
             for family_plan in family_plans:
                 for port in family_plan.ports.values():
                     relays.end_stale_flows(family_plan.family, port)
@@ -125,7 +124,7 @@ class UserspaceProxier:
                     if new:
                         relays.end_stale_flows(family, new)
                     elif name not in plan.ipv4.ports and name not in plan.ipv6.ports:
-                        self._sessions.forget(name)
+                        self._sessions.ports.pop(name, None)
 
     async def sweep(self) -> None:
         async with self._lock:
@@ -204,7 +203,7 @@ class UserspaceProxier:
         """Every UPKEEP_S, retry listeners that could not be opened, and forget clients without affinity."""
         while True:
             await asyncio.sleep(UPKEEP_S)
-            self._sessions.balancer.sweep(self._now_s())
+            self._sessions.sweep(self._now_s())
             if self.missing and self._sessions.plan:
                 try:
                     await self.sync_full(self._sessions.plan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from kdns import logs
 from kdns.net import Address
@@ -33,7 +33,7 @@ class DescriptorBudget:
         self._unshared = logs.RareWarning(__name__, "a client has its share of the descriptors for relays", limit=limit)
 
     def take(self, count: int, client: Address) -> bool:
-        """Returns whether so many descriptors are free, and within the client's share; then they are in use."""
+        """False if the client's share or the limit has fewer descriptors left; else they are in use."""
         free = self.limit - self.used
         if count > free:
             self.log_exhausted()
@@ -57,12 +57,6 @@ class DescriptorBudget:
             del self._clients[client]
 
 
-class RelayedConnection(Protocol):
-    """A TCP connection that a relay has accepted."""
-
-    def reset(self) -> None: ...
-
-
 class RelayResources:
     """The resources of a relay beside its own listener. Created inside of a running loop."""
 
@@ -73,15 +67,16 @@ class RelayResources:
         self.poller = Poller()
         self.loop = self.poller.loop
         self.pipes = Pipes()
-        self.connections: set[RelayedConnection] = set()
+        self.connections: set[Callable[[], None]] = set()
+        """Resets one TCP connection each."""
         self.datagram = memoryview(bytearray(DATAGRAM_BYTES))
         """A buffer for the datagram that is being relayed."""
         self.descriptors = DescriptorBudget(maximum(ConnectionKind.RELAYS) if limit is None else limit)
 
     def reset(self) -> None:
-        """Reset the connections: a FIN would mean that all data was sent."""
-        for connection in list(self.connections):
-            connection.reset()
+        """Resets the connections: a FIN would mean that all data was sent."""
+        for reset in list(self.connections):
+            reset()
 
     def close(self) -> None:
         self.reset()

@@ -14,7 +14,7 @@ from contextlib import suppress
 from fcntl import fcntl
 from typing import Final
 
-from kdns.proxy.userspace.sessions import PortCounters
+from kdns.proxy.userspace.sessions import PortState
 from kdns.runtime.poller import FAILED, ONCE, READABLE, WRITABLE, Poller
 
 PIPE_BYTES: Final = 256 * 1024
@@ -73,7 +73,7 @@ class Splice:
     The poller has the endpoint's socket already; `events` are the last ones of it.
     """
 
-    __slots__ = ("_client", "_counters", "_down", "_ended", "_endpoint", "_pipes", "_poller", "_up", "is_open")
+    __slots__ = ("_client", "_down", "_ended", "_endpoint", "_pipes", "_poller", "_port", "_up", "is_open")
 
     def __init__(
         self,
@@ -82,10 +82,10 @@ class Splice:
         client: socket.socket,
         endpoint: socket.socket,
         events: int,
-        counters: PortCounters,
+        port: PortState,
         ended: Callable[[Splice], None],
     ) -> None:
-        self._poller, self._pipes, self._counters, self._ended = poller, pipes, counters, ended
+        self._poller, self._pipes, self._port, self._ended = poller, pipes, port, ended
         self._client, self._endpoint = client, endpoint
         self._up = _Direction(client, endpoint, readable=True, writable=True)
         self._down = _Direction(endpoint, client, readable=bool(events & READABLE), writable=True)
@@ -140,9 +140,9 @@ class Splice:
                 break
             direction.pending -= count
             if direction is self._up:
-                self._counters.received_bytes += count
+                self._port.received_bytes += count
             else:
-                self._counters.sent_bytes += count
+                self._port.sent_bytes += count
         else:
             return True
         if direction.pipe is not None and not direction.pending:

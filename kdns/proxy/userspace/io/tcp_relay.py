@@ -12,7 +12,7 @@ from kdns.proxy.userspace.io.resources import RelayResources
 from kdns.proxy.userspace.io.sockets import address_family, set_tcp_options
 from kdns.proxy.userspace.io.splice import Splice, reset_on_close
 from kdns.proxy.userspace.relays import RelayKey
-from kdns.proxy.userspace.sessions import PortCounters, Session
+from kdns.proxy.userspace.sessions import Session
 from kdns.runtime.poller import ONCE, WHILE_READABLE
 
 CONNECT_TIMEOUTS_S: Final = (0.25, 0.5, 1.0, 2.0)
@@ -71,20 +71,19 @@ class TcpRelay:
         if session is None:
             reset(client)
             return
-        counters = resources.sessions.counters_of(session.front.port.name)
         if not session.endpoints:
-            counters.refused += 1
+            session.port.refused += 1
             if session.is_rejected:
                 reset(client)
             else:
                 client.close()
         elif not resources.descriptors.take(DESCRIPTORS, session.client):
-            counters.turned_away += 1
+            session.port.turned_away += 1
             reset(client)
         else:
-            counters.flows += 1
-            counters.active += 1
-            _Connection(resources, session, client, counters).connect()
+            session.port.flows += 1
+            session.port.active += 1
+            _Connection(resources, session, client).connect()
 
 
 def reset(client: socket.socket) -> None:
@@ -95,30 +94,15 @@ def reset(client: socket.socket) -> None:
 class _Connection:
     """A client and its attempts at endpoints, and then the splice of both sockets."""
 
-    __slots__ = (
-        "_attempts",
-        "_client",
-        "_counters",
-        "_endpoint",
-        "_resources",
-        "_session",
-        "_splice",
-        "_timer",
-    )
+    __slots__ = ("_attempts", "_client", "_endpoint", "_port", "_resources", "_session", "_splice", "_timer")
 
-    def __init__(
-        self,
-        resources: RelayResources,
-        session: Session,
-        client: socket.socket,
-        counters: PortCounters,
-    ) -> None:
-        self._resources, self._session, self._client, self._counters = resources, session, client, counters
+    def __init__(self, resources: RelayResources, session: Session, client: socket.socket) -> None:
+        self._resources, self._session, self._client, self._port = resources, session, client, session.port
         self._attempts = 0
         self._endpoint: socket.socket | None = None
         self._timer: TimerHandle | None = None
         self._splice: Splice | None = None
-        resources.connections.add(self)
+        resources.connections.add(self.reset)
 
     def reset(self) -> None:
         if self._splice:
@@ -129,18 +113,18 @@ class _Connection:
             self._ended()
 
     def connect(self) -> None:
-        """Starts the next attempt; without one, reset the client."""
+        """Starts the next attempt; resets the client after the last one."""
         while self._attempts < len(CONNECT_TIMEOUTS_S):
             target = self._resources.sessions.next_endpoint(self._session, self._resources.now_s())
             if target is None:
                 break
             timeout_s = CONNECT_TIMEOUTS_S[self._attempts]
-            self._counters.retries += self._attempts > 0
+            self._port.retries += self._attempts > 0
             self._attempts += 1
             if self._starts(target):
                 self._timer = self._resources.loop.call_later(timeout_s, self._retry)
                 return
-        self._counters.failures += 1
+        self._port.failures += 1
         reset(self._client)
         self._ended()
 
@@ -177,11 +161,11 @@ class _Connection:
             self._timer.cancel()
         resources = self._resources
         self._splice = Splice(
-            resources.poller, resources.pipes, self._client, endpoint, events, self._counters, self._ended
+            resources.poller, resources.pipes, self._client, endpoint, events, self._port, self._ended
         )
 
     def _ended(self, splice: Splice | None = None) -> None:
         del splice
-        self._resources.connections.discard(self)
-        self._counters.active -= 1
+        self._resources.connections.discard(self.reset)
+        self._port.active -= 1
         self._resources.descriptors.give(DESCRIPTORS, self._session.client)

@@ -12,7 +12,7 @@ from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.userspace.io.resources import RelayResources
 from kdns.proxy.userspace.io.sockets import IP_PKTINFO, address_family
 from kdns.proxy.userspace.relays import RelayKey
-from kdns.proxy.userspace.sessions import PortCounters, Session
+from kdns.proxy.userspace.sessions import Session
 from kdns.runtime.poller import WHILE_READABLE
 
 BURST: Final = 32
@@ -25,12 +25,10 @@ _ANCILLARY_BYTES: Final = 128
 class _Flow:
     """A client and its socket to the endpoint. `reply_info` is the packet information of datagrams to the client."""
 
-    __slots__ = ("client", "counters", "listener", "reply_info", "session", "target", "upstream", "used_s")
+    __slots__ = ("client", "listener", "port", "reply_info", "session", "target", "upstream", "used_s")
 
-    def __init__(
-        self, session: Session, client: Any, listener: socket.socket, reply_info: bytes, counters: PortCounters
-    ) -> None:
-        self.session, self.client, self.listener, self.counters = session, client, listener, counters
+    def __init__(self, session: Session, client: Any, listener: socket.socket, reply_info: bytes) -> None:
+        self.session, self.client, self.listener, self.port = session, client, listener, session.port
         self.reply_info = reply_info
         self.target: ServiceEndpoint
         self.upstream: socket.socket
@@ -93,7 +91,7 @@ class UdpRelay:
             return
         self._flows[key] = flow  # flows are in the order of their last use
         flow.used_s = self._resources.now_s()
-        flow.counters.received_bytes += len(datagram)
+        flow.port.received_bytes += len(datagram)
         try:
             flow.upstream.send(datagram)
         except BlockingIOError:
@@ -108,19 +106,18 @@ class UdpRelay:
         session = resources.sessions.accept(self.key, client[0].partition("%")[0])
         if session is None:
             return None
-        counters = resources.sessions.counters_of(session.front.port.name)
         if not session.endpoints:
-            counters.refused += 1
+            session.port.refused += 1
             return None
         if not resources.descriptors.take(1, session.client):
-            counters.turned_away += 1
+            session.port.turned_away += 1
             return None
-        flow = _Flow(session, client, listener, self._reply_info(local), counters)
+        flow = _Flow(session, client, listener, self._reply_info(local))
         if not self._connect(flow, (client, local)):
             resources.descriptors.give(1, session.client)
             return None
-        counters.flows += 1
-        counters.active += 1
+        flow.port.flows += 1
+        flow.port.active += 1
         if self._timer is None:
             self._timer = resources.loop.call_later(self._idle_s, self._sweep)
         return flow
@@ -130,18 +127,18 @@ class UdpRelay:
             target = self._resources.sessions.next_endpoint(flow.session, self._resources.now_s())
             if target is None:
                 break
-            flow.counters.retries += attempt > 0
+            flow.port.retries += attempt > 0
             upstream = _connected(target)
             if upstream is not None:
                 flow.target, flow.upstream = target, upstream
                 self._resources.poller.add(upstream, WHILE_READABLE, lambda _: self._to_client(key, flow))
                 return True
-        flow.counters.failures += 1
+        flow.port.failures += 1
         return False
 
     def _reconnected(self, flow: _Flow, key: tuple[Any, bytes]) -> bool:
-        """Returns whether the flow has got another endpoint; otherwise it has ended."""
-        flow.counters.retries += 1
+        """Whether the flow has got another endpoint; otherwise it has ended."""
+        flow.port.retries += 1
         self._resources.poller.remove(flow.upstream)
         if self._connect(flow, key):
             return True
@@ -164,7 +161,7 @@ class UdpRelay:
             if flow not in self._ending:
                 flow.used_s = self._resources.now_s()
                 self._flows[key] = self._flows.pop(key)
-            flow.counters.sent_bytes += size
+            flow.port.sent_bytes += size
             try:
                 flow.listener.sendmsg(
                     [self._buffer[:size]], [(self._level, self._kind, flow.reply_info)], 0, flow.client
@@ -183,7 +180,7 @@ class UdpRelay:
         return bytes(4) + local[4:8] + bytes(4)
 
     def _sweep(self) -> None:
-        """Ends idle flows, and schedule the next sweep for when another one may be idle."""
+        """Ends idle flows, and schedules the next sweep for when another one may be idle."""
         self._timer = None
         now_s = self._resources.now_s()
         while self._flows:
@@ -201,7 +198,7 @@ class UdpRelay:
         self._ended(flow)
 
     def _ended(self, flow: _Flow) -> None:
-        flow.counters.active -= 1
+        flow.port.active -= 1
         self._resources.descriptors.give(1, flow.session.client)
 
 

@@ -15,9 +15,8 @@ from kdns.cluster.state import State
 from kdns.proxy.plan.branches import Verdict
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
 from kdns.proxy.plan.endpoints import ServiceEndpoint
-from kdns.proxy.plan.plan import FrontKey, Plan, PortName
+from kdns.proxy.plan.plan import FrontKey, Plan
 from kdns.proxy.plan.planner import plan
-from kdns.proxy.userspace.balancer import Balancer
 from kdns.proxy.userspace.mode import USERSPACE
 from kdns.proxy.userspace.relays import RelayKey, leads_back, relay_addresses, relay_keys
 from kdns.proxy.userspace.sessions import Sessions
@@ -137,7 +136,7 @@ def test_endpoints_that_lead_back(address: str, port: int, *, wanted: bool) -> N
 
 def test_a_relay_passes_over_endpoints_that_lead_back() -> None:
     made = planned(service(), endpoints(("198.51.100.9", "here"), HERE, ("10.96.0.1", "here"), port=80))
-    sessions = Sessions(Balancer(), made)
+    sessions = Sessions(made)
     session = sessions.accept(RelayKey("IPv4", FrontKey("10.96.0.1", "TCP", 80)), "192.0.2.100")
     assert session
     assert [sessions.next_endpoint(session, 0) for _ in range(3)] == [
@@ -163,7 +162,7 @@ def test_what_a_relay_is_told_of_a_client(
 ) -> None:
     ranges = ["203.0.113.0/24", "10.0.0.0/8"]
     web = service(externalTrafficPolicy="Local", loadBalancerSourceRanges=ranges)
-    sessions = Sessions(Balancer(), planned(web, endpoints(HERE, THERE)))
+    sessions = Sessions(planned(web, endpoints(HERE, THERE)))
     session = sessions.accept(RelayKey("IPv4", FrontKey(address, "TCP", 80), name), client)
     assert session
     assert (session.branch.verdict, len(session.endpoints)) == (verdict, count)
@@ -181,12 +180,3 @@ def test_render_names_every_relay() -> None:
     ]
     none = rendered(planned(service(internalTrafficPolicy="Local"), endpoints(THERE)))
     assert "no relay: TCP 10.96.0.1:80, cluster IP of shop/web: drop" in none
-
-
-def test_counters_come_and_go_with_the_service_port() -> None:
-    sessions = Sessions(Balancer())
-    name = PortName("shop", "web", "", "TCP")
-    sessions.counters_of(name).flows += 1
-    assert sessions.counters_of(name).flows == 1
-    sessions.forget(name)
-    assert name not in sessions.counters

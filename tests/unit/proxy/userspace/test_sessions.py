@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from ipaddress import ip_address
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.proxy.plan.branches import Branch, Branches, Client, Verdict
+from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.endpoints import EndpointLists, ServiceEndpoint
-from kdns.proxy.plan.plan import PortName, PortPlan
-from kdns.proxy.userspace import balancer
-from kdns.proxy.userspace.balancer import Balancer
+from kdns.proxy.plan.plan import Front, FrontKey, FrontKind, PortName, PortPlan
+from kdns.proxy.plan.service_ports import empty_plan
+from kdns.proxy.userspace import sessions
+from kdns.proxy.userspace.mode import USERSPACE
+from kdns.proxy.userspace.sessions import PortState, Session, Sessions
 
 A, B, C = (ServiceEndpoint(f"10.1.0.{n}", 80) for n in (1, 2, 3))
 NAMED = {"a": A, "b": B, "c": C}
+CLIENTS = {name: ip_address(f"192.0.2.{number}") for number, name in enumerate("wxyz")}
+PLAN = empty_plan("IPv4", ProxyConfig(USERSPACE), NodeView())
+WEB = PortName("shop", "web", "", "TCP")
 
 
-def port(affinity_s: int = 0, name: str = "web") -> PortPlan:
-    branches = Branches((Branch(Client.ANY, Verdict.CLUSTER),))
-    named = PortName("shop", name, "", "TCP")
-    return PortPlan(named, branches, branches, branches, EndpointLists(), (), affinity_s=affinity_s)
+def choose(
+    state: Sessions,
+    endpoints: Sequence[ServiceEndpoint],
+    client: str,
+    now_s: float,
+    *,
+    affinity_s: int = 0,
+    anew: bool = False,
+    name: PortName = WEB,
+) -> ServiceEndpoint | None:
+    branch = Branch(Client.ANY, Verdict.CLUSTER)
+    branches, lists = Branches((branch,)), EndpointLists(tuple(endpoints))
+    port = PortPlan(name, branches, branches, branches, lists, (), affinity_s=affinity_s)
+    front = Front(FrontKey("10.96.0.1", "TCP", 80), FrontKind.CLUSTER_IP, port)
+    shared = state.ports.setdefault(name, PortState())
+    return state.next_endpoint(Session(PLAN, front, CLIENTS[client], branch, shared, is_retry=anew), now_s)
 
 
 SCRIPTS = [
@@ -37,46 +58,50 @@ SCRIPTS = [
 
 @pytest.mark.parametrize(("name", "affinity_s", "script"), SCRIPTS)
 def test_scripts(name: str, affinity_s: int, script: str) -> None:
-    made = Balancer()
+    made = Sessions()
     for number, step in enumerate(script.split()):
         who, rest = step.split(":")
         client, now = who.split("@")
         anew = "!" in rest
         endpoints, wanted = rest.split("!" if anew else "=")
-        got = made.choose(port(affinity_s), [NAMED[each] for each in endpoints], client, float(now), anew=anew)
+        got = choose(made, [NAMED[each] for each in endpoints], client, float(now), affinity_s=affinity_s, anew=anew)
         assert got == NAMED[wanted], (name, number, step)
 
 
 def test_service_ports_have_turns_of_their_own_and_begin_where_it_is_drawn() -> None:
-    made = Balancer(draw=lambda count: count - 1)
-    assert [made.choose(port(name=name), (A, B, C), "x", 0) for name in ("web", "dns", "web")] == [C, C, A]
-    made.forget(port().name)
-    assert made.choose(port(), (A, B, C), "x", 0) == C
+    made = Sessions(draw=lambda count: count - 1)
+    names = [WEB._replace(service=service) for service in ("web", "dns", "web")]
+    assert [choose(made, (A, B, C), "x", 0, name=name) for name in names] == [C, C, A]
 
 
 def test_clients_are_forgotten_when_their_time_is_over_and_when_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(balancer, "MAX_CLIENTS", 3)
-    made = Balancer()
+    monkeypatch.setattr(sessions, "MAX_CLIENTS", 3)
+    made = Sessions()
+
+    def known() -> list[str]:
+        return [name for client in made.ports[WEB].clients for name in CLIENTS if client == str(CLIENTS[name])]
+
     for client in "wxyz":  # w is one too many
-        made.choose(port(10), (A, B, C), client, 0)
-    assert made.choose(port(10), (A, B, C), "z", 1) == A
-    made.choose(port(10), (A, B, C), "x", 5)
+        choose(made, (A, B, C), client, 0, affinity_s=10)
+    assert choose(made, (A, B, C), "z", 1, affinity_s=10) == A
+    choose(made, (A, B, C), "x", 5, affinity_s=10)
     made.sweep(10.5)
-    assert made.clients(port().name) == ["z", "x"]
+    assert known() == ["z", "x"]
     made.sweep(15)
-    assert made.clients(port().name) == []
+    assert known() == []
 
 
 @given(st.lists(st.tuples(st.sampled_from("xyz"), st.floats(0, 9), st.booleans()), max_size=60))
 def test_turns_are_even_and_affinity_holds(steps: list[tuple[str, float, bool]]) -> None:
     """Without failures a client has one endpoint within its time; every choice anew goes to the next in turn."""
-    made, kept, drawn = Balancer(), dict[str, ServiceEndpoint](), list[ServiceEndpoint]()
+    made, kept, drawn = Sessions(), dict[str, ServiceEndpoint](), list[ServiceEndpoint]()
     now_s = 0.0
     for client, wait_s, anew in steps:
         now_s += wait_s
-        got = made.choose(port(1000), (A, B, C), client, now_s, anew=anew)
+        got = choose(made, (A, B, C), client, now_s, affinity_s=1000, anew=anew)
+        assert got
         if anew or client not in kept:
             drawn.append(got)
         else:
