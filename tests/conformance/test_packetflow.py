@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import ipt_walk
-import ipvs_walk
 import msgspec
 import nft_walk
 import pytest
 
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
-from kdns.net import FAMILIES, family_of
+from kdns.net import family_of, join_host_port
 from kdns.proxy.iptables.mode import IPTABLES
-from kdns.proxy.iptables.text import family_text
 from kdns.proxy.ipvs.mode import IPVS
-from kdns.proxy.ipvs.text import ipvs_text
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.branches import Verdict
@@ -71,16 +67,8 @@ def choice_agrees(case: Case) -> bool:
         "localEndpoints": got.local,
         "allReachableEndpoints": got.reachable,
     }
-    same = all(sorted(map(written, found)) == sorted(expect[name] or []) for name, found in lists.items())
+    same = all(sorted(map(str, found)) == sorted(expect[name] or []) for name, found in lists.items())
     return same and got.has_any == bool(expect["hasAnyEndpoints"])
-
-
-def written(endpoint: ServiceEndpoint) -> str:
-    return (
-        f"{endpoint.address}:{endpoint.port}"
-        if ":" not in endpoint.address
-        else f"[{endpoint.address}]:{endpoint.port}"
-    )
 
 
 def test_endpoint_choice_facts() -> None:
@@ -88,17 +76,7 @@ def test_endpoint_choice_facts() -> None:
     report(CHOICES.name, {case["name"]: choice_agrees(case) for case in cases})
 
 
-def flow_agrees(found: Trace, expect: Case) -> bool:
-    if "dnat" in expect:
-        masquerade = found.masquerade or bool(found.hairpins)
-        endpoints = sorted(map(written, found.endpoints))
-        return bool(endpoints == sorted(expect["dnat"]) and masquerade == expect["masquerade"])
-    if "verdict" in expect:
-        return bool(FATES.get(found.fate) == expect["verdict"])
-    return found.fate is Fate.UNTOUCHED
-
-
-def planned(case: Case, mode: Semantics | None = None) -> tuple[Plan, NodeView]:
+def planned(case: Case, mode: Semantics) -> tuple[Plan, NodeView]:
     told = case["config"]
     state = State()
     for service in case["services"]:
@@ -112,7 +90,7 @@ def planned(case: Case, mode: Semantics | None = None) -> tuple[Plan, NodeView]:
         tuple(map(ip_address, told["localNodeIPs"])),
     )
     config = ProxyConfig(
-        mode or {"iptables": IPTABLES, "nftables": NFTABLES}[told["mode"]],
+        mode,
         masquerade_all=told["masqueradeAll"],
         local_pods=LocalPods((ip_network(told["detectLocal"][1]),)) if told["detectLocal"] else None,
         node_port_addresses=tuple(map(ip_network, told["nodePortAddresses"])),
@@ -122,46 +100,51 @@ def planned(case: Case, mode: Semantics | None = None) -> tuple[Plan, NodeView]:
     return plan(state, node, config), node
 
 
-def flows(case: Case) -> dict[str, bool]:
-    made, _ = planned(case)
-    results = {}
-    for number, flow in enumerate(case["flows"]):
-        packet = Packet(ip_address(flow["sourceIP"]), ip_address(flow["destIP"]), flow["protocol"], flow["destPort"])
-        results[f"{case['id']}/{number}: {flow['name']}"] = flow_agrees(trace(made, packet), flow["expect"])
-    return results
+def flows(mode: Semantics, recorded: str = "") -> Iterator[tuple[Plan, NodeView, str, Case]]:
+    """The recorded flows of a mode, with their plan in this mode and their names."""
+    for case in json.loads(FLOWS.read_text())["cases"]:
+        if case["config"]["mode"] == (recorded or mode.name):
+            made, node = planned(case, mode)
+            for number, flow in enumerate(case["flows"]):
+                yield made, node, f"{case['id']}/{number}: {flow['name']}", flow
 
 
-def rendered_flows(case: Case) -> dict[str, bool]:
-    """The flows through the text of the ruleset."""
-    made, node = planned(case)
-    rules = {family: nft_walk.read(Table(made.of(family)).whole()) for family in FAMILIES}
-    results = {}
-    for number, flow in enumerate(case["flows"]):
-        family = family_of(ip_address(flow["destIP"]))
-        packet = nft_walk.At(flow["sourceIP"], flow["destIP"], flow["protocol"].lower(), flow["destPort"])
-        ends = nft_walk.walk(rules[family], packet, map(str, node.addresses))
-        results[f"{case['id']}/{number}: {flow['name']}"] = ends_agree(ends, flow["expect"])
-    return results
+def traced(made: Plan, flow: Case) -> Trace:
+    packet = Packet(ip_address(flow["sourceIP"]), ip_address(flow["destIP"]), flow["protocol"], flow["destPort"])
+    return trace(made, packet)
 
 
-def iptables_flows(case: Case) -> dict[str, bool]:
-    """The flows through the text of the restores."""
-    made, node = planned(case)
-    kernels = {family: ipt_walk.Kernel() for family in FAMILIES}
-    for family in FAMILIES:
-        kernels[family].restore(family_text(made.of(family)))
-    results = {}
-    for number, flow in enumerate(case["flows"]):
-        family = family_of(ip_address(flow["destIP"]))
-        packet = ipt_walk.At(flow["sourceIP"], flow["destIP"], flow["protocol"].lower(), flow["destPort"])
-        ends = ipt_walk.walk(kernels[family], packet, map(str, node.addresses))
-        results[f"{case['id']}/{number}: {flow['name']}"] = ends_agree(ends, flow["expect"])
-    return results
+@pytest.mark.parametrize("mode", [IPTABLES, NFTABLES], ids=lambda mode: mode.name)
+def test_packetflow_facts(mode: Semantics) -> None:
+    report(
+        f"{FLOWS.name} ({mode.name})", {name: agrees(traced(made, flow), flow) for made, _, name, flow in flows(mode)}
+    )
 
 
-def ends_agree(ends: list[nft_walk.At] | list[ipt_walk.At], expect: Case) -> bool:
+def agrees(found: Trace, flow: Case) -> bool:
+    expect = flow["expect"]
     if "dnat" in expect:
-        found = sorted(f"[{at.daddr}]:{at.dport}" if ":" in at.daddr else f"{at.daddr}:{at.dport}" for at in ends)
+        masquerade = found.masquerade or bool(found.hairpins)
+        endpoints = sorted(map(str, found.endpoints))
+        return bool(endpoints == sorted(expect["dnat"]) and masquerade == expect["masquerade"])
+    if "verdict" in expect:
+        return bool(FATES.get(found.fate) == expect["verdict"])
+    return found.fate is Fate.UNTOUCHED
+
+
+def test_packetflow_facts_through_the_written_ruleset() -> None:
+    """Those of mode iptables: tests/properties has its text agree with the plan."""
+    results = {}
+    for made, node, name, flow in flows(NFTABLES):
+        rules = nft_walk.read(Table(made.of(family_of(ip_address(flow["destIP"])))).whole())
+        packet = nft_walk.At(flow["sourceIP"], flow["destIP"], flow["protocol"].lower(), flow["destPort"])
+        results[name] = ends_agree(nft_walk.walk(rules, packet, map(str, node.addresses)), flow["expect"])
+    report(f"{FLOWS.name} (nftables text)", results)
+
+
+def ends_agree(ends: list[nft_walk.At], expect: Case) -> bool:
+    if "dnat" in expect:
+        found = sorted(join_host_port(at.daddr, at.dport) for at in ends)
         masqueraded = any(at.is_masqueraded for at in ends)
         return (
             all(at.is_dnat for at in ends) and found == sorted(expect["dnat"]) and masqueraded == expect["masquerade"]
@@ -169,29 +152,6 @@ def ends_agree(ends: list[nft_walk.At] | list[ipt_walk.At], expect: Case) -> boo
     if "verdict" in expect:
         return [at.ended for at in ends] == [expect["verdict"].lower()]
     return [(at.is_dnat, at.ended) for at in ends] == [(False, "")]
-
-
-def test_packetflow_facts() -> None:
-    results: dict[str, bool] = {}
-    for case in json.loads(FLOWS.read_text())["cases"]:
-        results |= flows(case)
-    report(FLOWS.name, results)
-
-
-def test_packetflow_facts_through_the_written_ruleset() -> None:
-    results: dict[str, bool] = {}
-    for case in json.loads(FLOWS.read_text())["cases"]:
-        if case["config"]["mode"] == "nftables":
-            results |= rendered_flows(case)
-    report(f"{FLOWS.name} (nftables text)", results)
-
-
-def test_packetflow_facts_through_the_written_restores() -> None:
-    results: dict[str, bool] = {}
-    for case in json.loads(FLOWS.read_text())["cases"]:
-        if case["config"]["mode"] == "iptables":
-            results |= iptables_flows(case)
-    report(f"{FLOWS.name} (iptables text)", results)
 
 
 IPVS_DIFFERS: dict[str, tuple[int, Callable[[Case, Trace], bool]]] = {
@@ -203,7 +163,7 @@ IPVS_DIFFERS: dict[str, tuple[int, Callable[[Case, Trace], bool]]] = {
     "with externalTrafficPolicy Local all clients have the one list of local endpoints": (
         11,
         lambda flow, found: (
-            set(map(written, found.endpoints)) < set(flow["expect"].get("dnat", ()))
+            set(map(str, found.endpoints)) < set(flow["expect"].get("dnat", ()))
             and found.verdict is Verdict.LOCAL
             and found.masquerade == flow["expect"]["masquerade"]
         ),
@@ -216,34 +176,14 @@ IPVS_DIFFERS: dict[str, tuple[int, Callable[[Case, Trace], bool]]] = {
 
 
 def test_the_flows_of_iptables_in_mode_ipvs() -> None:
-    """Through the plan and through the text, which agree; what differs from iptables has one of the reasons."""
+    """What differs from iptables has one of the reasons."""
     reasons: Counter[str] = Counter()
     results: dict[str, bool] = {}
-    for case in json.loads(FLOWS.read_text())["cases"]:
-        if case["config"]["mode"] != "iptables":
-            continue
-        made, node = planned(case, IPVS)
-        own = [str(address) for address in node.addresses if not address.is_loopback]
-        contents = {family: ipvs_walk.Content(text, own) for family, text in ipvs_walk.parts(ipvs_text(made)).items()}
-        for number, flow in enumerate(case["flows"]):
-            packet = Packet(
-                ip_address(flow["sourceIP"]), ip_address(flow["destIP"]), flow["protocol"], flow["destPort"]
-            )
-            found = trace(made, packet)
-            at = ipt_walk.At(flow["sourceIP"], flow["destIP"], packet.protocol.lower(), packet.port)
-            ends = ipvs_walk.walk(contents[family_of(packet.destination)], at)
-            agrees = flow_agrees(found, flow["expect"])
-            whys = [why for why, (_, holds) in IPVS_DIFFERS.items() if not agrees and holds(flow, found)]
-            reasons.update(whys)
-            is_same = agrees or len(whys) == 1
-            results[f"{case['id']}/{number}: {flow['name']}"] = is_same and ends_agree(ends, expected(found))
+    for made, _, name, flow in flows(IPVS, "iptables"):
+        found = traced(made, flow)
+        is_same = agrees(found, flow)
+        whys = [why for why, (_, holds) in IPVS_DIFFERS.items() if not is_same and holds(flow, found)]
+        reasons.update(whys)
+        results[name] = is_same or len(whys) == 1
     assert reasons == {why: count for why, (count, _) in IPVS_DIFFERS.items()}
-    report(f"{FLOWS.name} (ipvs text, {reasons.total()} with a reason)", results)
-
-
-def expected(found: Trace) -> Case:
-    """A trace as the facts write what becomes of a packet."""
-    if found.fate is Fate.FORWARDED:
-        masquerade = found.masquerade or bool(found.hairpins)
-        return {"dnat": [*map(written, found.endpoints)], "masquerade": masquerade}
-    return {"verdict": FATES[found.fate]} if found.fate in FATES else {}
+    report(f"{FLOWS.name} (ipvs, {reasons.total()} with a reason)", results)

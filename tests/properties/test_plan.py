@@ -44,7 +44,6 @@ from kdns.proxy.plan.branches import ENDPOINT_SETS
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
 from kdns.proxy.plan.plan import FrontKind
 from kdns.proxy.plan.planner import Planner, plan
-from kdns.proxy.trace.trace import Fate, Packet
 
 Write: TypeAlias = Service | EndpointSlice | tuple[type[Object], tuple[str, str]]
 
@@ -250,33 +249,3 @@ def in_order(kernel: IpvsKernel, other: IpvsKernel) -> IpvsKernel:
     if sorted(rules) == sorted(wanted["KUBE-IPVS-OUT-FILTER"]):
         other.rules.tables["filter"]["KUBE-IPVS-OUT-FILTER"] = list(wanted["KUBE-IPVS-OUT-FILTER"])
     return other
-
-
-SOURCES = (
-    "10.1.0.1",
-    "10.1.0.9",
-    "10.2.0.1",
-    "192.0.2.1",
-    "192.0.2.9",
-    "203.0.113.7",
-    "2001:db8:1::1",
-    "2001:db8:9::1",
-)
-TARGETS = (
-    "10.96.0.1",
-    "10.96.0.2",
-    "10.96.0.3",
-    "192.0.2.1",
-    "192.0.2.9",
-    "198.51.100.1",
-    "2001:db8::1",
-    "2001:db8::2",
-)
-ENDED = {Fate.REJECTED: {"reject"}, Fate.DROPPED: {"drop"}, Fate.ACCEPTED: {"accept", ""}, Fate.UNTOUCHED: {""}}
-packets = st.builds(
-    Packet,
-    st.sampled_from(SOURCES).map(ip_address),
-    st.sampled_from(TARGETS).map(ip_address),
-    st.sampled_from(("TCP", "UDP")),
-    st.sampled_from((80, 22, 6443, 30080, 30443, 32000)),
-).filter(lambda packet: packet.source.version == packet.destination.version)

@@ -21,12 +21,12 @@ import msgspec
 from world import NODE, OUTSIDE, PODS
 
 from kdns.cluster.objects import EndpointSlice, Object, Service
-from kdns.cluster.state import State
+from kdns.cluster.state import Change, State
 from kdns.net import FAMILIES, Family
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
 from kdns.proxy.plan.plan import Plan
-from kdns.proxy.plan.planner import plan
+from kdns.proxy.plan.planner import Difference, Planner, plan
 from kdns.proxy.plan.semantics import Semantics
 
 ENDPOINTS: Final = {
@@ -105,7 +105,6 @@ class Case:
 
     @property
     def plan(self) -> Plan:
-        """What the dataplane makes of it."""
         return plan(state(*self.objects), self.node, self.config)
 
 
@@ -249,3 +248,31 @@ def state(*objects: Iterable[Object]) -> State:
         for each in some:
             made.upsert(each)
     return made
+
+
+def planned(*objects: Iterable[Object], node: NodeView = NODE_VIEW, **changed: Any) -> Plan:
+    """The plan of these objects; `changed` is what differs from CONFIG."""
+    return plan(state(*objects), node, replace(CONFIG, **changed))
+
+
+class Followed:
+    """A state, and the plan that follows it; `changed` is what differs from CONFIG."""
+
+    def __init__(self, *objects: Iterable[Object], node: NodeView = NODE_VIEW, **changed: Any) -> None:
+        self.state = state(*objects)
+        self.planner = Planner(self.state, node, replace(CONFIG, **changed))
+
+    @property
+    def plan(self) -> Plan:
+        return self.planner.plan
+
+    def change(self, *objects: Iterable[Object]) -> dict[Family, Difference]:
+        """What differs when these objects have come."""
+        return self._changed(self.state.upsert(each) for some in objects for each in some)
+
+    def delete(self, kind: type[Object], *names: str) -> dict[Family, Difference]:
+        """What differs when these objects of namespace shop have gone."""
+        return self._changed(self.state.delete(kind, ("shop", name)) for name in names)
+
+    def _changed(self, changes: Iterable[Change | None]) -> dict[Family, Difference]:
+        return self.planner.changed([change for change in changes if change])
