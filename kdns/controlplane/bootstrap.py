@@ -1,7 +1,7 @@
-"""The API of a cluster, and the objects that it starts with: Namespaces, the Node, and the Services of API and DNS.
+"""Builds the API, and the objects of every cluster: Namespaces, the Node, and the Services of API and DNS.
 
-The API and DNS usually listen on loopback. Endpoints with loopback addresses are refused from clients; these objects
-are written without that validation.
+The API and DNS usually listen on loopback. Clients may not write endpoints with loopback addresses, so these objects
+are written without validation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from kdns.controlplane.apimachinery.kinds import (
     Kind,
 )
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.controllers.service_cidrs import upgraded
 from kdns.controlplane.endpoints.mirroring_controller import SKIP
 from kdns.controlplane.endpoints.pod_endpoints import SERVICE_NAME
 from kdns.controlplane.kinds.catalogue import Catalogue
@@ -49,10 +48,10 @@ def assembled_api(
     grace: bool = False,
     kinds: Catalogue | None = None,
 ) -> Registry:
-    """Returns an API with the objects of the store.
+    """An API over the objects of the store.
 
-    `choose(n)` is a random number below n, from which addresses and ports are chosen; uids and generated names come
-    from `choose_names`.
+    `choose(n)` is a random number below n, which picks addresses and ports. uids and generated names come from
+    `choose_names`.
     """
 
     def suffix() -> str:
@@ -64,12 +63,11 @@ def assembled_api(
     return Registry(store, config, choose, now_s, uid, suffix, grace=grace, kinds=kinds)
 
 
-_UUIDS = (1 << 128) - 1
-"""A bit less than 1 << 128, for which random.randrange draws twice on average."""
+_UUIDS = (1 << 128) - 1  # for 1 << 128 random.randrange draws twice on average
 
 
 def _uid(number: int) -> str:
-    """Returns the UUID of version 4 (RFC 9562 §5.4) with the bits of a number."""
+    """A UUID of version 4 (RFC 9562 §5.4) from the bits of a number."""
     digits = f"{number:032x}"
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
@@ -93,7 +91,7 @@ class Listening:
 def initial_objects(
     config: ClusterConfig, now: str, api: Listening | None = None, dns: Listening | None = None
 ) -> list[tuple[Kind, Json]]:
-    """Returns the objects, in the order of creation; `now` is RFC 3339."""
+    """In the order of creation; `now` is RFC 3339."""
     objects = [(NAMESPACE, {"metadata": {"name": name}}) for name in NAMESPACES]
     objects.append((SERVICE_CIDR, default_service_cidr(config)))
     objects.append((NODE, node(config, now)))
@@ -105,23 +103,23 @@ def initial_objects(
 
 
 def api_objects(config: ClusterConfig, api: Listening) -> list[tuple[Kind, Json]]:
-    """Returns Service kubernetes with its Endpoints and EndpointSlice."""
+    """Service kubernetes with its Endpoints and EndpointSlice."""
     return _served("default", "kubernetes", api_service(config), api, "https")
 
 
 def missing_dns_service(api: Registry, config: ClusterConfig) -> list[tuple[Kind, Json]]:
-    """Returns Service kube-dns if it does not exist.
+    """Service kube-dns if it does not exist.
 
-    So its address is allocated before other Services request it; the DNS server listens later.
+    This allocates its address before other Services can request it; the DNS server listens later.
     """
     (kind, obj), *_ = _served("kube-system", "kube-dns", _dns_service(config), Listening("", 53), "dns", "dns-tcp")
     return [] if api.store.get(kind, ("kube-system", "kube-dns")) else [(kind, obj)]
 
 
 def establish(api: Registry, objects: Iterable[tuple[Kind, Json]]) -> list[str]:
-    """Creates the objects that do not exist; updates the others to the addresses where the servers listen now.
+    """Creates the objects that do not exist, and updates the others to the servers' present addresses.
 
-    A Service whose cluster IP is taken gets another address. Returns these changes, and the failed writes.
+    A Service whose cluster IP is taken gets another address. Returns a message for each such change and failed write.
     """
     problems: list[str] = []
     with api.without_validation():
@@ -138,13 +136,12 @@ def establish(api: Registry, objects: Iterable[tuple[Kind, Json]]) -> list[str]:
 
 
 def _establish(api: Registry, kind: Kind, key: tuple[str, str], obj: Json) -> str:
-    """Creates or updates the object. Returns the problem, or "". Raises StatusError."""
+    """Returns the problem, or "". Raises StatusError."""
     stored = api.store.get(kind, key)
     if stored is None:
         return _create(api, kind, key[0], obj)
     if kind == SERVICE_CIDR:
-        if wider := upgraded(stored.obj, obj):
-            api.update(Request(kind, *key, manager=_MANAGER), wider)
+        _add_family(api, stored.obj, obj)
     elif kind == SERVICE:
         ports = obj["spec"]["ports"]
         updated = {**stored.obj, "spec": {**stored.obj["spec"], "ports": ports}}
@@ -158,8 +155,16 @@ def _establish(api: Registry, kind: Kind, key: tuple[str, str], obj: Json) -> st
     return ""
 
 
+def _add_family(api: Registry, stored: Json, default: Json) -> None:
+    """Adds the range of a second IP family, which kdns was started with, to the default ServiceCIDR."""
+    configured, cidrs = default["spec"]["cidrs"], stored["spec"]["cidrs"]
+    if len(configured) > 1 and cidrs == configured[:1]:
+        request = Request(SERVICE_CIDR, "", stored["metadata"]["name"], manager=_MANAGER)
+        api.update(request, {**stored, "spec": default["spec"]})
+
+
 def _create(api: Registry, kind: Kind, namespace: str, obj: Json) -> str:
-    """Creates the object. A Service whose cluster IP is taken gets another one; returns this problem, or ""."""
+    """Returns "", or that a Service got another cluster IP because its own is taken."""
     try:
         api.create(Request(kind, namespace, manager=_MANAGER), obj)
     except StatusError as error:
@@ -176,15 +181,15 @@ def _create(api: Registry, kind: Kind, namespace: str, obj: Json) -> str:
 
 
 def _owner(api: Registry, address: str) -> str:
-    """Returns the namespace and name of the Service with this cluster IP, or ""."""
-    for each in api.list(Request(SERVICE)).items:
-        if address in (spec_of(each).get("clusterIPs") or ()):
-            return f"{each['metadata']['namespace']}/{each['metadata']['name']}"
+    """Namespace and name of the Service with this cluster IP, or ""."""
+    for service in api.list(Request(SERVICE)).items:
+        if address in (spec_of(service).get("clusterIPs") or ()):
+            return f"{service['metadata']['namespace']}/{service['metadata']['name']}"
     return ""
 
 
 def node(config: ClusterConfig, now: str) -> Json:
-    """Returns the simulated Node, which is Ready."""
+    """The simulated Node, which is Ready."""
     name = config.node_name
     labels = node_labels(name, config.platform, {ZONE: config.node_zone} if config.node_zone else {})
     pods_max = min(network.num_addresses for network in config.pod_cidrs)
@@ -197,12 +202,11 @@ def node(config: ClusterConfig, now: str) -> Json:
 
 
 def _nth(network: Network, offset: int) -> str:
-    """Returns the address at an offset, or the last usable one of a smaller range."""
+    """The address at an offset, or the last usable one of a smaller range."""
     return str(network[min(offset, network.num_addresses - 2)])
 
 
 def api_service(config: ClusterConfig) -> Json:
-    """Returns Service kubernetes."""
     ports = [{"name": "https", "port": 443, "protocol": "TCP"}]
     labels = {"component": "apiserver", "provider": "kubernetes"}
     where = {"name": "kubernetes", "namespace": "default"}
@@ -219,7 +223,7 @@ def _dns_service(config: ClusterConfig) -> Json:
 
 
 def _served(namespace: str, name: str, service: Json, at: Listening, *ports: str) -> list[tuple[Kind, Json]]:
-    """Returns a Service, with the Endpoints and EndpointSlice of the address where its server listens."""
+    """A Service, with the Endpoints and EndpointSlice of the address where its server listens."""
     where, address = {"name": name, "namespace": namespace}, _reachable(at.address)
     offered = {row["name"]: row["protocol"] for row in service["spec"]["ports"]}
     rows = [{"name": port, "port": at.port, "protocol": offered[port]} for port in ports]
@@ -238,5 +242,5 @@ def _served(namespace: str, name: str, service: Json, at: Listening, *ports: str
 
 
 def _reachable(address: str) -> str:
-    """Returns loopback for a server on all addresses, else the address itself."""
+    """Loopback for a server on all addresses, else the address itself."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)

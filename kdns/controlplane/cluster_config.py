@@ -11,7 +11,7 @@ from kdns.net import Address, Family, Network, family_of
 
 @dataclass(frozen=True, slots=True)
 class AddressRange:
-    """Addresses of one IP version from the number `first` to the number `last`; `text` is how it was given."""
+    """Addresses of one IP version, from the number `first` to `last`; `text` is the configured spelling."""
 
     version: int
     first: int
@@ -32,10 +32,11 @@ class AddressRange:
 class ClusterConfig:
     """Ranges are checked where they are parsed; here at most one network per family is assumed.
 
-    The first service range decides the default family. The node has the `host_addresses`, or without any the first host
-    address of each pod range: loopback addresses are refused as endpoints, and a Pod of the host's network needs one.
-    `root_ca` are the certificates (PEM) by which clients know the API; "" if it is served without TLS.
-    `platform` is reported by simulated Nodes: operating system and architecture, in Go's names.
+    The first service range decides the default family. Without `host_addresses` the node has the first host address of
+    each pod range: loopback addresses are refused as endpoints, and a Pod of the host's network needs an address.
+
+    `root_ca` are the certificates (PEM) by which clients verify the API; "" if it is served without TLS. `platform` is
+    what simulated Nodes report: operating system and architecture, in Go's names.
     """
 
     service_cidrs: tuple[Network, ...] = (ip_network("10.96.0.0/16"),)
@@ -56,5 +57,5 @@ class ClusterConfig:
 
     @property
     def node_addresses(self) -> tuple[str, ...]:
-        """The node's addresses, at most one per family."""
+        """At most one per family."""
         return self.host_addresses or tuple(str(network[1]) for network in self.pod_cidrs)

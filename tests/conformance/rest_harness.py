@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+from stored_objects import put
 
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, Json, Kind
 from kdns.controlplane.cluster_config import ClusterConfig
@@ -42,7 +43,7 @@ class Server:
     def plant(self, kind: Kind, obj: Json) -> None:
         """Store an object as it stands, valid or not, as an older server left it."""
         meta = {"uid": "planted", "creationTimestamp": "2023-11-14T22:13:20Z", **obj["metadata"]}
-        self.api.store.put(kind, listing.key(kind, meta["namespace"], meta["name"]), {**obj, "metadata": meta}, None)
+        put(self.api.store, kind, listing.key(kind, meta["namespace"], meta["name"]), {**obj, "metadata": meta})
 
 
 def path_of(kind: Kind, namespace: str, name: str = "", subresource: str = "") -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stored_objects import put
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import SERVICE, Json
@@ -41,7 +42,7 @@ def apply(store: Store, change: Change) -> None:
     old = store.get(SERVICE, key)
     if change.label is not None:
         metadata: Json = {"name": change.name, "namespace": change.namespace, "labels": {"v": change.label}}
-        store.put(SERVICE, key, {"metadata": metadata}, old)
+        put(store, SERVICE, key, {"metadata": metadata}, old)
     elif old:
         store.delete(old)
 

@@ -8,7 +8,7 @@ from typing import Final
 from kdns.controlplane.apimachinery.kinds import Json
 
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
-"""Text of clients has any length, and Python refuses to read a number of thousands of digits."""
+"""Clients may send text of any length, and Python refuses to parse a number of thousands of digits."""
 _INT64_MAX: Final = 2**63 - 1
 
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -18,12 +18,12 @@ MANIFEST: Final = "kdns/manifest"
 """The path of the manifest file that defines an object."""
 
 LAST_APPLIED: Final = "kdns/last-applied-configuration"
-"""The manifest as it was applied last (manifests/last_applied.py): the original of a three-way merge."""
+"""The manifest as it was last applied: the original of a three-way merge."""
 
 MANIFEST_ANNOTATIONS: Final = frozenset({MANIFEST, LAST_APPLIED})
 
 KUBECTL_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-"""The same of `kubectl apply` without --server-side."""
+"""Written by `kubectl apply` without --server-side."""
 
 
 def annotated_number(obj: Json, annotation: str) -> int | None:

@@ -8,11 +8,8 @@ from kdns.controlplane.apimachinery.kinds import Json
 
 
 def condition_of(obj: Json, kind: str) -> Json | None:
-    for condition in (obj.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == kind:
-            found: Json = condition
-            return found
-    return None
+    conditions: list[Json] = (obj.get("status") or {}).get("conditions") or []
+    return next((condition for condition in conditions if condition.get("type") == kind), None)
 
 
 def is_true(obj: Json, kind: str) -> bool:
@@ -24,11 +21,11 @@ def is_ready(obj: Json) -> bool:
 
 
 def set_condition(conditions: Sequence[Json], new: Json, now: str) -> list[Json]:
-    """Returns the conditions with `new` in place of the one of its type, or at the end.
+    """Replaces the condition of `new`'s type, or appends it.
 
-    Its lastTransitionTime is `now` (RFC 3339), or that of the condition before if both have the same status.
+    lastTransitionTime is `now` (RFC 3339), or the old one if the status is unchanged.
     """
-    old: Json = next((each for each in conditions if each.get("type") == new["type"]), {})
+    old: Json = next((condition for condition in conditions if condition.get("type") == new["type"]), {})
     since = old.get("lastTransitionTime") if old.get("status") == new["status"] else None
     timed = {**new, "lastTransitionTime": since or now}
-    return [timed if each is old else each for each in conditions] if old else [*conditions, timed]
+    return [timed if condition is old else condition for condition in conditions] if old else [*conditions, timed]

@@ -26,7 +26,8 @@ _REASONS = {
 class Cause:
     """One field of an invalid object (meta/v1 StatusCause). `type` begins the message, such as `Invalid value: "x"`.
 
-    `is_immutable`: the rule is that an update may not change the field; a new object may have the value.
+    `is_immutable`: only an update violates the rule; a new object may have this value.
+
     `specific_reason` replaces the reason that belongs to the type.
     """
 
@@ -38,7 +39,7 @@ class Cause:
 
     @property
     def reason(self) -> str:
-        """The machine-readable reason, such as FieldValueInvalid for `Invalid value: "x"`."""
+        """Machine-readable, such as FieldValueInvalid for `Invalid value: "x"`."""
         return self.specific_reason or _REASONS[self.type.partition(":")[0]]
 
     @property
@@ -49,7 +50,7 @@ class Cause:
 class StatusError(KdnsError):
     """A refused request: HTTP code, machine-readable reason, message for people and details.
 
-    `is_about_immutable_fields`: the update changes immutable fields, and nothing else is wrong with it.
+    `is_about_immutable_fields`: changes of immutable fields are the only mistakes of the update.
     """
 
     is_about_immutable_fields = False
@@ -76,7 +77,7 @@ class StatusError(KdnsError):
 
 
 def _quoted(name: str) -> str:
-    """Returns the name in quotes, as Go formats it with %q."""
+    """As Go's %q."""
     return json.dumps(name, ensure_ascii=False)
 
 
@@ -90,9 +91,9 @@ def not_found(kind: Kind, name: str) -> StatusError:
 
 
 def already_exists(kind: Kind, name: str, *, is_generated: bool = False, is_terminating: bool = False) -> StatusError:
-    """Returns 409: an object of that name exists. If the server generates the name, the client may try again.
+    """409 AlreadyExists. With a generated name (`is_generated`) the client may try again.
 
-    The message says if the object is being deleted: its name will be free.
+    The message of `is_terminating` says that the object is being deleted, so its name will be free.
     """
     why, details = f"{kind.resource} {_quoted(name)} already exists", _details(kind, name)
     if is_generated:
@@ -112,9 +113,10 @@ _CAUSES_MAX = 1000
 
 
 def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> StatusError:
-    """Returns 422: the object is invalid. Each violated rule is a cause; the message omits duplicates.
+    """422 Invalid: each violated rule is a cause; the message omits duplicates.
 
-    Differs: after 1000 causes the rest is a number: empty items would be answered with a hundred times their size.
+    Differs: causes after the first 1000 are only counted. A list of empty items would get a response of a hundred times
+    its size.
     """
     about_immutable_fields = all(cause.is_immutable for cause in causes)
     omitted, causes = len(causes) - _CAUSES_MAX, causes[:_CAUSES_MAX]
@@ -131,7 +133,7 @@ def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> StatusError:
 
 
 def gone(message: str, *, continue_token: str = "") -> StatusError:
-    """Returns 410: the resourceVersion or continue token is older than the history.
+    """410 Expired: the resourceVersion or continue token is older than the history.
 
     `continue_token` lets a paged list continue, but no longer from one consistent snapshot.
     """

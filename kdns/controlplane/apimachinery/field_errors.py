@@ -13,7 +13,6 @@ from kdns.controlplane.apimachinery.errors import Cause
 
 
 def quoted(value: object) -> str:
-    """The value as JSON without spaces, as messages quote it."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -32,9 +31,9 @@ _JSON_TYPES: Final[Mapping[type, str]] = {
 
 
 def expected(what: str, value: object, *, is_shown: bool = True) -> str:
-    """Returns the text of a value of another type, such as `expected an integer, got "eighty"`.
+    """Text for a value of the wrong type, such as `expected an integer, got "eighty"`.
 
-    The value itself is in it if it is a short scalar and `is_shown`.
+    Short scalars are quoted in it if `is_shown`; for other values it names their JSON type.
     """
     text = "" if isinstance(value, dict | list) or not is_shown else quoted(value)
     return f"expected {what}, got {text if 0 < len(text) <= _SHOWN_MAX else json_type(value)}"
@@ -72,7 +71,7 @@ def duplicate(path: str, value: object) -> Cause:
 
 
 def unsupported(path: str, value: object, supported: Iterable[str]) -> Cause:
-    """The value is not a supported one; these are named in the order in which they are given."""
+    """The message lists the supported values in their order."""
     names = ", ".join(quoted(name) for name in supported)
     return Cause(path, f"Unsupported value: {quoted(value)}", f"supported values: {names}")
 

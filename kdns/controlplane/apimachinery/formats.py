@@ -1,6 +1,6 @@
-"""The formats of names, ports and addresses: each function returns the problems of a text; none if it is valid.
+"""The formats of names, ports and addresses: each function returns the problems of a text, none if it is valid.
 
-The messages are those of kube-apiserver (apimachinery: util/validation), since people and programs search for them.
+The messages are kube-apiserver's (apimachinery: util/validation), since people and programs search for them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kdns.net import Address, parse_address
 Format: TypeAlias = Callable[[str], list[str]]
 
 _PREFIX_DIGITS = 18
-"""Python refuses to read a number of thousands of digits; leading zeros may be refused later."""
+"""Python refuses to parse a number of thousands of digits. Leading zeros may be refused later."""
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -44,7 +44,7 @@ def _format(pattern: str, most: int, sentence: str, unit: str = "characters") ->
 
 
 def _cached(problems: Format, most: int) -> Format:
-    """The same function, which keeps its results for texts that are short enough to be valid, and for no others."""
+    """Caches the results for texts of at most `most` characters; longer ones are invalid."""
     cached = lru_cache(4096)(problems)
     return lambda text: cached(text) if len(text) <= most else problems(text)
 
@@ -63,7 +63,7 @@ _dns_label = _format(
 
 
 def dns_label(text: str) -> list[str]:
-    """Returns the problems of a name without dots, as of Namespaces."""
+    """A name without dots, such as a Namespace's."""
     problems = _dns_label(text)
     is_dotted = "." in text and re.fullmatch(_SUBDOMAIN, text)
     return [*problems[:-1], "must not contain dots"] if is_dotted else problems
@@ -155,7 +155,7 @@ qualified_name = _cached(_qualified_name, 253 + 1 + 63)
 
 
 def full_domain_name(text: str) -> list[str]:
-    """Returns the problems of a DNS name of at least two labels; a trailing dot is allowed."""
+    """A DNS name of at least two labels; a trailing dot is allowed."""
     problems = dns_subdomain(text.removesuffix("."))
     if problems or "." in text.removesuffix("."):
         return problems
@@ -163,7 +163,7 @@ def full_domain_name(text: str) -> list[str]:
 
 
 def port_name(text: str) -> list[str]:
-    """Returns the problems of an IANA service name (RFC 6335 §5.1) in lower case."""
+    """An IANA service name (RFC 6335 §5.1) in lower case."""
     rules = {
         "must be no more than 15 characters": len(text) <= 15,
         "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)": re.fullmatch("[-a-z0-9]+", text),
@@ -171,16 +171,16 @@ def port_name(text: str) -> list[str]:
         "must not contain consecutive hyphens": "--" not in text,
         "must not begin or end with a hyphen": text and text[0] != "-" and text[-1] != "-",
     }
-    return [detail for detail, kept in rules.items() if not kept]
+    return [detail for detail, is_met in rules.items() if not is_met]
 
 
 def port_number(port: object) -> list[str]:
     return [] if isinstance(port, int) and 1 <= port <= 65535 else [PORT_RANGE]
 
 
-def ip_problems(text: str, kept: Collection[str] = ()) -> list[str]:
-    """Returns the problems of an IP address; values in `kept` were stored under older rules and stay valid."""
-    if text in kept:
+def ip_problems(text: str, stored: Collection[str] = ()) -> list[str]:
+    """Values in `stored` were accepted under older rules and stay valid."""
+    if text in stored:
         return []
     address = parse_address(text)
     if address is None:
@@ -194,7 +194,7 @@ def ip_problems(text: str, kept: Collection[str] = ()) -> list[str]:
 
 
 def canonical_ip_problems(text: str) -> list[str]:
-    """Returns the problems of an IP address in canonical form (RFC 5952)."""
+    """The canonical form is that of RFC 5952."""
     problems = ip_problems(text)
     address = parse_address(text)
     if problems or str(address) == text:
@@ -202,8 +202,8 @@ def canonical_ip_problems(text: str) -> list[str]:
     return [f'must be in canonical form ("{address}")']
 
 
-def cidr_problems(text: str, kept: Collection[str] = ()) -> list[str]:
-    if text in kept:
+def cidr_problems(text: str, stored: Collection[str] = ()) -> list[str]:
+    if text in stored:
         return []
     address, slash, length = text.partition("/")
     parsed = parse_address(address)
@@ -225,7 +225,7 @@ def cidr_problems(text: str, kept: Collection[str] = ()) -> list[str]:
 
 
 def endpoint_ip_problems(text: str) -> list[str]:
-    """Returns the problems of an endpoint address: not loopback, link-local or unspecified."""
+    """Loopback, link-local and unspecified addresses cannot be endpoints."""
     address = parse_address(text)
     if address is None:
         return ["must be a valid IP address"]

@@ -9,9 +9,9 @@ _YEAR_DAYS = 365
 
 
 def human_duration(seconds: float) -> str:
-    """Returns a duration in one or two units (apimachinery: duration.HumanDuration).
+    """One or two units (apimachinery: duration.HumanDuration).
 
-    A duration above -2 s is shown as zero, since clocks differ; a lower one is `<invalid>`.
+    Above -2 s it is zero, since clocks differ; below, `<invalid>`.
     """
     whole = int(seconds)
     if whole < 0:
@@ -40,13 +40,13 @@ def _pair(large: int, large_unit: str, small: int, small_unit: str) -> str:
 
 
 def since(timestamp: str | None, now_s: float) -> str:
-    """Returns the age of an RFC 3339 timestamp; `<unknown>` if it is missing or malformed."""
+    """Age of an RFC 3339 timestamp; `<unknown>` if it is missing or malformed."""
     moment = seconds_of(timestamp)
     return "<unknown>" if moment is None else human_duration(now_s - moment)
 
 
 def seconds_of(timestamp: str | None) -> float | None:
-    """Returns the Unix time of an RFC 3339 timestamp; None if it is missing or malformed."""
+    """Unix time of an RFC 3339 timestamp; None if it is missing or malformed."""
     try:
         return datetime.fromisoformat(timestamp).timestamp() if timestamp else None
     except ValueError:

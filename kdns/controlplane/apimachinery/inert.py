@@ -13,7 +13,7 @@ from kdns.controlplane.apimachinery.kinds import Json, Kind
 
 @dataclass(frozen=True, slots=True)
 class InertKind:
-    """What a row says of a kind beside its names; `defaults` are values by path, `columns` are paths by title."""
+    """One row of the file; `defaults` are values by path, `columns` are paths by title."""
 
     kind: Kind
     columns: tuple[str, ...]
@@ -24,7 +24,7 @@ class InertKind:
 
 
 def parsed(text: str) -> list[InertKind]:
-    """Returns the rows of the file's text. Raises ValueError for a line that has another form."""
+    """Raises ValueError for a malformed line."""
     blocks: list[list[str]] = []
     for line in text.splitlines():
         if line.startswith("  "):
@@ -37,21 +37,21 @@ def parsed(text: str) -> list[InertKind]:
 def _row(first: str, *lines: str) -> InertKind:
     columns, defaults, status = [], {}, Json()
     for line in lines:
-        word, _, rest = line.partition(" ")
+        word, _, argument = line.partition(" ")
         match word:
             case "column":
-                columns.append(rest)
+                columns.append(argument)
             case "default":
-                path, _, value = rest.partition(" ")
+                path, _, value = argument.partition(" ")
                 defaults[path] = json.loads(value)
             case "status":
-                status = json.loads(rest)
+                status = json.loads(argument)
             case _:
                 raise ValueError(f"expected column, default or status, got {line!r}")
     api_version, kind, plural, *words = first.split()
     group, _, version = api_version.rpartition("/")
     lists = {name: tuple(value.split(",")) for name, _, value in (word.partition("=") for word in words) if value}
-    found = Kind(
+    inert = Kind(
         group,
         version,
         kind,
@@ -62,7 +62,7 @@ def _row(first: str, *lines: str) -> InertKind:
         lists.get("categories", ()),
         is_inert=True,
     )
-    return InertKind(found, tuple(columns), defaults, status, "uncounted" not in words, "returned" in words)
+    return InertKind(inert, tuple(columns), defaults, status, "uncounted" not in words, "returned" in words)
 
 
 INERT: Final[Mapping[Kind, InertKind]] = {

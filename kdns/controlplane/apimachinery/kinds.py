@@ -17,12 +17,14 @@ Json: TypeAlias = dict[str, Any]
 class Kind:
     """One served resource, in the terms of API discovery (meta/v1 APIResource). Kinds are compared by identity.
 
-    Only CustomKinds changes one: the kind of a CustomResourceDefinition, which has a `schema`, follows its definition;
-    `source` is its version there. `deprecation` is the text of the Warning header of every request.
-    `singular` and `list_kind` follow from `kind` if they are "".
+    Only CustomKinds changes a kind: that of a CustomResourceDefinition, which has a `schema` and whose `source` is its
+    version in the definition.
 
-    `stored_as` is set for a kind that is served by conversion: the kind of its stored objects. A review is answered and
-    not stored. Nothing in kdns acts on objects of an inert kind.
+    `deprecation` is the text of the Warning header of every request. `singular` and `list_kind` follow from `kind` if
+    they are "".
+
+    A kind that is served by conversion has `stored_as`, the kind of its stored objects. A review is answered and not
+    stored. Nothing in kdns acts on objects of an inert kind.
     """
 
     group: str
@@ -55,7 +57,6 @@ class Kind:
 
     @property
     def stored_kind(self) -> Kind:
-        """The kind of the stored objects: the kind itself, unless it is served by conversion."""
         return self.stored_as or self
 
     @property
@@ -110,20 +111,20 @@ ACCESS_REVIEW = Kind(_AUTHORIZATION, "v1", "SubjectAccessReview", "subjectaccess
 
 
 class Kinds:
-    """The kinds that one API server serves, by each of their names. Kinds come and go while it runs.
+    """The kinds that one API server serves, indexed by their names. Kinds come and go while it runs.
 
-    `changes` counts them by apiVersion, so that documents made of the kinds know whether they are current.
+    `changes` counts the changes per apiVersion, so that documents built from the kinds know whether they are stale.
     """
 
     definer: tuple[Kind, Callable[[Json], None]] | None = None
-    """The kind whose objects define further kinds, and what adds that of one."""
+    """The kind whose objects define further kinds, and the function that adds the kind of one such object."""
 
     def __init__(self, kinds: Iterable[Kind] = ()) -> None:
         self.changes: Counter[str] = Counter()
         self._kinds: dict[Kind, None] = {}
         self._by_type: dict[tuple[str, str], Kind] = {}
         self.by_plural: dict[tuple[str, str], Kind] = {}
-        """(apiVersion, plural) → the kind."""
+        """By apiVersion and plural."""
         self._by_resource: dict[str, Kind] = {}
         for kind in kinds:
             self._learn(kind if kind.is_stored else None, (kind,))
@@ -146,11 +147,11 @@ class Kinds:
         del self._by_resource[stored.resource]
 
     def __iter__(self) -> Iterator[Kind]:
-        """Yields every kind that has URLs: stored ones, those that are served by conversion, and reviews."""
+        """Every kind that has URLs: stored kinds, kinds served by conversion, and reviews."""
         return iter(tuple(self._kinds))
 
     def __contains__(self, kind: object) -> bool:
-        """Returns whether a kind is served, or stored in other versions than it is served in."""
+        """True for served kinds, and for stored kinds whose served versions are others."""
         return isinstance(kind, Kind) and (kind in self._kinds or self.by_resource(kind.resource) is kind)
 
     @property
@@ -166,5 +167,5 @@ class Kinds:
         return self._by_type.get((api_version, kind))
 
     def by_resource(self, resource: str) -> Kind | None:
-        """Returns the stored kind of a resource: `plural` or `plural.group`."""
+        """The stored kind of `plural` or `plural.group`."""
         return self._by_resource.get(resource)

@@ -16,12 +16,12 @@ _QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:([eE][+-]?[0-
 
 
 def quantity(value: object) -> Fraction | None:
-    """Returns the value of a quantity; None for a text that is not a quantity."""
+    """None if the text is not a quantity."""
     text = str(value)
-    found = _QUANTITY.fullmatch(text) if len(text) <= _MAX_CHARS else None
-    if not found:
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_CHARS else None
+    if not match:
         return None
-    number, exponent, suffix = found.groups()
+    number, exponent, suffix = match.groups()
     if exponent:
         return Fraction(f"{number}{exponent}")
     if suffix in _SMALL:
@@ -30,10 +30,9 @@ def quantity(value: object) -> Fraction | None:
 
 
 def canonical(value: object) -> str:
-    """Returns a quantity as Kubernetes writes it: with the largest suffix without a fraction. `1000m` is 1, `0.5` is
-    500m.
+    """Kubernetes' canonical form, the largest suffix without a fraction: `1000m` is 1, `0.5` is 500m.
 
-    A text that is not a quantity is returned as it is.
+    Text that is not a quantity is returned unchanged.
     """
     number = quantity(value)
     if number is None:
@@ -53,7 +52,7 @@ def _ceiling(number: Fraction) -> int:
 def _scaled(number: int, base: int, suffixes: list[str]) -> str:
     if not number:
         return "0"
-    place = 0
-    while number % base == 0 and place < len(suffixes) - 1:
-        number, place = number // base, place + 1
-    return f"{number}{suffixes[place]}"
+    index = 0
+    while number % base == 0 and index < len(suffixes) - 1:
+        number, index = number // base, index + 1
+    return f"{number}{suffixes[index]}"

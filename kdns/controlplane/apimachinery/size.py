@@ -12,25 +12,25 @@ VALUES_MAX: Final = 100_000
 
 
 def check_size(value: Any, text: bytes | None = None) -> None:
-    """Raises 413 for more than 100,000 JSON values: writes compute some microseconds for each, and others wait.
+    """Raises 413 for more than 100,000 JSON values: a write takes some microseconds per value, while others wait.
 
     `text` is the value as JSON, if it is known. Differs: kube-apiserver and etcd bound the bytes alone.
     """
     text = msgspec.json.encode(value) if text is None else text
     if text.count(b",") + text.count(b"{") + text.count(b"[") < VALUES_MAX:
         return  # each value but the first follows one of these
-    if values_in(value) > VALUES_MAX:
+    if _value_count(value) > VALUES_MAX:
         raise too_large(f"{VALUES_MAX} fields and items")
 
 
-def values_in(value: Any) -> int:
-    """Returns the number of JSON values: the value itself, and the fields and items below it."""
+def _value_count(value: Any) -> int:
+    """The value itself, and all fields and items below it."""
     count, containers = 1, [value] if isinstance(value, dict | list) else []
     while containers:
         container = containers.pop()
         count += len(container)
         inner = container.values() if isinstance(container, dict) else container
-        containers += [each for each in inner if isinstance(each, dict | list)]
+        containers += [value for value in inner if isinstance(value, dict | list)]
     return count
 
 

@@ -19,12 +19,12 @@ _NAMES = {
 
 
 def _json_name(name: str) -> str:
-    first, *rest = name.split("_")
-    return _NAMES.get(name) or first + "".join(map(str.capitalize, rest))
+    first, *words = name.split("_")
+    return _NAMES.get(name) or first + "".join(map(str.capitalize, words))
 
 
 class Schema(msgspec.Struct, frozen=True, eq=False, rename=_json_name, omit_defaults=True):
-    """One place of an object; fields have the names of JSONSchemaProps; others are not evaluated.
+    """The schema of one field. Members are named as in JSONSchemaProps, and others are ignored.
 
     Schemas are compared by identity.
     """
@@ -64,17 +64,17 @@ class Schema(msgspec.Struct, frozen=True, eq=False, rename=_json_name, omit_defa
 
     @property
     def has_default(self) -> bool:
-        """Whether an absent value is replaced; the default null is none."""
+        """A null default counts as none."""
         return self.default is not msgspec.UNSET and self.default is not None
 
 
 def parsed(source: Mapping[str, Any]) -> Schema:
-    """Returns a schema. Raises msgspec.ValidationError if a field has the wrong type."""
+    """Raises msgspec.ValidationError if a member has the wrong type."""
     return msgspec.convert(source, Schema)
 
 
 def merged(one: Schema, other: Schema) -> Schema:
-    """Returns a schema with the fields of both; what both say of a value, the first says."""
+    """Combines two schemas; where both constrain the same thing, `one` wins."""
     properties = {**other.properties, **one.properties}
     for name in one.properties.keys() & other.properties.keys():
         properties[name] = merged(one.properties[name], other.properties[name])

@@ -31,18 +31,10 @@ FINALIZER = "networking.k8s.io/service-cidr-finalizer"
 BLOCKED = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR"
 
 
-def upgraded(stored: Json, default: Json) -> Json | None:
-    """Returns the default ServiceCIDR with a second range if the server has a new one, else None."""
-    wanted, found = default["spec"], stored["spec"]
-    if len(found["cidrs"]) == 1 and len(wanted["cidrs"]) > 1 and wanted["cidrs"][0] == found["cidrs"][0]:
-        return {**stored, "spec": wanted}
-    return None
-
-
 class ServiceCidrs(Reconciler):
-    """Sets ServiceCIDRs Ready, and removes the finalizer of a terminating one that no address depends on alone.
+    """Sets ServiceCIDRs Ready, and removes the finalizer of a terminating one when no address depends on it alone.
 
-    Differs: kube-controller-manager waits another 10 s for the allocators of other servers to hear of the deletion.
+    Differs: kube-controller-manager waits another 10 s, so that allocators of other servers see the deletion.
     """
 
     name = "service-cidr-controller"
@@ -62,7 +54,7 @@ class ServiceCidrs(Reconciler):
             parsed = parse_address(name)
             if obj is not None and parsed and is_managed(obj):
                 self._addresses[name] = parsed.version, int(parsed)
-            return [(each,) for each in self._terminating]
+            return [(terminating,) for terminating in self._terminating]
         self._terminating.discard(name)
         self._cidrs.pop(name, None)
         if obj is not None:
@@ -71,12 +63,11 @@ class ServiceCidrs(Reconciler):
                 self._terminating.add(name)
         else:
             self._networks.pop(name, None)
-        return [(each,) for each in {name, *self._terminating}]
+        return [(changed,) for changed in {name, *self._terminating}]
 
     def reconcile(self, request: Request) -> Result:
-        """Writes the finalizer and the Ready condition.
-
-        A terminating ServiceCIDR is released, or gets the reason that blocks it.
+        """Writes the finalizer and the Ready condition; a terminating ServiceCIDR is released, or gets the reason it is
+        not.
         """
         obj = self._cidrs.get(request.name[0])
         if obj is None:
@@ -89,8 +80,8 @@ class ServiceCidrs(Reconciler):
         if not self._is_unused(request.name[0]):
             return _condition(obj, request.now_s, "False", "Terminating", BLOCKED)
         if FINALIZER in finalizers:
-            rest = [each for each in finalizers if each != FINALIZER]
-            return _update(obj, metadata={**obj["metadata"], "finalizers": rest})
+            others = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
+            return _update(obj, metadata={**obj["metadata"], "finalizers": others})
         return Result()
 
     def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
@@ -102,7 +93,7 @@ class ServiceCidrs(Reconciler):
         return Event(SERVICE_CIDR, obj, "Warning", "KubernetesServiceCIDRError", message)
 
     def _is_unused(self, name: str) -> bool:
-        """Returns whether other ServiceCIDRs contain all its ranges, or all their addresses that are in use."""
+        """Whether other ServiceCIDRs contain all its ranges, or all their addresses that are in use."""
         others = [network for other, networks in self._networks.items() if other != name for network in networks]
         alone = [
             network
@@ -130,7 +121,7 @@ def _update(obj: Json, **changes: Json) -> Result:
 
 
 def _condition(obj: Json, now_s: float, status: str, reason: str, message: str) -> Result:
-    """Updates the Ready condition; no write when it is unchanged."""
+    """Sets the Ready condition; no write when it is unchanged."""
     old = (obj.get("status") or {}).get("conditions") or []
     new = {"type": "Ready", "status": status, "reason": reason, "message": message}
     conditions = set_condition(old, new, timestamp(now_s))
@@ -138,7 +129,10 @@ def _condition(obj: Json, now_s: float, status: str, reason: str, message: str) 
 
 
 class DefaultServiceCidr(Reconciler):
-    """Creates the default ServiceCIDR when it is missing; an Event says when it differs from --service-cidr."""
+    """Creates the default ServiceCIDR when it is missing; an Event says when it differs from --service-cidr.
+
+    Differs: a second IP family is added when kdns starts (bootstrap), not here.
+    """
 
     name = "kubernetes-service-cidr-controller"
     watches = (SERVICE_CIDR,)
@@ -159,8 +153,6 @@ class DefaultServiceCidr(Reconciler):
         default = default_service_cidr(self._config)
         if self._stored is None:
             return Result((Action("create", SERVICE_CIDR, default),))
-        if more := upgraded(self._stored, default):
-            return Result((Action("update", SERVICE_CIDR, more),))
         stored, flags = self._stored["spec"]["cidrs"], default["spec"]["cidrs"]
         if stored == flags or self._is_reported or is_terminating(self._stored):
             return Result()
@@ -173,13 +165,6 @@ class DefaultServiceCidr(Reconciler):
         return Result(events=(event,))
 
     def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
-        del request, action
-        if self._stored is None:
-            about = default_service_cidr(self._config)
-            message = "The default ServiceCIDR can not be created"
-        else:
-            about = self._stored
-            flags = [str(network) for network in self._config.service_cidrs]
-            both = f"[{' '.join(flags)}]"
-            message = f"The default ServiceCIDR can not be upgraded from {flags[0]} to dual stack {both} : {error}"
+        del request, action, error
+        about, message = default_service_cidr(self._config), "The default ServiceCIDR can not be created"
         return Event(SERVICE_CIDR, about, "Warning", "KubernetesDefaultServiceCIDRError", message)

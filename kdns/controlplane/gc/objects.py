@@ -91,7 +91,7 @@ class Objects:
 
     def begin(self, obj: Json, *, generation: bool) -> None:
         """Sets the metadata of a new object that the server owns."""
-        object_meta.begin(obj, self._new_uid(), self.now_s(), generation=generation)
+        object_meta.set_server_fields(obj, self._new_uid(), self.now_s(), generation=generation)
 
     def _follow(self, version: StoredObject, old: StoredObject | None, new: StoredObject | None) -> None:
         hooks, now = self.kinds[version.kind].hooks, new.obj if new else None

@@ -1,6 +1,6 @@
-"""The cluster that a control plane makes of manifests, computed in memory without listeners and without a database.
+"""The cluster that manifests would give, computed in memory without listeners and without a database.
 
-The random generators have fixed seeds, so that the same manifests get the same addresses.
+The random generators have fixed seeds, so the same manifests get the same addresses.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from kdns.controlplane.storage.store import Store, StoredObject
 from kdns.errors import InputError, ManifestError
 
 _IDLE_S: Final = 0.05
-"""The controllers are done when they are idle for so long; their first retries come sooner."""
+"""The controllers are done when they are idle this long; their first retries come sooner."""
 _MANAGER: Final = "kdns-manifests"
 _OWN: Final = frozenset({("default", "kubernetes"), ("kube-system", "kube-dns")})
 """The Services whose endpoints are servers of kdns."""
 
 
 async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: Callable[[str], None]) -> Registry:
-    """Returns a cluster with the objects of the manifests and all that the controllers make of them.
+    """Applies the manifests, and runs the controllers until they are idle.
 
-    EndpointSlices in the manifests stay as they are: no controller changes them. Namespaces need no manifest. `warn`
-    gets the skipped manifests. Raises ManifestError for an unreadable file, InputError for objects that are refused.
+    No controller changes EndpointSlices of the manifests. Namespaces need no manifest. `warn` gets the skipped
+    manifests. Raises ManifestError for an unreadable file, InputError for refused objects.
     """
     texts = texts_read_once(paths)
     # a broken file is an error here; ManifestFollower would only report it
@@ -51,7 +51,7 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     for text in establish(api, initial_objects(config, now)):
         warn(text)
-    named = {each.namespace for each in manifests} | {_namespace(each.value) for each in unknown}
+    named = {manifest.namespace for manifest in manifests} | {_namespace(document.value) for document in unknown}
     for name in sorted(named - {"", *_namespaces(api, manifests)}):
         api.create(Request(NAMESPACE), {"metadata": {"name": name}})
     controllers = ControllerManager(api, lambda: controllers_of(config, chance.randrange))
@@ -70,12 +70,12 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
 
 
 def stored(api: Registry, kind: Kind) -> list[Json]:
-    """Returns the objects of a kind; a Service with EndpointSlices of its own in the manifests has no others."""
-    found = [*api.list(Request(kind)).items]
+    """The objects of a kind. If manifests have EndpointSlices of a Service, those of the controllers are left out."""
+    objects = [*api.list(Request(kind)).items]
     if kind != ENDPOINT_SLICE:
-        return found
-    with_manifest = {_service(each) for each in found if has_manifest(each)}
-    return [each for each in found if has_manifest(each) or _service(each) not in with_manifest]
+        return objects
+    with_manifest = {_service(obj) for obj in objects if has_manifest(obj)}
+    return [obj for obj in objects if has_manifest(obj) or _service(obj) not in with_manifest]
 
 
 def _service(endpoint_slice: Json) -> tuple[str, str]:
@@ -88,14 +88,14 @@ def has_manifest(obj: Json) -> bool:
 
 
 def _namespace(obj: Json) -> str:
-    """Returns the namespace that an object of an unknown kind names, or ""."""
+    """Of an object of an unknown kind; "" if it has none."""
     metadata = obj.get("metadata")
     return str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
 
 
 def _namespaces(api: Registry, manifests: Iterable[Manifest]) -> Iterator[str]:
     yield from (obj["metadata"]["name"] for obj in api.list(Request(NAMESPACE)).items)
-    yield from (each.name for each in manifests if each.kind == NAMESPACE)
+    yield from (manifest.name for manifest in manifests if manifest.kind == NAMESPACE)
 
 
 async def _until_idle(controllers: ControllerManager) -> None:
@@ -107,14 +107,14 @@ async def _until_idle(controllers: ControllerManager) -> None:
 
 
 class _ExportedObjects(Registry):
-    """The same registry, which also accepts objects that were exported from a cluster.
+    """The registry, which also accepts objects that were exported from a cluster.
 
-    EndpointSlices of manifests get another managed-by label, so that no controller manages them. Endpoints of kdns's
-    own servers may have loopback addresses.
+    EndpointSlices of manifests get another managed-by label, so no controller manages them. Endpoints of kdns's own
+    servers may have loopback addresses.
     """
 
     def __init__(self, registry: Registry) -> None:
-        self.__dict__ = registry.__dict__  # one state, which is written in two ways
+        self.__dict__ = registry.__dict__  # both write the same state
 
     def create(
         self, request: Request, obj: Json, entries: Entries | None = None, *, instead_of: StoredObject | None = None
@@ -133,7 +133,7 @@ class _ExportedObjects(Registry):
 
 
 def _unmanaged(kind: Kind, obj: Json) -> Json:
-    """Returns the object without owner references: garbage collection would not find the owners and delete it."""
+    """Without owner references: the owners are not in the manifests, so garbage collection would delete the object."""
     metadata: Mapping[str, object] = {k: v for k, v in obj["metadata"].items() if k != "ownerReferences"}
     if kind != ENDPOINT_SLICE:
         return {**obj, "metadata": metadata}

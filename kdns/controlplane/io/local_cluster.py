@@ -45,7 +45,7 @@ log = logs.get(__name__)
 class LocalCluster:
     """One control plane: `start`, then `stop`. Without `data`, a folder, all objects are in memory.
 
-    `api` has the objects from the start on; `warn` gets the problems of the objects that every cluster has.
+    `api` has the initial objects after `start`; `warn` gets the problems with them.
     """
 
     config: ClusterConfig
@@ -60,8 +60,8 @@ class LocalCluster:
     async def start(self) -> None:
         """Opens the store, serves the API, runs the controllers. If a step fails, the earlier steps are undone.
 
-        Raises InputError for an unusable data folder and for an address that needs authentication, ListenError for
-        an address that is in use.
+        Raises InputError for an unusable data folder and for an address that needs authentication, ListenError for an
+        address in use.
         """
         async with AsyncExitStack() as stack:
             await self._start(stack)
@@ -117,7 +117,7 @@ class LocalCluster:
     ) -> Applied:
         """Applies the manifests and follows their changes. Raises ManifestError for a path that does not exist.
 
-        `doubt` gets what is accepted and will not work.
+        `doubt` gets what is accepted but will not work.
         """
         follower = ManifestFollower(self.api, paths, texts, report=report, changes=changes, trusted=trusted)
         applied = await follower.start()
@@ -128,7 +128,7 @@ class LocalCluster:
         return applied
 
     async def finished(self, progress: Callable[[str], None] = lambda _text: None) -> None:
-        """Waits until the controllers have no work left. `progress` gets how far they are."""
+        """Waits until the controllers are idle."""
         await self._controllers.finished(
             lambda done, left: progress(f"controllers at work, {done:,} objects done, {left:,} left")
         )

@@ -11,7 +11,7 @@ from typing import Final
 
 from kdns.controlplane.apimachinery.errors import bad_request
 from kdns.controlplane.apimachinery.kinds import RULES_REVIEW, SELF_REVIEW, TOKEN_REVIEW, Json, Kind
-from kdns.controlplane.storage.object_meta import place, timestamp, typed
+from kdns.controlplane.storage.object_meta import set_namespace, timestamp, typed
 
 AUTHENTICATED: Final = "system:authenticated"
 UNAUTHENTICATED: Final = "system:unauthenticated"
@@ -63,7 +63,7 @@ class Reviewer:
         review = typed(kind, review)
         metadata = review["metadata"] = {**review["metadata"]}
         metadata["namespace"] = metadata.get("namespace", "") if kind.namespaced else ""
-        place(kind, namespace, review)
+        set_namespace(kind, namespace, review)
         review["metadata"] = {name: value for name, value in metadata.items() if value}
         spec = review.get("spec") or {}
         if kind is SELF_REVIEW:

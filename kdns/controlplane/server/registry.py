@@ -143,7 +143,7 @@ class Registry:
             obj = conversion.write({}, object_meta.typed(conversion.kind, obj))
         strategy = self.kinds.strategy(kind, request.served_version)
         new = _serialized(kind, obj)
-        object_meta.place(kind, namespace, new)
+        object_meta.set_namespace(kind, namespace, new)
         metadata = new["metadata"]
         if kind.namespaced:
             holder = self.store.get(NAMESPACE, ("", namespace))
@@ -273,10 +273,10 @@ class Registry:
         kind, (namespace, name), subresource = version.kind, version.key, request.subresource
         strategy, old = self.kinds.strategy(kind, request.served_version), version.obj
         new = _serialized(kind, obj)
-        object_meta.place(kind, namespace, new)
+        object_meta.set_namespace(kind, namespace, new)
         object_meta.check_address(namespace, name, new)
         object_meta.check_revision(kind, name, new, old, unconditional=strategy.allow_unconditional_update)
-        object_meta.carry(old, new)
+        object_meta.carry_server_fields(old, new)
         new = strategy.defaults(_confined(kind, strategy, old, new, subresource))
         if entries is None:
             entries = managed_fields.entries_of_changed(kind, old, new, self.writer(request))
@@ -338,12 +338,12 @@ class Registry:
 
     def _generated_name(self, kind: Kind, namespace: str, obj: Json) -> str:
         """Sets and returns a free name of generateName; "" without it, which is invalid."""
-        name = object_meta.name_new(obj, self._random_suffix())
+        name = object_meta.ensure_name(obj, self._random_suffix())
         for _try in range(_NAME_TRIES):
             if self.store.get(kind, (namespace, name)) is None:
                 break
             obj["metadata"]["name"] = ""
-            name = object_meta.name_new(obj, self._random_suffix())
+            name = object_meta.ensure_name(obj, self._random_suffix())
         return name
 
     def _conversion(self, request: Request) -> Conversion | None:

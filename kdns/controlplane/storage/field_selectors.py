@@ -1,6 +1,6 @@
-"""Field selectors: `status.phase=Running,metadata.name!=a` on the fields that a kind allows.
+"""Field selectors: `status.phase=Running,metadata.name!=a`, on the fields that a kind allows.
 
-Which fields: Kubernetes documentation, "Field Selectors", list of supported fields; they are in each kind's strategy.
+Each kind's strategy lists its fields (Kubernetes documentation, "Field Selectors", list of supported fields).
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ def _at(path: tuple[str, ...], obj: Json) -> str:
 
 
 def fields(*paths: str) -> dict[str, Getter]:
-    """Returns a getter for each path: the value as text, or "" if it is absent."""
+    """Getters by path: the value as text, or "" if it is absent."""
     return {path: partial(_at, tuple(path.split("."))) for path in paths}
 
 
 def flag(path: str) -> Getter:
-    """Returns a boolean, false if it is absent."""
+    """A boolean, false if it is absent."""
     return lambda obj: _at(tuple(path.split(".")), obj) or "false"
 
 
 def count(path: str) -> Getter:
-    """Returns a number, 0 if it is absent."""
+    """A number, 0 if it is absent."""
     return lambda obj: _at(tuple(path.split(".")), obj) or "0"
 
 
 def no_value(_obj: Json) -> str:
-    """Returns the value of a field that may be named but is never set, such as status.podIPs."""
+    """For fields that a selector may name but that no object has, such as status.podIPs."""
     return ""
 
 
 def component_of(event: Json) -> str:
-    """Returns `source` of an Event: the component that reported it."""
+    """`source` of an Event selects by the component that reported it."""
     return _at(("source", "component"), event) or _at(("reportingComponent",), event)
 
 
 @dataclass(frozen=True, slots=True)
 class FieldLabels:
-    """The fields of a kind that a selector may name; `refusal` is the error text for another one, named at {}."""
+    """The fields of a kind that a selector may name; `refusal` is the error for any other, whose name replaces {}."""
 
     getters: Mapping[str, Getter]
     refusal: str = "field label not supported: {}"
@@ -63,7 +63,7 @@ OBJECT_META = FieldLabels(
     fields("metadata.name", "metadata.namespace"),
     '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"',
 )
-"""The fields of kinds that have none of their own."""
+"""The default: kinds without selectable fields of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +79,14 @@ class FieldTerm:
 class FieldSelector:
     """All terms must hold; none selects everything.
 
-    `name` is the name that objects must have, which is compared with their key; "" for any.
+    `name` is compared with the object's key, which needs no decoding; "" for any.
     """
 
     terms: tuple[FieldTerm, ...] = ()
     name: str = ""
 
     def matches(self, obj: Json) -> bool:
-        """Returns whether the object is selected; an absent field reads as ""."""
+        """An absent field reads as ""."""
         return all((term.getter(obj) == term.value) == term.equal for term in self.terms)
 
 
@@ -97,7 +97,7 @@ _ESCAPED = re.compile(r"\\(?P<escaped>.?)|=", re.DOTALL)
 
 
 def parse(labels: FieldLabels, text: str) -> FieldSelector:
-    """Returns the selector that `text` spells; blank text selects everything.
+    """Blank text selects everything.
 
     Raises StatusError 400 for a text that cannot be parsed and for a field that is not among `labels`.
     """
@@ -121,10 +121,10 @@ def parse(labels: FieldLabels, text: str) -> FieldSelector:
     return FieldSelector(tuple(terms), name)
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    letter = found["escaped"]
+def _unescaped(match: re.Match[str]) -> str:
+    letter = match["escaped"]
     if letter is None:
         raise bad_request(f"invalid field selector: unescaped character in value: {ord('=')}")
     if letter not in {",", "=", "\\"}:
-        raise bad_request(f"invalid field selector: invalid escape sequence: {found[0]}")
+        raise bad_request(f"invalid field selector: invalid escape sequence: {match[0]}")
     return letter

@@ -42,7 +42,7 @@ class ListResult:
 
     @property
     def items(self) -> list[Json]:
-        """The objects; they are shared with the store, so do not change them."""
+        """They are shared with the store, so do not change them."""
         return [version.obj for version in self.stored]
 
 
@@ -76,7 +76,7 @@ def filter_of(
     field_selector: str = "",
     field_labels: FieldLabels = field_selectors.OBJECT_META,
 ) -> Filter:
-    """Returns the filter of a list or watch. Raises 400 for malformed selectors."""
+    """Raises 400 for malformed selectors."""
     try:
         labels = selectors.parse(label_selector)
     except selectors.SelectorError as error:
@@ -97,7 +97,7 @@ class ListOptions:
     send_initial: bool | None = None
 
 
-def page(store: Store, kind: Kind, wanted: Filter, options: ListOptions) -> ListResult:
+def page(store: Store, kind: Kind, selection: Filter, options: ListOptions) -> ListResult:
     _check_options(options, watch=False)
     revision, start = 0, ("", "")
     continue_token, resource_version = options.continue_token, options.resource_version
@@ -112,17 +112,17 @@ def page(store: Store, kind: Kind, wanted: Filter, options: ListOptions) -> List
         revision = _snapshot(store, options)
     limit = 0 if resource_version == "0" else options.limit
     try:
-        found = store.page(kind, wanted, revision=revision, start=start, limit=limit)
+        part = store.page(kind, selection, revision=revision, start=start, limit=limit)
     except StatusError as error:
         if not continue_token:
             raise gone(_TOO_OLD) from error
         raise gone(_LOST, continue_token=_Continue(-1, *start).text()) from error
-    following = _Continue(found.revision, *found.next_key).text() if found.next_key else ""
-    return ListResult(found.items, str(found.revision), following, found.remaining)
+    following = _Continue(part.revision, *part.next_key).text() if part.next_key else ""
+    return ListResult(part.items, str(part.revision), following, part.remaining)
 
 
 def _snapshot(store: Store, options: ListOptions) -> int:
-    """Returns the exact revision a list must show, 0 for the present."""
+    """The exact revision that a list must show, 0 for the present."""
     match, resource_version = options.resource_version_match, options.resource_version
     try:
         revision = parsed_revision(resource_version or "0")
@@ -134,9 +134,9 @@ def _snapshot(store: Store, options: ListOptions) -> int:
 
 
 def check_present(store: Store, resource_version: str) -> None:
-    """Checks the resourceVersion of a GET of one object: 500 for one that is not a number, 504 for a future one.
+    """Checks the resourceVersion of a GET of one object: 500 if it is not a number, 504 if it is in the future.
 
-    Any other is satisfied: the answer is the present state.
+    The answer is always the present state, which satisfies every other revision.
     """
     if (revision := _since(resource_version)) > store.revision:
         raise too_large(revision, store.revision)
@@ -153,21 +153,21 @@ def _not_a_revision(text: str, error: ValueError) -> str:
     return f"resourceVersion: Invalid value: {quoted(text)}: {error}"
 
 
-def subscribe(store: Store, kind: Kind, wanted: Filter, options: ListOptions) -> Subscription:
-    """Returns a watch. Without a revision, or with "0", it starts with an ADDED event for each existing object.
+def subscribe(store: Store, kind: Kind, selection: Filter, options: ListOptions) -> Subscription:
+    """Without a revision, or with "0", a watch starts with an ADDED event for each existing object.
 
-    sendInitialEvents requests those events with any revision if it is true, and suppresses them if it is false.
-    A future revision closes the watch at once; one older than the history is 410.
+    sendInitialEvents requests those events with any revision if it is true, and suppresses them if it is false. A
+    future revision closes the watch at once; one older than the history is 410.
     """
     _check_options(options, watch=True)
     since, send_initial = _since(options.resource_version), options.send_initial
     if since > store.revision:
-        subscription = store.watch(kind, wanted, since=None)
+        subscription = store.watch(kind, selection, since=None)
         subscription.close()
         return subscription
     if send_initial or (send_initial is None and not since):
-        return store.watch(kind, wanted, since=None, initial=True)
-    return store.watch(kind, wanted, since=since or None)
+        return store.watch(kind, selection, since=None, initial=True)
+    return store.watch(kind, selection, since=since or None)
 
 
 def key(kind: Kind, namespace: str, name: str) -> Key:

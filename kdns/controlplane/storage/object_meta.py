@@ -24,12 +24,12 @@ _CLIENT_MAY_NOT_SET = (*_OURS, "selfLink")
 
 
 def is_terminating(obj: Json) -> bool:
-    """Returns whether the object is being deleted: metadata.deletionTimestamp is set."""
+    """metadata.deletionTimestamp is set."""
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
 def key_of(obj: Json) -> Key:
-    """Returns namespace and name; "" for absent ones."""
+    """Namespace and name; "" if absent."""
     metadata = obj["metadata"]
     return metadata.get("namespace") or "", metadata.get("name") or ""
 
@@ -40,7 +40,7 @@ def copied(obj: Json) -> Json:
 
 
 def timestamp(now_s: float) -> str:
-    """Returns seconds since the epoch as meta/v1 Time: RFC 3339, UTC, whole seconds."""
+    """meta/v1 Time: RFC 3339, UTC, whole seconds."""
     return _timestamp(math.floor(now_s))
 
 
@@ -50,7 +50,9 @@ def _timestamp(second: int) -> str:
 
 
 def typed(kind: Kind, obj: Json) -> Json:
-    """Returns the object with apiVersion and kind first. Raises 400 if it has another type."""
+    """Puts apiVersion and kind first. Raises 400 for another type, and for labels or annotations that are no
+    strings.
+    """
     if why := another_type(kind, obj):
         raise bad_request(why)
     metadata = obj.get("metadata") or {}
@@ -60,12 +62,12 @@ def typed(kind: Kind, obj: Json) -> Json:
         values = metadata.get(field) or {}
         if not (isinstance(values, dict) and all(isinstance(value, str) for value in values.values())):
             raise bad_request(f"metadata.{field}: must be a map of strings; quote numbers and booleans")
-    rest = {field: value for field, value in obj.items() if field not in {"apiVersion", "kind", "metadata"}}
-    return {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata, **rest}
+    fields = {field: value for field, value in obj.items() if field not in {"apiVersion", "kind", "metadata"}}
+    return {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata, **fields}
 
 
 def check_address(namespace: str, name: str, obj: Json) -> None:
-    """Raises 400 unless the object has the name on the URL, and no other namespace."""
+    """Raises 400 unless the name is that on the URL, and the namespace is absent or the request's."""
     metadata = obj.get("metadata") or {}
     _check_namespace(namespace, metadata)
     claimed = metadata.get("name")
@@ -81,7 +83,7 @@ def _check_namespace(namespace: str, metadata: Json) -> None:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
-def place(kind: Kind, namespace: str, obj: Json) -> None:
+def set_namespace(kind: Kind, namespace: str, obj: Json) -> None:
     """Sets the request's namespace, and removes empty labels and annotations. Raises 400 for another namespace."""
     metadata = obj["metadata"]
     for field in ("labels", "annotations"):
@@ -94,8 +96,8 @@ def place(kind: Kind, namespace: str, obj: Json) -> None:
         metadata.pop("namespace", None)
 
 
-def name_new(obj: Json, suffix: str) -> str:
-    """Returns the object's name. Without one: generateName and `suffix`; without both: "", which is invalid."""
+def ensure_name(obj: Json, suffix: str) -> str:
+    """Names an object by generateName and `suffix` if it has no name. "", which is invalid, if it has neither."""
     metadata = obj["metadata"]
     name, base = metadata.get("name") or "", metadata.get("generateName") or ""
     if not name and base:
@@ -103,8 +105,8 @@ def name_new(obj: Json, suffix: str) -> str:
     return str(name)
 
 
-def begin(obj: Json, uid: str, now_s: float, *, generation: bool) -> None:
-    """Sets the metadata that the server owns; raises 500 for a resourceVersion that is a number."""
+def set_server_fields(obj: Json, uid: str, now_s: float, *, generation: bool) -> None:
+    """Sets the metadata that the server owns. Raises 500 for a resourceVersion other than 0 that is a number."""
     metadata = obj["metadata"]
     if sent := metadata.get("resourceVersion"):
         with suppress(ValueError):
@@ -118,8 +120,8 @@ def begin(obj: Json, uid: str, now_s: float, *, generation: bool) -> None:
         metadata["generation"] = 1
 
 
-def carry(old: Json, new: Json) -> None:
-    """Carries over the metadata that the server owns. A changed uid is kept, and is invalid."""
+def carry_server_fields(old: Json, new: Json) -> None:
+    """Copies the metadata that the server owns. A uid that the client changed stays, and validation refuses it."""
     for field in _CLIENT_MAY_NOT_SET:
         if field == "uid" and new["metadata"].get(field):
             continue
@@ -129,7 +131,7 @@ def carry(old: Json, new: Json) -> None:
 
 
 def sent_revision(obj: Json) -> int:
-    """Returns the resourceVersion that a client sent, 0 if it is absent. Raises 500 if it is not a number."""
+    """The resourceVersion that a client sent, 0 if it is absent. Raises 500 if it is not a number."""
     text = (obj.get("metadata") or {}).get("resourceVersion") or "0"
     try:
         return parsed_revision(text)
@@ -138,7 +140,10 @@ def sent_revision(obj: Json) -> int:
 
 
 def check_revision(kind: Kind, name: str, obj: Json, old: Json, *, unconditional: bool) -> None:
-    """Raises 409 for a resourceVersion that is not the stored one. 0 is any, or 422 unless `unconditional`."""
+    """Raises 409 for a resourceVersion that is not the stored one.
+
+    Without one (or with 0) it raises 422, unless `unconditional`.
+    """
     revision = sent_revision(obj)
     if not revision and not unconditional:
         cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
@@ -148,38 +153,38 @@ def check_revision(kind: Kind, name: str, obj: Json, old: Json, *, unconditional
 
 
 def check_uid(kind: Kind, name: str, wanted: str, old: Json | None) -> None:
-    """Raises 409 for a write with another uid than the stored object's, which need not exist."""
+    """Raises 409 if the client names another uid than the stored object's, or one of an object that does not exist."""
     if wanted:
         _check_precondition(kind, name, "UID", wanted, old["metadata"]["uid"] if old else "")
 
 
 def check_preconditions(kind: Kind, obj: Json, preconditions: Json) -> None:
-    """Raises 409 if an object that is to be deleted is not the one that the preconditions name.
+    """Raises 409 if the object to delete is not the one that the preconditions name.
 
     The error names the kind; other errors name the resource.
     """
-    found, by_kind = obj["metadata"], replace(kind, plural=kind.kind)
+    metadata, by_kind = obj["metadata"], replace(kind, plural=kind.kind)
     for field, what in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        _check_precondition(by_kind, found["name"], what, preconditions.get(field), found[field])
+        _check_precondition(by_kind, metadata["name"], what, preconditions.get(field), metadata[field])
 
 
-def _check_precondition(kind: Kind, name: str, what: str, wanted: str | None, found: str) -> None:
-    if wanted is not None and wanted != found:
+def _check_precondition(kind: Kind, name: str, what: str, wanted: str | None, stored: str) -> None:
+    if wanted is not None and wanted != stored:
         happened = "modified" if what == "ResourceVersion" else "deleted and then recreated"
-        why = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found})"
+        why = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({stored})"
         raise conflict(kind, name, f"{why}. The object might have been {happened}")
 
 
 def content(obj: Json) -> Json:
-    """Returns the object without metadata and status. metadata.generation counts its changes."""
+    """Everything but metadata and status. metadata.generation counts its changes."""
     return {field: value for field, value in obj.items() if field not in {"metadata", "status"}}
 
 
 def content_and_labels(obj: Json) -> Json:
-    """Returns the content and the labels, which metadata.generation of an EndpointSlice counts too."""
+    """metadata.generation of an EndpointSlice also counts changes of its labels."""
     return {**content(obj), "labels": obj["metadata"].get("labels") or {}}
 
 
 def with_metadata_of(new: Json, old: Json, fields: Iterable[str]) -> Json:
-    kept = {name: value for name, value in new["metadata"].items() if name not in fields}
-    return {**new, "metadata": kept | {name: old["metadata"][name] for name in fields if name in old["metadata"]}}
+    metadata = {name: value for name, value in new["metadata"].items() if name not in fields}
+    return {**new, "metadata": metadata | {name: old["metadata"][name] for name in fields if name in old["metadata"]}}

@@ -1,10 +1,11 @@
 """Objects, revisions, history and watches in memory, with etcd's semantics as the API shows them.
 
-One counter numbers all commits. A commit first goes to `persist`, which may reject it by raising; then it becomes
-visible to readers and is queued for watchers, in one step: for each watcher it is at most one event, by the watcher's
-selectors. The history is bounded: in commits for each kind, and in bytes for all kinds together: the kind with the most
-bytes loses its oldest commits. A watch or paged list resumes from any revision in the history, also after a restart; an
-older one is 410 Expired.
+One counter numbers all commits. A commit first goes to `persist`, which may reject it by raising. Then, in one step, it
+becomes visible to readers and is queued for watchers, at most one event each.
+
+The history is bounded in commits per kind, and in bytes for all kinds together: the kind with the most bytes loses its
+oldest commits. A watch or paged list resumes from any revision in the history, also after a restart; an older one is
+410 Expired.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from kdns.controlplane.storage.field_selectors import FieldSelector
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 HISTORY_COMMITS = 4096
-"""Commits of each kind."""
+"""Per kind."""
 
 HISTORY_BYTES = 64 * 1024 * 1024
 """Replaced and deleted versions of all kinds together; the newest commit of each kind is always kept."""
@@ -49,8 +50,8 @@ _metadata = msgspec.json.Decoder(_Metadata).decode
 class StoredObject:
     """One version of an object. All readers share `obj`, so it must not be changed.
 
-    `encoded` is `obj` as JSON, as Go serializes it: the bytes that are sent and written to disk. `obj` is decoded
-    from it on first use: after a restart few objects are ever decoded, and hardly any of the history.
+    `encoded` is `obj` as Go serializes it: the bytes that are sent and written to disk. `obj` is decoded on first use:
+    after a restart few objects are ever decoded, and hardly any of the history.
     """
 
     __slots__ = ("_obj", "encoded", "key", "kind", "revision")
@@ -71,21 +72,21 @@ class StoredObject:
         return _metadata(self.encoded).metadata if obj is None else obj["metadata"]
 
     def copy(self) -> Json:
-        """Returns the object as a new value, which belongs to the caller."""
+        """A new value, which the caller may change."""
         obj: Json = msgspec.json.decode(self.encoded)
         return obj
 
     def without_revision(self) -> StoredObject:
-        """Returns the object as the answer to a dry run shows it, before it has a revision."""
+        """The answer to a dry run: it has no revision."""
         metadata = {name: value for name, value in self.obj["metadata"].items() if name != "resourceVersion"}
         return StoredObject(self.kind, self.key, 0, msgspec.json.encode({**self.obj, "metadata": metadata}))
 
-    def rest(self) -> None:
-        """Drops the decoded object, of a version in the history; `obj` decodes it again."""
+    def drop_decoded(self) -> None:
+        """Saves memory for a version in the history; `obj` decodes it again."""
         self._obj = None
 
     def at(self, revision: int) -> StoredObject:
-        """The same content under another resourceVersion, which takes no look at the rest."""
+        """The same content under another resourceVersion, patched into the bytes without encoding them again."""
         before, after = b'"resourceVersion":"%d"' % self.revision, b'"resourceVersion":"%d"' % revision
         if self.encoded.count(before) != 1:  # also that of an object referred to, or an annotation of this name
             return stored_object_of(self.kind, self.key, self.obj, revision)
@@ -108,18 +109,17 @@ class StoredObject:
 
 
 def exact_of(kind: Kind, obj: Json, revision: int) -> Json:
-    """Returns the object with its resourceVersion, as Go serializes it."""
+    """The object with its resourceVersion, as Go serializes it."""
     return serialized(kind, {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})
 
 
 def stored_object_of(kind: Kind, key: Key, obj: Json, revision: int) -> StoredObject:
-    """Returns the same, encoded."""
     exact = exact_of(kind, obj, revision)
     return StoredObject(kind, key, revision, msgspec.json.encode(exact), exact)
 
 
 def joined_items(kind: Kind, versions: Sequence[StoredObject]) -> bytes:
-    """Returns objects as the items of a list: without kind and apiVersion, separated by commas."""
+    """Items of a list: without kind and apiVersion, separated by commas."""
     if not versions:
         return b""
     head = msgspec.json.encode({"kind": kind.kind, "apiVersion": kind.api_version})[:-1] + b","
@@ -152,7 +152,7 @@ class Commit:
 
     @property
     def event(self) -> WatchEvent:
-        """All watchers share it: it is encoded once."""
+        """All watchers share it, so it is encoded once."""
         if self._event is None:
             self._event = WatchEvent("MODIFIED" if self.old else "ADDED", self.new) if self.new else self.lost
         return self._event
@@ -167,7 +167,7 @@ class Commit:
 
     @property
     def size(self) -> int:
-        """The bytes that it costs in the history: those of the version that it replaced, which nothing else holds."""
+        """Bytes that it costs in the history: those of the replaced version, which nothing else holds."""
         return len((self.old or self.new or self.lost.stored).encoded)
 
 
@@ -196,9 +196,7 @@ class Filter:
         return not self.fields.terms or self.fields.matches(version.obj)
 
     def event(self, commit: Commit) -> WatchEvent | None:
-        """Returns the event of a commit: ADDED for an object that starts to match, DELETED for one that ceases to
-        match.
-        """
+        """ADDED for an object that starts to match, DELETED for one that ceases to match."""
         before, now = self.matches(commit.old), self.matches(commit.new)
         if now and commit.new:
             return commit.event if before or not commit.old else WatchEvent("ADDED", commit.new)
@@ -211,7 +209,7 @@ def _nothing() -> None: ...
 class Subscription:
     """One watcher's bounded queue. `wake` is called when events are queued, and once when it is closed.
 
-    A watcher with more than `limit` events or `limit_bytes` of objects in its queue is closed; its client resumes from
+    A watcher with more than `limit` events or `limit_bytes` of objects in its queue is closed. Its client resumes from
     the last revision that it received.
     """
 
@@ -231,12 +229,12 @@ class Subscription:
         return len(self._events)
 
     def start(self, events: Iterable[WatchEvent]) -> None:
-        """Queues the initial events; they do not count against the limits."""
+        """Queues the initial events, which do not count against the limits."""
         self._events.extend(events)
         self._to_catch_up = len(self._events)
 
     def feed(self, commit: Commit) -> None:
-        """Queues the event of a commit, if this watcher has one."""
+        """Queues the commit's event, if this watcher selects the object."""
         event = commit.event if self._takes_all else self.wanted.event(commit)
         if event is None:
             return
@@ -250,7 +248,7 @@ class Subscription:
         self.wake()
 
     def take(self, most_bytes: float = inf) -> list[WatchEvent]:
-        """Removes and returns queued events, oldest first: as many as reach `most_bytes`."""
+        """Dequeues events, oldest first, until they have `most_bytes`."""
         events = []
         while self._events and most_bytes > 0:
             event = self._events.popleft()
@@ -278,9 +276,9 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a list: `next_key` is the first key of the following page, None after the last.
+    """A part of a list: `next_key` is the first key of the next page, None on the last.
 
-    `remaining` is the number of objects that follow; None if selectors make it unknown.
+    `remaining` is the number of objects after this page; None if selectors make it unknown.
     """
 
     items: tuple[StoredObject, ...]
@@ -315,14 +313,13 @@ class _Collection:
             watcher.feed(commit)
 
     def remember(self, commit: Commit) -> int:
-        """Appends a commit to the history; returns its size in bytes."""
+        """Appends to the history; returns the commit's size in bytes."""
         size = commit.size
         self.history.append(commit)
         self.history_bytes += size
         return size
 
     def forget(self) -> Commit:
-        """Drops the oldest commit of the history."""
         forgotten = self.history.popleft()
         self.history_bytes -= forgotten.size
         self.floor = forgotten.revision
@@ -335,15 +332,15 @@ class _Collection:
         return list(self.history)[bisect_right(self.history, revision, key=lambda commit: commit.revision) :]
 
     def at(self, revision: int) -> tuple[dict[Key, StoredObject], Sequence[Key]]:
-        """Returns objects and sorted keys as of `revision`: the current ones with later commits undone."""
+        """Objects and sorted keys as of `revision`: the current ones with later commits undone."""
         before = {commit.key: commit.old for commit in reversed(self.since(revision))}
         if not before:
             return self.objects, self.keys
-        there = {key: version for key, version in before.items() if version}
-        keys = [key for key in self.keys if key not in before or key in there]
-        for key in there.keys() - self.objects.keys():
+        restored = {key: version for key, version in before.items() if version}
+        keys = [key for key in self.keys if key not in before or key in restored]
+        for key in restored.keys() - self.objects.keys():
             insort(keys, key)
-        return {**self.objects, **there}, keys
+        return {**self.objects, **restored}, keys
 
 
 def _in_memory(_: Commit) -> None:
@@ -354,7 +351,7 @@ class Store:
     """Every served object. One event loop owns it.
 
     A restarted store continues at `revision` with `objects`, the commits of `history` (oldest first), and the floor of
-    each kind (default: `revision`). `forget` is called with each commit that leaves the history.
+    each kind, which defaults to `revision`. `forget` is called with each commit that leaves the history.
     """
 
     def __init__(
@@ -384,18 +381,13 @@ class Store:
         self._compact(self._collections.values())
 
     def get(self, kind: Kind, key: Key) -> StoredObject | None:
-        """Returns the latest version, or None."""
         collection = self._collections.get(kind)
         return collection.objects.get(key) if collection else None
 
-    def put(self, kind: Kind, key: Key, obj: Json, replaces: StoredObject | None) -> StoredObject:
-        """Commit a new version, as `commit` does. `obj` belongs to the store afterwards."""
-        return self.commit(stored_object_of(kind, key, obj, 0), replaces)
-
     def commit(self, draft: StoredObject, replaces: StoredObject | None) -> StoredObject:
-        """Commit a version under the next revision; `replaces` is the one that it replaces, None for a create.
+        """Commits a version under the next revision; `replaces` is None for a create.
 
-        Raises 409 Conflict if that is no longer the latest.
+        Raises 409 Conflict if `replaces` is not the latest version.
         """
         revision = self.revision + 1
         new = draft if draft.revision == revision else draft.at(revision)
@@ -403,13 +395,13 @@ class Store:
         return new
 
     def delete(self, version: StoredObject) -> StoredObject:
-        """Commits a deletion; returns the last state with the revision of the deletion. 409 as in `put`."""
+        """Returns the last state with the revision of the deletion. 409 as in `commit`."""
         commit = Commit(self.revision + 1, version.kind, version.key, version, None)
         self._commit(commit)
         return commit.lost.stored
 
     def page(self, kind: Kind, wanted: Filter, *, revision: int = 0, start: Key = ("", ""), limit: int = 0) -> Page:
-        """Returns objects in key order from `start`, at most `limit` (0: all), as of `revision` (0: now)."""
+        """Objects in key order from `start`, at most `limit` (0: all), as of `revision` (0: now)."""
         revision = revision or self.revision
         objects, keys = self._collection(kind).at(revision)
         namespace, name = wanted.namespace, wanted.fields.name
@@ -438,7 +430,7 @@ class Store:
         limit: int = QUEUE_EVENTS,
         limit_bytes: int = QUEUE_BYTES,
     ) -> Subscription:
-        """Returns a watcher of every commit after `since` (None: new ones). Raises 410 if the history is too short.
+        """Watches every commit after `since` (None: new ones). Raises 410 if the history is too short.
 
         `initial` first queues an ADDED event for each object; `since` is then ignored.
         """
@@ -457,7 +449,7 @@ class Store:
             watcher.close()
 
     def oldest(self, kind: Kind) -> int:
-        """Returns the oldest revision a watch of `kind` can resume from."""
+        """The oldest revision from which a watch can resume."""
         return self._collection(kind).floor
 
     def _collection(self, kind: Kind) -> _Collection:
@@ -475,20 +467,20 @@ class Store:
         self._history_bytes += collection.remember(commit)
         collection.apply(commit)
         if commit.old:
-            commit.old.rest()
+            commit.old.drop_decoded()
         if len(collection.history) > self._commits_max or self._history_bytes > self._bytes_max:
             self._compact((collection,))
 
     def _compact(self, changed: Iterable[_Collection]) -> None:
-        """Drops the oldest commits beyond the bounds; only the `changed` collections can have too many."""
+        """Drops the oldest commits beyond the bounds; only `changed` collections can have too many."""
         for collection in changed:
             while len(collection.history) > self._commits_max:
                 self._drop_oldest(collection)
         while self._history_bytes > self._bytes_max:
-            several = [collection for collection in self._collections.values() if len(collection.history) > 1]
-            if not several:
+            droppable = [collection for collection in self._collections.values() if len(collection.history) > 1]
+            if not droppable:
                 return
-            self._drop_oldest(max(several, key=lambda collection: collection.history_bytes))
+            self._drop_oldest(max(droppable, key=lambda collection: collection.history_bytes))
 
     def _drop_oldest(self, collection: _Collection) -> None:
         forgotten = collection.forget()
@@ -501,7 +493,7 @@ def _unsubscribe(collection: _Collection, watcher: Subscription) -> None:
 
 
 def parsed_revision(text: str) -> int:
-    """Returns a resourceVersion as a number; ValueError with Go's message for other text and for more than 64 bits."""
+    """Raises ValueError with Go's message for other text and for more than 64 bits."""
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax")
     digits = text.lstrip("0") or "0"
@@ -511,7 +503,7 @@ def parsed_revision(text: str) -> int:
 
 
 def too_large(revision: int, current: int) -> StatusError:
-    """Returns 504: the requested revision does not exist yet; clients retry after a second."""
+    """504: the requested revision does not exist yet; clients retry after a second."""
     message = f"Timeout: Too large resource version: {revision}, current: {current}"
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
     return StatusError(504, "Timeout", message, {"causes": causes, "retryAfterSeconds": 1})

@@ -1,10 +1,11 @@
-"""The journal of `--data DIR`: the store's commits in an SQLite file, one row for each, whose number is the revision.
+"""The journal of `--data DIR`: the store's commits in an SQLite file, one row each, keyed by revision.
 
 A commit is queued, and a thread writes all queued commits in one transaction (WAL, synchronous=FULL: it is on disk when
-the transaction ends). The same transaction deletes the rows that only forgotten commits needed. So the file has what
-the store has, and a restart resumes with its objects, its history and its revision. HTTP responses to writers, readers
-and watchers wait for `durable()`, so a crash loses nothing that a client has seen, and no client knows a revision that
-is used again.
+the transaction ends). The same transaction deletes the rows of forgotten commits, so the file has what the store has,
+and a restart resumes with its objects, history and revision.
+
+HTTP responses to writers, readers and watchers wait for `durable()`. So a crash loses nothing that a client has seen,
+and no revision that a client knows is used again.
 
 While the disk fails, requests get 500, nothing new is committed, and the queued commits are retried each second. A
 write that was answered with 500 may therefore take effect later, like one whose response was lost.
@@ -37,10 +38,10 @@ log = logs.get(__name__)
 
 
 class Journal:
-    """The open journal. `revision`, `floors`, `objects` and `history` are those of the file.
+    """`revision`, `floors`, `objects` and `history` are those of the file, until the first `append` empties the last
+    two.
 
-    `objects` and `history` are empty after the first `append`. `store` has them, `durable` is for the REST
-    server.
+    `durable` is for the REST server.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: Lock, kinds: Kinds) -> None:
@@ -81,11 +82,11 @@ class Journal:
             self._flush = loop.create_task(self._write_all())
 
     def forget(self, commit: Commit) -> None:
-        """Queues the deletion of rows that only this commit needs; they are deleted together with later commits."""
+        """Queues the deletion of the rows that only this commit needs, which goes to disk with later commits."""
         self._forgotten.append(commit)
 
     async def durable(self) -> None:
-        """Returns when all appended commits are on disk. Raises 500 while they cannot be written."""
+        """Waits until all appended commits are on disk. Raises 500 while they cannot be written."""
         batch = self._queued or self._writing
         if batch:
             await asyncio.shield(batch)
@@ -159,28 +160,28 @@ class Journal:
             self._execute_many("DELETE FROM commits WHERE revision IN (VALUES ", "(?)", replaced + deletions, ")")
             self._execute_many("INSERT OR REPLACE INTO floors VALUES ", "(?, ?)", list(floors.items()))
 
-    def _execute_many(self, statement: str, each: str, rows: Sequence[tuple[object, ...]], end: str = "") -> None:
-        """Executes a statement for many rows at a time.
+    def _execute_many(self, statement: str, row: str, rows: Sequence[tuple[object, ...]], end: str = "") -> None:
+        """Executes one statement for many rows; `row` has the placeholders of one.
 
-        After each statement this thread may wait for the interpreter's switch interval, 5 ms, while the loop is busy.
+        After a statement this thread may wait for the interpreter's switch interval, 5 ms, while the loop is busy.
         """
         for start in range(0, len(rows), _ROWS):
             piece = rows[start : start + _ROWS]
-            values = ", ".join([each] * len(piece))
+            values = ", ".join([row] * len(piece))
             self._connection.execute(statement + values + end, [*chain.from_iterable(piece)])
 
 
 def clock_revision() -> int:
-    """Returns the revision of a store without history: the clock in microseconds.
+    """The first revision of a store without history: the clock in microseconds.
 
     A client that watched an earlier store must not find its revision again. A write takes longer than a microsecond, so
-    no earlier store has come as far.
+    no earlier store has reached the clock.
     """
     return time.time_ns() // 1000
 
 
 def open_journal(directory: Path, kinds: Kinds) -> Journal:
-    """Returns the journal of a data directory, created when absent, with the objects of these kinds.
+    """Opens or creates the journal of a data directory, with the objects of these kinds.
 
     Raises InputError for a directory in use by another process, and for a foreign, newer or damaged file.
     """
@@ -198,7 +199,7 @@ class _Metadata(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    """The minimum of every object. Decoding it detects a body that is not a JSON object, without building it."""
+    """The minimum of every object: detects a body that is not a JSON object without building it."""
 
     metadata: _Metadata
 
@@ -227,9 +228,9 @@ def _floors(connection: sqlite3.Connection, kinds: Kinds) -> dict[Kind, int]:
 def _objects_and_history(
     connection: sqlite3.Connection, kinds: Kinds, floors: Mapping[Kind, int]
 ) -> tuple[tuple[StoredObject, ...], tuple[Commit, ...]]:
-    """Returns the latest versions of the objects, and the commits above the floors, both in the order of revisions.
+    """The latest versions of the objects, and the commits above the floors, both by revision.
 
-    Rows of unknown kinds are kept. Raises LookupError for a deletion of a missing object: a row is lost.
+    Rows of unknown kinds stay in the file. Raises LookupError for a deletion of a missing object, since a row is lost.
     """
     check = msgspec.json.Decoder(_Body).decode
     latest: dict[tuple[str, str, str], StoredObject] = {}
@@ -239,12 +240,12 @@ def _objects_and_history(
             check(body)
         if (kind := kinds.by_resource(resource.removesuffix("."))) is None:
             continue
-        where, new = (resource, namespace, name), None
-        old = latest.pop(where, None)
+        row_key, new = (resource, namespace, name), None
+        old = latest.pop(row_key, None)
         if body is not None:
-            new = latest[where] = StoredObject(kind, where[1:], revision, body)
+            new = latest[row_key] = StoredObject(kind, row_key[1:], revision, body)
         elif old is None:
             raise LookupError(f"revision {revision} deletes an object that is missing")
         if revision > floors[kind]:
-            history.append(Commit(revision, kind, where[1:], old, new))
+            history.append(Commit(revision, kind, row_key[1:], old, new))
     return tuple(latest.values()), tuple(history)

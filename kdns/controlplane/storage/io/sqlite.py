@@ -31,7 +31,7 @@ CREATE TABLE commits (
 """The history, and below its floor the latest version of each object. A deletion has no body."""
 
 _FLOORS = "CREATE TABLE floors (resource TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID"
-"""The newest commit of each resource that was dropped. Without a row it is fact `floor`: the history's beginning."""
+"""The newest dropped commit of each resource. Without a row it is fact `floor`: the history's beginning."""
 
 _FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
 _WRITER = "CREATE TABLE writer (version TEXT NOT NULL)"
@@ -47,7 +47,7 @@ _PID_BYTES: Final = 20
 
 
 class Lock:
-    """The lock on a data directory, whose file names the process that has it."""
+    """The lock on a data directory; its file names the process that holds it."""
 
     def __init__(self, directory: Path) -> None:
         """Raises OSError, or InputError if another process has the lock."""
@@ -68,10 +68,10 @@ class Lock:
 
 
 def opened(directory: Path, start: int) -> tuple[Path, sqlite3.Connection, Lock]:
-    """Returns the file of a data directory, checked, and the lock that is held on it; both are created when absent.
+    """The data directory's file, checked, with the lock on it held; both are created when absent.
 
-    `start` is the revision of a new file. The connection is in autocommit mode: transactions are explicit.
-    Raises InputError for a directory in use by another process and for a file that cannot be used.
+    `start` is the revision of a new file. The connection is in autocommit mode: transactions are explicit. Raises
+    InputError for a directory in use by another process and for a file that cannot be used.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -100,14 +100,14 @@ def opened(directory: Path, start: int) -> tuple[Path, sqlite3.Connection, Lock]
 
 
 def _restrict(path: Path) -> None:
-    """Makes the files readable by their owner only, since they hold Secrets; older versions did not."""
-    for each in (path, path.with_name(f"{FILE}-wal"), path.with_name(f"{FILE}-shm")):
+    """Only the owner may read the files, since they hold Secrets. Older releases created them readable by all."""
+    for file in (path, path.with_name(f"{FILE}-wal"), path.with_name(f"{FILE}-shm")):
         with suppress(PermissionError, FileNotFoundError):
-            each.chmod(0o600)
+            file.chmod(0o600)
 
 
 def unusable(path: Path, error: Exception) -> InputError:
-    """Returns the error, with its remedy, for a file that cannot be opened or read."""
+    """The error for a file that cannot be opened or read, with its remedy."""
     name = "_".join(getattr(error, "sqlite_errorname", "").split("_")[:2])
     if name in _LOCK_ERRORS:
         return InputError(
@@ -135,13 +135,13 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 def _make(path: Path, start: int) -> None:
     """Creates the file atomically, so an empty file means damage."""
-    if (rest := path.with_name(f"{FILE}-wal")).exists():
+    if (wal := path.with_name(f"{FILE}-wal")).exists():
         raise InputError(
-            f"{path} is missing, but its {rest.name} is there; restore both, or move it away to start empty"
+            f"{path} is missing, but its {wal.name} is there; restore both, or move it away to start empty"
         )
     new = path.with_name(f"{FILE}.new")
-    for each in (new, path.with_name(f"{FILE}.new-journal")):
-        each.unlink(missing_ok=True)
+    for stale in (new, path.with_name(f"{FILE}.new-journal")):
+        stale.unlink(missing_ok=True)
     new.touch(mode=0o600)
     with closing(sqlite3.connect(new, isolation_level=None)) as connection, transaction(connection):
         _create(connection, start)
@@ -172,7 +172,7 @@ def _create(connection: sqlite3.Connection, start: int) -> None:
 
 
 def latest(connection: sqlite3.Connection) -> int:
-    """Returns the newest revision of the file: the newest commit of a kind is never dropped."""
+    """The newest revision of the file: the newest commit of a kind is never dropped."""
     (revision,) = connection.execute(
         "SELECT max(revision) FROM (SELECT max(revision) AS revision FROM commits UNION ALL"
         " SELECT value FROM facts WHERE name = 'floor')"

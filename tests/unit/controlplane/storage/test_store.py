@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from stored_objects import put
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import POD, SERVICE, Json
@@ -28,7 +29,7 @@ class Cluster:
     def put(self, name: str, namespace: str = "x", **labels: str) -> int:
         key = (namespace, name)
         old = self.store.get(SERVICE, key)
-        return self.store.put(SERVICE, key, service(name, namespace, **labels), old).revision
+        return put(self.store, SERVICE, key, service(name, namespace, **labels), old).revision
 
     def delete(self, name: str, namespace: str = "x") -> int:
         old = self.store.get(SERVICE, (namespace, name))
@@ -51,7 +52,7 @@ def seen(subscription: Subscription) -> list[tuple[str, str, int]]:
 def test_revisions_are_counted_over_all_kinds() -> None:
     cluster = Cluster()
     assert cluster.put("a") == 2
-    cluster.store.put(POD, ("x", "p"), service("p"), None)
+    put(cluster.store, POD, ("x", "p"), service("p"))
     assert cluster.put("a") == 4
     assert cluster.delete("a") == 5
     found = cluster.store.get(POD, ("x", "p"))
@@ -69,7 +70,7 @@ def test_a_version_is_replaced_once() -> None:
     old = cluster.store.get(SERVICE, ("x", "a"))
     cluster.put("a")
     with pytest.raises(StatusError, match="the object has been modified") as caught:
-        cluster.store.put(SERVICE, ("x", "a"), service("a"), old)
+        put(cluster.store, SERVICE, ("x", "a"), service("a"), old)
     assert (caught.value.code, caught.value.reason) == (409, "Conflict")
 
 
@@ -80,7 +81,7 @@ def test_what_cannot_be_persisted_does_not_happen() -> None:
     store = Store(persist=full)
     subscription = store.watch(SERVICE, Filter(), since=None)
     with pytest.raises(OSError, match="disk full"):
-        store.put(SERVICE, ("x", "a"), service("a"), None)
+        put(store, SERVICE, ("x", "a"), service("a"))
     assert store.revision == 1
     assert store.get(SERVICE, ("x", "a")) is None
     assert subscription.take() == []
@@ -181,7 +182,7 @@ def test_what_is_there_does_not_count_as_slow() -> None:
 
 
 def test_history_is_bounded_in_bytes() -> None:
-    size = len(Cluster().store.put(SERVICE, ("x", "a"), service("a", note="x" * 1000), None).encoded)
+    size = len(put(Cluster().store, SERVICE, ("x", "a"), service("a", note="x" * 1000)).encoded)
     cluster = Cluster(history_bytes=size * 3)
     first = cluster.put("a", note="x" * 1000)
     for _ in range(2):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import widgets
 from served_kinds import CATALOGUE
+from stored_objects import put
 from structlog.testing import capture_logs
 from verbs_api import new_api
 
@@ -39,7 +40,7 @@ async def test_a_new_folder_starts_behind_every_revision_of_the_one_before(tmp_p
         journal = open_journal(tmp_path / name, CATALOGUE)
         store = journal.store()
         for number in range(50):
-            store.put(SERVICE, ("x", f"s{number}"), service(f"s{number}"), None)
+            put(store, SERVICE, ("x", f"s{number}"), service(f"s{number}"))
         await journal.close()
         revisions.append((store.oldest(SERVICE), store.revision))
     assert revisions[0][1] < revisions[1][0]
@@ -91,7 +92,7 @@ async def test_a_restart_resumes_history(tmp_path: Path, seed: int) -> None:
             if old and choose.random() < 0.4:
                 store.delete(old)
             else:
-                store.put(kind, key, service(key[1], choose.randrange(9)), old)
+                put(store, kind, key, service(key[1], choose.randrange(9)), old)
             if choose.random() < 0.5:
                 await journal.durable()
         before = view(store, start)
@@ -121,14 +122,14 @@ async def test_a_large_batch_is_written_as_it_ended(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, CATALOGUE)
     store = journal.store()
     names = [f"n{number:03}" for number in range(500)]
-    made = [store.put(SERVICE, ("x", name), service(name), None) for name in names]
+    made = [put(store, SERVICE, ("x", name), service(name)) for name in names]
     await journal.durable()
     for number, version in enumerate(made):
         if number % 3:
             store.delete(version)
         else:
-            store.put(SERVICE, version.key, service(version.key[1], 81), version)
-    store.put(SERVICE, ("x", "n001"), service("n001", 82), None)
+            put(store, SERVICE, version.key, service(version.key[1], 81), version)
+    put(store, SERVICE, ("x", "n001"), service("n001", 82))
     before = store.page(SERVICE, Filter()).items
     await journal.durable()
     await journal.close()
@@ -149,7 +150,7 @@ async def test_a_restored_copy_is_used(tmp_path: Path) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
     for name in "ab":
         journal = open_journal(data, CATALOGUE)
-        journal.store().put(SERVICE, ("x", name), service(name), None)
+        put(journal.store(), SERVICE, ("x", name), service(name))
         await journal.close()
         if name == "a":
             shutil.copytree(data, copy)
@@ -161,7 +162,7 @@ async def test_a_restored_copy_is_used(tmp_path: Path) -> None:
 
 async def test_an_object_that_is_cut_is_found_in_a_sound_file(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, CATALOGUE)
-    journal.store().put(SERVICE, ("x", "a"), service("a"), None)
+    put(journal.store(), SERVICE, ("x", "a"), service("a"))
     await journal.close()
     with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
         connection.execute("UPDATE commits SET body = substr(body, 1, 20)")
@@ -231,7 +232,7 @@ async def test_a_damaged_page_is_found(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, CATALOGUE)
     store = journal.store()
     for number in range(200):
-        store.put(SERVICE, ("x", f"s{number}"), service(f"s{number}"), None)
+        put(store, SERVICE, ("x", f"s{number}"), service(f"s{number}"))
     await journal.close()
     raw = bytearray((tmp_path / FILE).read_bytes())
     raw[5000:9000] = b"\xff" * 4000
@@ -264,18 +265,18 @@ async def test_while_the_disk_refuses_nothing_is_acknowledged(
     execute(refuse)
     annotations = {"long": "x" * 100_000}
     large = {**service("a"), "metadata": {"name": "a", "namespace": "x", "annotations": annotations}}
-    store.put(SERVICE, ("x", "a"), large, None)
+    put(store, SERVICE, ("x", "a"), large)
     waiters = [asyncio.create_task(journal.durable()) for _ in range(3)]
     for outcome in await asyncio.gather(*waiters, return_exceptions=True):
         assert isinstance(outcome, StatusError)
         assert (outcome.code, outcome.reason) == (500, "InternalError")
         assert reason in outcome.message
     with pytest.raises(StatusError, match="cannot write"):
-        store.put(SERVICE, ("x", "b"), service("b"), None)
+        put(store, SERVICE, ("x", "b"), service("b"))
     assert store.get(SERVICE, ("x", "b")) is None
     execute(allow)
     await until_durable(journal)
-    store.put(SERVICE, ("x", "b"), service("b"), None)
+    put(store, SERVICE, ("x", "b"), service("b"))
     await journal.durable()
     await journal.close()
     again = open_journal(tmp_path, CATALOGUE)
@@ -315,7 +316,7 @@ async def test_any_failure_reaches_the_writers(tmp_path: Path, monkeypatch: pyte
         raise MemoryError
 
     monkeypatch.setattr(journal, "_write", broken)
-    store.put(SERVICE, ("x", "a"), service("a"), None)
+    put(store, SERVICE, ("x", "a"), service("a"))
     async with asyncio.timeout(60):
         with pytest.raises(StatusError, match="cannot write"):
             await journal.durable()
