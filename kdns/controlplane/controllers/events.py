@@ -11,7 +11,7 @@ from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name
 from kdns.controlplane.storage.object_meta import timestamp
 
 TTL_S: Final = 3600.0
-"""How long an Event is kept after its last write (kube-apiserver's --event-ttl)."""
+"""An Event lives this long after its last write (kube-apiserver's --event-ttl)."""
 
 _MESSAGE_CHARACTERS_MAX: Final = 1024  # as of events.k8s.io/v1, whose messages are its notes
 _DELETED_AT_ONCE: Final = 100
@@ -19,7 +19,7 @@ AggregateKey: TypeAlias = tuple[str, str, str, str, str, str]
 
 
 def new_event(event: Event, component: str, now_s: float) -> Json:
-    """Returns the first Event of a notice. The nanosecond in its name makes it unique, as with client-go."""
+    """The nanosecond in its name makes it unique, as with client-go."""
     meta = event.about["metadata"]
     involved = {
         "apiVersion": event.kind.api_version,
@@ -49,14 +49,14 @@ def repeated(stored: Json, now_s: float) -> Json:
 
 
 def aggregate_key(event: Event, component: str) -> AggregateKey:
-    """Returns what equal notices about one object have in common: the later ones count up its Event."""
+    """Equal for repetitions of a notice about one object, which count up its Event."""
     meta = event.about["metadata"]
     uid = meta.get("uid") or f"{meta.get('namespace')}/{meta['name']}"
     return component, event.kind.kind, uid, event.type, event.reason, event.message[:_MESSAGE_CHARACTERS_MAX]
 
 
 class EventExpiry(Reconciler):
-    """Deletes Events an hour after their last write. A restart of the server begins that hour again."""
+    """Deletes Events an hour after their last write. A restart of the server restarts the hour."""
 
     name = "event-expiry"
     watches = (EVENT,)
@@ -79,7 +79,7 @@ class EventExpiry(Reconciler):
     def reconcile(self, request: Request) -> Result:
         """Deletes expired Events. `_due` is ordered by time: each write moves its Event to the end.
 
-        A clock that was set back begins the hour of all Events again.
+        After the clock was set back, the hour of all Events starts again.
         """
         now_s = request.now_s
         self._due |= dict.fromkeys(self._written, now_s + TTL_S)

@@ -1,4 +1,4 @@
-"""Service kubernetes in namespace default, the way of Pods to the API server: created again when it is deleted."""
+"""Keeps Service kubernetes in namespace default, by which Pods reach the API server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEY = "default", "kubernetes"
 class KubernetesService(Reconciler):
     """Calls `create` when the Service, its Endpoints or its EndpointSlice is missing.
 
-    Differs: kube-apiserver checks every ten seconds; here the objects are created again at once.
+    Differs: kube-apiserver checks every ten seconds; kdns recreates the objects at once.
     """
 
     name = "kubernetes-service"

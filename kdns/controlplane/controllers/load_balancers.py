@@ -1,7 +1,7 @@
-"""The service controller without a cloud: Services of type LoadBalancer get ingress addresses of a pool.
+"""The service controller without a cloud: Services of type LoadBalancer get ingress addresses from a pool.
 
 Events, finalizer and order of writes are those of Kubernetes' cloud-provider service controller. An address in the
-status of a Service, also one that a client wrote, is in use and is not allocated again.
+status of a Service, even one that a client wrote, is in use and is not allocated again.
 
 Differs: without a pool a Service stays pending without Events, as in a cluster without cloud controller manager.
 """
@@ -23,7 +23,7 @@ FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
 
 
 def wants_address(service: Json) -> bool:
-    """Returns whether the Service is a LoadBalancer without loadBalancerClass and not terminating."""
+    """A LoadBalancer without loadBalancerClass that is not terminating."""
     return (
         spec_of(service).get("type") == LOAD_BALANCER
         and not spec_of(service).get("loadBalancerClass")
@@ -32,7 +32,6 @@ def wants_address(service: Json) -> bool:
 
 
 def ingress_of(service: Json) -> list[Json]:
-    """Returns status.loadBalancer.ingress, never None."""
     return ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
 
 
@@ -48,7 +47,7 @@ class LoadBalancers(Reconciler):
 
     def __init__(self, pool: Sequence[AddressRange]) -> None:
         self._pool = pool
-        self._used_below = [each.first for each in pool]
+        self._used_below = [addresses.first for addresses in pool]
         self._services: dict[Key, Json] = {}
         self._users: dict[Address, dict[Key, None]] = {}
         self._waiting: dict[Key, str] = {}
@@ -59,16 +58,16 @@ class LoadBalancers(Reconciler):
         old = self._services.pop(key, None)
         if obj is not None:
             self._services[key] = obj
-        had, has = (set(addresses_of(each)) if each else set() for each in (old, obj))
+        had, has = (set(addresses_of(service)) if service else set() for service in (old, obj))
         for ip in has - had:
             self._users.setdefault(ip, {})[key] = None
         for ip in had - has:
             del self._users[ip][key]
             if not self._users[ip]:
                 del self._users[ip]
-                for place, each in enumerate(self._pool):
-                    if ip in each:
-                        self._used_below[place] = min(self._used_below[place], int(ip))
+                for index, addresses in enumerate(self._pool):
+                    if ip in addresses:
+                        self._used_below[index] = min(self._used_below[index], int(ip))
         if obj is None or not wants_address(obj):
             self._waiting.pop(key, None)
             self._events.pop(key, None)
@@ -116,16 +115,16 @@ class LoadBalancers(Reconciler):
         """Removes the address, then the finalizer, which lets a terminating Service be deleted."""
         if FINALIZER not in _finalizers(service):
             return Result((), events)
-        left = [entry for entry in ingress_of(service) if not self._is_of_pool(parse_address(entry.get("ip") or ""))]
-        if left != ingress_of(service):
-            return Result([_with_ingress(service, left)], events)
-        rest = [each for each in _finalizers(service) if each != FINALIZER]
+        foreign = [entry for entry in ingress_of(service) if not self._is_of_pool(parse_address(entry.get("ip") or ""))]
+        if foreign != ingress_of(service):
+            return Result([_with_ingress(service, foreign)], events)
+        finalizers = [finalizer for finalizer in _finalizers(service) if finalizer != FINALIZER]
         events.append(Event(SERVICE, service, "Normal", "DeletingLoadBalancer", "Deleting load balancer"))
         events.append(Event(SERVICE, service, "Normal", "DeletedLoadBalancer", "Deleted load balancer"))
-        return Result([_with_finalizers(service, rest)], events)
+        return Result([_with_finalizers(service, finalizers)], events)
 
     def _desired_ingress(self, key: Key, service: Json) -> tuple[list[Json], list[str]]:
-        """Returns the desired ingress points, and why one is missing; those that are not of the pool are kept."""
+        """The desired ingress points, and why one is missing. Addresses outside the pool stay."""
         families = spec_of(service).get("ipFamilies") or ["IPv4"]
         requested = parse_address(spec_of(service).get("loadBalancerIP") or "")
         ingress = ingress_of(service)
@@ -134,7 +133,7 @@ class LoadBalancers(Reconciler):
         if ingress and not addresses_of(service):
             return ingress, []
         has = {f"IPv{ip.version}": ip for ip in reversed(addresses_of(service))}
-        served = {f"IPv{each.version}" for each in self._pool}
+        served = {f"IPv{addresses.version}" for addresses in self._pool}
         problems = []
         for family in families:
             mine = has.get(family)
@@ -151,11 +150,11 @@ class LoadBalancers(Reconciler):
             ingress.append({"ip": str(address), "ipMode": "VIP"})
         stale = [ip for family, ip in has.items() if family not in families and self._is_of_pool(ip)]
         ingress = [entry for entry in ingress if parse_address(entry.get("ip") or "") not in stale]
-        return sorted(ingress, key=lambda entry: _place(entry, families)), problems
+        return sorted(ingress, key=lambda entry: _family_index(entry, families)), problems
 
     def _choice(self, key: Key, family: str, requested: Address | None) -> tuple[Address | None, str]:
-        """Returns the requested or a free address of the pool, or the reason for its absence."""
-        pool = ",".join(each.text for each in self._pool)
+        """The requested or a free address of the pool, or the reason for its absence."""
+        pool = ",".join(addresses.text for addresses in self._pool)
         if requested:
             users = [user for user in self._users.get(requested, ()) if user != key]
             if not self._is_of_pool(requested):
@@ -167,26 +166,26 @@ class LoadBalancers(Reconciler):
         return address, "" if address else f"no {family} address is free in the pool {pool}"
 
     def _free(self, family: str) -> Iterator[Address]:
-        """Yields the first free address of each range."""
-        for place, each in enumerate(self._pool):
-            if f"IPv{each.version}" != family:
+        """The first free address of each range."""
+        for index, addresses in enumerate(self._pool):
+            if f"IPv{addresses.version}" != family:
                 continue
-            number = self._used_below[place]
-            while number <= each.last and each.address(number) in self._users:
+            number = self._used_below[index]
+            while number <= addresses.last and addresses.address(number) in self._users:
                 number += 1
-            self._used_below[place] = number
-            if number <= each.last:
-                yield each.address(number)
+            self._used_below[index] = number
+            if number <= addresses.last:
+                yield addresses.address(number)
 
     def _is_of_pool(self, ip: Address | None) -> bool:
-        return ip is not None and any(ip in each for each in self._pool)
+        return ip is not None and any(ip in addresses for addresses in self._pool)
 
 
 def _requires_both(service: Json) -> bool:
     return bool(spec_of(service).get("ipFamilyPolicy") == REQUIRE)
 
 
-def _place(entry: Json, families: Sequence[str]) -> int:
+def _family_index(entry: Json, families: Sequence[str]) -> int:
     ip = parse_address(entry.get("ip") or "")
     family = f"IPv{ip.version}" if ip else ""
     return families.index(family) if family in families else len(families)
@@ -214,5 +213,5 @@ def _events(old: Json, new: Json) -> Iterator[Event]:
     if wants_address(old) != wants_address(new) and not is_terminating(new):
         yield Event(SERVICE, new, "Normal", "Type", f"{spec_of(old).get('type')} -> {spec_of(new).get('type')}")
     elif wants_address(new) and spec_of(old).get("loadBalancerIP") != spec_of(new).get("loadBalancerIP"):
-        before, now = (spec_of(each).get("loadBalancerIP") or "" for each in (old, new))
+        before, now = (spec_of(service).get("loadBalancerIP") or "" for service in (old, new))
         yield Event(SERVICE, new, "Normal", "LoadbalancerIP", f"{before} -> {now}")

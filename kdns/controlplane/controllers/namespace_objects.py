@@ -16,7 +16,7 @@ _ABOUT = {"kubernetes.io/description": "The certificates by which clients in the
 
 
 class NamespaceObjects(Reconciler):
-    """An object of each active namespace: created if it is missing, its fields restored. Requests are namespaces."""
+    """One object in each active namespace: created if it is missing, its fields restored. Requests are namespaces."""
 
     def __init__(self, name: str, kind: Kind, metadata: Json, fields: Mapping[str, object]) -> None:
         self.name, self.kind, self._metadata, self._fields = name, kind, metadata, fields

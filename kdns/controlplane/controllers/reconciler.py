@@ -1,7 +1,7 @@
 """The base of a controller, in controller-runtime's words: it observes changes, and reconciles one request at a time.
 
-A reconciler does no input and output; its only state is its index. `io/controller_manager` runs reconcilers. It passes
-on every change before the next reconcile, so a reconciler always sees its own writes.
+A reconciler does no I/O; its only state is its index. `io/controller_manager` runs reconcilers. It delivers every
+change before the next reconcile, so a reconciler always sees its own writes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Name: TypeAlias = tuple[str, ...]
 
 
 class Change(NamedTuple):
-    """A change of an object at a revision; `obj` is None for one that was deleted."""
+    """A change of an object at a revision; `obj` is None after a deletion."""
 
     kind: Kind
     key: Key
@@ -29,7 +29,7 @@ class Change(NamedTuple):
 
 
 class Request(NamedTuple):
-    """An object to reconcile, and the time, in seconds since the epoch."""
+    """The name of an object to reconcile, and the time in seconds since the epoch."""
 
     name: Name
     now_s: float
@@ -77,7 +77,7 @@ class Result:
 
 
 def status_update(kind: Kind, obj: Json, status: Json) -> list[Action]:
-    """Returns the update of the status subresource; none if the status is unchanged."""
+    """No write if the status is unchanged."""
     if status == (obj.get("status") or {}):
         return []
     return [Action("update", kind, {**obj, "status": status}, "status")]
@@ -90,13 +90,13 @@ class Reconciler(ABC):
     """Kubernetes' name of the controller: the source component of its Events and the field manager of its writes."""
 
     watches: tuple[Kind, ...]
-    """The kinds that it watches, in the order in which their initial lists are passed on."""
+    """In the order in which the initial lists are delivered."""
 
     ignores_own_writes_of: frozenset[Kind] = frozenset()
-    """The kinds of which the changes by its own writes do not enqueue a request."""
+    """Changes of these kinds by its own writes do not enqueue a request."""
 
     has_low_priority = False
-    """Whether its requests follow those of other controllers, whose writes would enqueue them again."""
+    """Its requests follow those of other controllers, whose writes would enqueue them again."""
 
     @abstractmethod
     def observe(self, change: Change) -> Iterable[Name]:
@@ -104,10 +104,10 @@ class Reconciler(ABC):
 
     @abstractmethod
     def reconcile(self, request: Request) -> Result:
-        """Returns the writes and Events for a request."""
+        """The writes and Events for a request."""
 
     def failed(self, request: Request, action: Action, error: StatusError) -> Event | None:
-        """Returns the Event of a refused write, by default none; the manager retries in any case.
+        """The Event of a refused write, if any; the manager retries in any case.
 
         Conflicts, and creations in a terminating namespace, are not reported here.
         """

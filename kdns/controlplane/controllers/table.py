@@ -24,7 +24,7 @@ from kdns.controlplane.simulation.workloads.statefulset import StatefulSets
 
 
 def controllers_of(config: ClusterConfig, choose: Choose) -> tuple[Reconciler, ...]:
-    """Returns new controllers with empty indexes, in the order in which they observe an event.
+    """New controllers with empty indexes, in the order in which they observe an event.
 
     `choose(n)` is a random number below n.
     """

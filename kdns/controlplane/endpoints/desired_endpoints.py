@@ -1,4 +1,4 @@
-"""The endpoints that the EndpointSlices of a Service should have: one group for each set of ports."""
+"""The endpoints that the EndpointSlices of a Service should have, in one group per set of ports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PortKey: TypeAlias = tuple[tuple[str, str, int, str], ...]
 
 
 def identity(endpoint: Json) -> str:
-    """Returns a text that is equal for two states of one endpoint, whatever their conditions (endpointset.go)."""
+    """Equal for two states of one endpoint, whatever their conditions (endpointset.go)."""
     ref = endpoint.get("targetRef") or {}
     addresses = endpoint.get("addresses") or []
     at = addresses[0] if len(addresses) == 1 else ",".join(sorted(addresses))
@@ -34,7 +34,7 @@ def identity(endpoint: Json) -> str:
 
 
 def port_key(ports: Iterable[Json] | None) -> PortKey:
-    """Returns a value that is equal for equal sets of ports, whatever their order."""
+    """Equal for equal sets of ports, whatever their order."""
     rows = (
         (port.get("name") or "", port.get("protocol") or "TCP", port.get("port") or 0, port.get("appProtocol") or "")
         for port in ports or []
@@ -83,7 +83,7 @@ class DesiredEndpoints:
         self._stored: dict[str, tuple[Json, PortKey, StoredEndpoints]] = {}
 
     def put(self, key: Key, pod: Json | None) -> None:
-        """Sets a Pod; None for one that the Service does not select."""
+        """None for a Pod that the Service does not select."""
         self.skipped.pop(key, None)
         old = self._rows.pop(key, None)
         if pod and has_endpoint(pod, terminating=True):
@@ -97,17 +97,17 @@ class DesiredEndpoints:
         else:
             self._remove(old)
 
-    def stored(self, each: Json) -> tuple[PortKey, StoredEndpoints]:
-        name = each["metadata"]["name"]
+    def stored(self, endpoint_slice: Json) -> tuple[PortKey, StoredEndpoints]:
+        name = endpoint_slice["metadata"]["name"]
         cached = self._stored.get(name)
-        if cached is None or cached[0] is not each:
-            endpoints: list[Json] = each.get("endpoints") or []
+        if cached is None or cached[0] is not endpoint_slice:
+            endpoints: list[Json] = endpoint_slice.get("endpoints") or []
             stored = StoredEndpoints(name, tuple(map(identity, endpoints)), endpoints)
-            cached = self._stored[name] = (each, port_key(each.get("ports")), stored)
+            cached = self._stored[name] = (endpoint_slice, port_key(endpoint_slice.get("ports")), stored)
         return cached[1:]
 
     def forget_slices(self, names: Iterable[str]) -> None:
-        """Drops the cached contents of slices other than `names`."""
+        """Drops cached slices other than `names`."""
         for name in self._stored.keys() - set(names):
             del self._stored[name]
 
@@ -122,7 +122,7 @@ class DesiredEndpoints:
             del self.groups[row.ports]
 
     def _endpoints(self, key: Key, pod: Json) -> tuple[tuple[str, str, Json], ...]:
-        """Returns family, identity and endpoint of the Pod, for each family; nothing for a Pod without a node."""
+        """Family, identity and endpoint of the Pod, for each family; empty for a Pod without a node."""
         service = self._service
         node_name = (pod.get("spec") or {}).get("nodeName") or ""
         if node_name not in self._nodes and not publishes_not_ready(service):
@@ -131,7 +131,7 @@ class DesiredEndpoints:
             self.skipped[key] = f"skipping Pod {name} for Service {where}: Node {node_name} Not Found"
             return ()
         endpoints = [(family, self._endpoint(pod, node_name, family)) for family in self.families]
-        return tuple((family, identity(each), each) for family, each in endpoints if each["addresses"])
+        return tuple((family, identity(endpoint), endpoint) for family, endpoint in endpoints if endpoint["addresses"])
 
     def _endpoint(self, pod: Json, node_name: str, family: str) -> Json:
         serving, terminating = is_ready(pod), is_terminating(pod)
@@ -150,7 +150,7 @@ class DesiredEndpoints:
 
 
 def hint_fields(service: Json) -> tuple[str, ...]:
-    """Returns the fields that become hints by spec.trafficDistribution.
+    """The fields that become hints by spec.trafficDistribution.
 
     Differs: the annotation service.kubernetes.io/topology-mode, which would override it, has no effect.
     """

@@ -46,8 +46,10 @@ class EndpointsController(Reconciler):
     """Endpoints of Services with a selector. Requests are Services by namespace and name, existing or not.
 
     Endpoints hold all addresses in one object, so a rollout of a thousand Pods would write a thousand addresses a
-    thousand times: Endpoints of more than `LARGE` addresses are written at most every `PAUSE_S`, the first change at
-    once. Differs: kube-controller-manager has --endpoint-updates-batch-period for this, which is 0 by default.
+    thousand times. Endpoints of more than `LARGE` addresses are therefore written at most every `PAUSE_S`, the first
+    change at once.
+
+    Differs: kube-controller-manager has --endpoint-updates-batch-period for this, by default 0.
     """
 
     name = "endpoint-controller"
@@ -108,9 +110,9 @@ def _is_managed(existing: Json) -> bool:
 
 
 def endpoints_to_write(service: Json, addresses: Addresses, existing: Json | None, trigger: str) -> Json | None:
-    """Returns the Endpoints to write, or None when `existing` is equal to them.
+    """None if `existing` is up to date.
 
-    `trigger` is the time of the change that led here (RFC 3339); "" leaves no annotation.
+    `trigger` is the time of the causing change (RFC 3339); "" for no annotation.
     """
     subsets, truncated = _truncated(addresses.subsets())
     meta = (existing or {}).get("metadata") or {}
@@ -130,8 +132,8 @@ def endpoints_to_write(service: Json, addresses: Addresses, existing: Json | Non
     if trigger:
         annotations[TRIGGER_TIME] = trigger
     name = {"name": service["metadata"]["name"], "namespace": service["metadata"].get("namespace", "")}
-    rest = {key: value for key, value in meta.items() if key not in {"labels", "annotations"}}
-    metadata = {**name, **rest, "labels": labels, **({"annotations": annotations} if annotations else {})}
+    other = {key: value for key, value in meta.items() if key not in {"labels", "annotations"}}
+    metadata = {**name, **other, "labels": labels, **({"annotations": annotations} if annotations else {})}
     endpoints: Json = {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata}
     return {**endpoints, "subsets": subsets} if subsets else endpoints
 
@@ -161,7 +163,7 @@ class Addresses:
         return len(self._row_of)
 
     def put(self, key: Key, pod: Json | None) -> None:
-        """Sets a Pod; None for one that the Service does not select."""
+        """None for a Pod that the Service does not select."""
         new = self._row(key, pod) if pod else None
         old = self._row_of.pop(key, None)
         if old:
@@ -174,7 +176,7 @@ class Addresses:
             self._row_of[key] = text, is_up, row
 
     def subsets(self) -> list[Json]:
-        """Returns the EndpointSubsets, one for each set of ports."""
+        """The EndpointSubsets, one per set of ports."""
         subsets = []
         for _, group in sorted(self._groups.items()):
             fields = {
@@ -209,9 +211,7 @@ def _order(row: _Row) -> tuple[str, Key]:
 
 
 def _address(service: Json, pod: Json) -> Json | None:
-    """Returns the EndpointAddress of a Pod; None if it is not an endpoint or has no address of the Service's first
-    family.
-    """
+    """The EndpointAddress of a Pod; None if it is no endpoint, or has no address of the Service's first family."""
     if not has_endpoint(pod, terminating=publishes_not_ready(service)):
         return None
     family = families_of(service)[0]
@@ -237,7 +237,7 @@ def _text(value: object) -> bytes:
 
 
 def _is_equal(stored: list[Json], subsets: list[Json]) -> bool:
-    """Returns whether two lists differ in order and empty fields only; the cheap comparisons come first."""
+    """Ignores order and empty fields; the cheap comparisons come first."""
     if stored == subsets:
         return True
     return _ip_addresses(stored) == _ip_addresses(subsets) and _canonical(stored) == _canonical(subsets)
@@ -250,7 +250,7 @@ def _ip_addresses(subsets: list[Json]) -> list[tuple[list[str], list[str]]]:
 
 
 def _canonical(subsets: list[Json]) -> list[bytes]:
-    """Returns the subsets as sorted JSON texts. Subsets that differ in order or empty fields only have equal texts."""
+    """The subsets as sorted JSON texts, equal for subsets that differ in order or empty fields only."""
     texts = []
     for subset in subsets:
         rows = {
@@ -268,9 +268,7 @@ def _significant(row: Json) -> Json:
 
 
 def _truncated(subsets: list[Json]) -> tuple[list[Json], bool]:
-    """Returns at most `CAPACITY` addresses, ready ones first, from each subset in proportion, and whether some are
-    omitted.
-    """
+    """At most `CAPACITY` addresses, ready ones first, from each subset in proportion, and whether any are omitted."""
     ready = sum(len(subset.get("addresses") or []) for subset in subsets)
     not_ready = sum(len(subset.get("notReadyAddresses") or []) for subset in subsets)
     if ready + not_ready <= CAPACITY:
@@ -278,10 +276,10 @@ def _truncated(subsets: list[Json]) -> tuple[list[Json], bool]:
     field, total, room = ("notReadyAddresses", not_ready, CAPACITY - ready)
     if ready > CAPACITY:
         field, total, room = "addresses", ready, CAPACITY
-    left, truncated = room, []
+    remaining, truncated = room, []
     for subset in subsets:
-        count = min(math.ceil(len(subset.get(field) or []) * room / total), left)
-        left -= count
+        count = min(math.ceil(len(subset.get(field) or []) * room / total), remaining)
+        remaining -= count
         cut = {**subset, field: (subset.get(field) or [])[:count]}
         if field == "addresses":
             cut["notReadyAddresses"] = []

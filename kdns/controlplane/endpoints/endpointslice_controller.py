@@ -1,11 +1,11 @@
 """The EndpointSlice controller: EndpointSlices of Services with a selector (pkg/controller/endpointslice).
 
-Packing, as in k8s.io/endpointslice (reconciler.go), keeps the number of writes low. An endpoint stays in its slice.
-Slices that change anyway are filled first, the fullest first; then one unchanged slice that has room for all remaining
-endpoints; then new slices. Endpoints are never rebalanced between slices.
+Packing, as in k8s.io/endpointslice (reconciler.go), keeps the number of writes low. An endpoint stays in its slice. New
+endpoints first fill slices that change anyway, the fullest first; then one unchanged slice that has room for all
+remaining endpoints; then new slices. Endpoints are never rebalanced between slices.
 
-A slice without changes costs a few microseconds: its endpoints are found by identity, and once they have compared
-equal they are replaced by the very objects of the desired endpoints, which compare at once.
+A slice without changes costs a few microseconds. Its endpoints are looked up by identity; once equal, they are replaced
+by the desired objects themselves, so the next comparison is by identity of objects.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _RESERVED = frozenset({SERVICE_NAME, MANAGED_BY, HEADLESS})
 class EndpointSliceController(Reconciler):
     """EndpointSlices of Services with a selector. Requests are Services by namespace and name, existing or not.
 
-    Differs: when a Service loses its selector or becomes an ExternalName, kube-controller-manager keeps its slices,
-    which grow stale beside the mirrored ones; here they are deleted.
+    Differs: when a Service loses its selector or becomes an ExternalName, its slices are deleted.
+    kube-controller-manager keeps them, stale beside the mirrored ones.
     """
 
     name = "endpointslice-controller"
@@ -63,12 +63,12 @@ class EndpointSliceController(Reconciler):
     def reconcile(self, request: Request) -> Result:
         key = request.key
         service = self._index.services.get(key)
-        mine = [each for each in self._index.slices_of(key) if managed_by(each) == CONTROLLER]
+        mine = self._index.slices_of(key, CONTROLLER)
         if service is None or not has_selector(service):
             self._endpoints.drop(key)
-            return Result([Action("delete", ENDPOINT_SLICE, each) for each in mine])
+            return Result([Action("delete", ENDPOINT_SLICE, stale) for stale in mine])
         endpoints, trigger = self._endpoints.view(key, service)
-        mine = [each for each in mine if not is_terminating(each)]
+        mine = [endpoint_slice for endpoint_slice in mine if not is_terminating(endpoint_slice)]
         plan = plan_slices(service, endpoints, mine, trigger, self._max_endpoints)
         events = []
         if skipped := list(endpoints.skipped.values()):
@@ -92,7 +92,7 @@ def _failed_slices(service: Json, why: str) -> Event:
 
 @dataclass(frozen=True, slots=True)
 class SlicePlan:
-    """The slices to create, to update and to delete."""
+    """The writes of one reconcile."""
 
     create: list[Json] = field(default_factory=list)
     update: list[Json] = field(default_factory=list)
@@ -100,16 +100,16 @@ class SlicePlan:
 
     @property
     def actions(self) -> list[Action]:
-        """The writes, creations first, so that no endpoint is missing between two of them."""
+        """Creations first, so that no endpoint is missing between two writes."""
         return [
-            *(Action("create", ENDPOINT_SLICE, _as_stored(each)) for each in self.create),
-            *(Action("update", ENDPOINT_SLICE, _as_stored(each)) for each in self.update),
-            *(Action("delete", ENDPOINT_SLICE, each) for each in self.delete),
+            *(Action("create", ENDPOINT_SLICE, _as_stored(new)) for new in self.create),
+            *(Action("update", ENDPOINT_SLICE, _as_stored(changed)) for changed in self.update),
+            *(Action("delete", ENDPOINT_SLICE, stale) for stale in self.delete),
         ]
 
 
 def _as_stored(endpoint_slice: Json) -> Json:
-    """Returns the slice with null for empty lists, which the API would find out field by field."""
+    """Null for empty lists, as the API stores them; it would find out field by field."""
     return {**endpoint_slice, **{name: endpoint_slice.get(name) or None for name in ("endpoints", "ports")}}
 
 
@@ -120,21 +120,20 @@ def plan_slices(
     trigger: str,
     most: int = MAX_ENDPOINTS,
 ) -> SlicePlan:
-    """Returns the writes after which `existing`, the slices that the controller manages for this Service, hold
-    `endpoints`.
+    """The writes after which `existing`, the slices that the controller manages for this Service, hold `endpoints`.
 
     `trigger` is the trigger time (RFC 3339), "" for no annotation.
     """
     plan = SlicePlan()
-    endpoints.forget_slices(each["metadata"]["name"] for each in existing)
+    endpoints.forget_slices(stored["metadata"]["name"] for stored in existing)
     for family in endpoints.families:
-        mine = [each for each in existing if each.get("addressType") == family]
+        mine = [stored for stored in existing if stored.get("addressType") == family]
         _plan_family(service, family, endpoints, mine, plan, most)
-    plan.delete.extend(each for each in existing if each.get("addressType") not in endpoints.families)
+    plan.delete.extend(stored for stored in existing if stored.get("addressType") not in endpoints.families)
     if is_terminating(service):
         plan.create.clear()
-    for each in (*plan.create, *plan.update):
-        meta = each["metadata"]
+    for written in (*plan.create, *plan.update):
+        meta = written["metadata"]
         annotations = {key: value for key, value in (meta.get("annotations") or {}).items() if key != TRIGGER_TIME}
         meta["annotations"] = {**annotations, **({TRIGGER_TIME: trigger} if trigger else {})}
     return plan
@@ -155,10 +154,10 @@ def _plan_family(
             delete.clear()
         else:
             create.append(placeholder)
-    reused = reuse(create, [each for each in delete if is_owned(each, SERVICE, service)])
+    reused = reuse(create, [stale for stale in delete if is_owned(stale, SERVICE, service)])
     plan.create.extend(create)
     plan.update.extend((*update, *reused.values()))
-    plan.delete.extend(each for each in delete if each["metadata"]["name"] not in reused)
+    plan.delete.extend(stale for stale in delete if stale["metadata"]["name"] not in reused)
 
 
 def _packed(
@@ -166,40 +165,43 @@ def _packed(
 ) -> tuple[list[Json], list[Json], list[Json]]:
     """Returns the slices to create, to update and to delete."""
     by_ports: dict[PortKey, list[tuple[Json, StoredEndpoints]]] = {}
-    for each in existing:
-        if is_owned(each, SERVICE, service):
-            ports, stored = endpoints.stored(each)
-            by_ports.setdefault(ports, []).append((each, stored))
+    for endpoint_slice in existing:
+        if is_owned(endpoint_slice, SERVICE, service):
+            ports, stored = endpoints.stored(endpoint_slice)
+            by_ports.setdefault(ports, []).append((endpoint_slice, stored))
     create: list[Json] = []
     update: list[Json] = []
-    delete = [each for each in existing if not is_owned(each, SERVICE, service)]
+    delete = [endpoint_slice for endpoint_slice in existing if not is_owned(endpoint_slice, SERVICE, service)]
     labels = slice_labels(service)
     for key, group in endpoints.groups.items():
         mine = by_ports.pop(key, [])
-        relabelled = {stored.name for each, stored in mine if _copied_labels(each) != _copied_labels(service)}
+        relabelled = {
+            stored.name for endpoint_slice, stored in mine if _copied_labels(endpoint_slice) != _copied_labels(service)
+        }
         packing = pack([stored for _, stored in mine], group.endpoints.get(family, {}), relabelled, most)
-        for each, stored in mine:
+        for endpoint_slice, stored in mine:
             if stored.name in packing.emptied:
-                delete.append(each)
+                delete.append(endpoint_slice)
             elif stored.name in packing.changed:
-                update.append(_rewritten(each, labels, packing.endpoints[stored.name]))
+                update.append(_rewritten(endpoint_slice, labels, packing.endpoints[stored.name]))
             elif stored.name in packing.filled:
-                update.append(_rewritten(each, each["metadata"].get("labels") or {}, packing.endpoints[stored.name]))
+                update.append(
+                    _rewritten(
+                        endpoint_slice, endpoint_slice["metadata"].get("labels") or {}, packing.endpoints[stored.name]
+                    )
+                )
         create += [new_slice(SERVICE, service, labels, family, group.ports, packed) for packed in packing.created]
-    delete += [each for mine in by_ports.values() for each, _ in mine]
+    delete += [endpoint_slice for mine in by_ports.values() for endpoint_slice, _ in mine]
     return create, update, delete
 
 
-def managed_by(each: Json) -> str | None:
-    manager: str | None = (each["metadata"].get("labels") or {}).get(MANAGED_BY)
-    return manager
-
-
 def reuse(create: list[Json], delete: Iterable[Json]) -> dict[str, Json]:
-    """Turns pairs of slices to delete and to create into updates, by name; those are removed from `create`."""
+    """Pairs slices to delete with slices to create: such updates, by name, save a write each. Removes them from
+    `create`.
+    """
     updates = {}
     for old in delete:
-        new = next((each for each in reversed(create) if each["addressType"] == old["addressType"]), None)
+        new = next((created for created in reversed(create) if created["addressType"] == old["addressType"]), None)
         if new is not None:
             create.remove(new)
             meta = {**old["metadata"], "labels": new["metadata"]["labels"]}
@@ -227,7 +229,7 @@ def slice_labels(service: Json) -> dict[str, str]:
 
 
 def new_slice(kind: Kind, owner: Json, labels: Json, family: str, ports: list[Json], endpoints: list[Json]) -> Json:
-    """Returns a new slice of a Service or Endpoints, named by the API (generateName)."""
+    """A slice of a Service or Endpoints, which the API names (generateName)."""
     meta = owner["metadata"]
     metadata: Json = {
         "generateName": f"{meta['name']}-",
@@ -258,42 +260,41 @@ def pack(
 ) -> Packing:
     """Packs `desired`, endpoints by identity, into `existing` slices and new ones of at most `most` endpoints.
 
-    `relabelled` are the names of slices whose labels change, so that they are written anyway.
+    Slices whose names are in `relabelled` are written anyway, since their labels change.
     """
-    left = dict(desired)
+    unplaced = dict(desired)
     packing = Packing()
-    for each in existing:
-        now = [endpoint for mine in each.identities if (endpoint := left.pop(mine, None)) is not None]
-        packing.endpoints[each.name] = now
-        if each.endpoints and not now:
-            packing.emptied.add(each.name)
-        elif now != each.endpoints or each.name in relabelled:
-            packing.changed.add(each.name)
+    for stored in existing:
+        now = [endpoint for mine in stored.identities if (endpoint := unplaced.pop(mine, None)) is not None]
+        packing.endpoints[stored.name] = now
+        if stored.endpoints and not now:
+            packing.emptied.add(stored.name)
+        elif now != stored.endpoints or stored.name in relabelled:
+            packing.changed.add(stored.name)
         else:
-            each.endpoints = list(now)
-    if left:
-        _pack_rest(list(left.values()), packing, most)
+            stored.endpoints = list(now)
+    _pack_new(list(unplaced.values()), packing, most)
     return packing
 
 
-def _pack_rest(rest: list[Json], packing: Packing, most: int) -> None:
+def _pack_new(endpoints: list[Json], packing: Packing, most: int) -> None:
     for name in sorted(packing.changed, key=lambda name: (-len(packing.endpoints[name]), name)):
         room = max(most - len(packing.endpoints[name]), 0)
-        packing.endpoints[name] += rest[:room]
-        rest = rest[room:]
-    while rest:
-        best = _best_fit(packing, len(rest), most)
+        packing.endpoints[name] += endpoints[:room]
+        endpoints = endpoints[room:]
+    while endpoints:
+        best = _best_fit(packing, len(endpoints), most)
         if best is None:
-            packing.created.append(rest[:most])
-            rest = rest[most:]
+            packing.created.append(endpoints[:most])
+            endpoints = endpoints[most:]
         else:
-            packing.endpoints[best] += rest
+            packing.endpoints[best] += endpoints
             packing.filled.add(best)
-            rest = []
+            endpoints = []
 
 
 def _best_fit(packing: Packing, count: int, most: int) -> str | None:
-    """Returns the unchanged slice with room for all `count` endpoints that has the least room."""
+    """The fullest unchanged slice with room for all `count` endpoints."""
     if count >= most:
         return None
     written = packing.changed | packing.emptied

@@ -1,6 +1,6 @@
 """The EndpointSlice mirroring controller: EndpointSlices of Endpoints that no controller manages.
 
-So that a client needs to read EndpointSlices only (kube-controller-manager: pkg/controller/endpointslicemirroring).
+Clients then only need to read EndpointSlices (kube-controller-manager: pkg/controller/endpointslicemirroring).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kdns.controlplane.apimachinery.annotations import KUBECTL_LAST_APPLIED
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, SERVICE, Json
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
 from kdns.controlplane.endpoints.desired_endpoints import PortKey, identity, port_key
-from kdns.controlplane.endpoints.endpointslice_controller import SlicePlan, managed_by, new_slice, reuse
+from kdns.controlplane.endpoints.endpointslice_controller import SlicePlan, new_slice, reuse
 from kdns.controlplane.endpoints.pod_endpoints import MANAGED_BY, SERVICE_NAME, TRIGGER_TIME
 from kdns.controlplane.endpoints.service_index import ServiceIndex
 from kdns.controlplane.gc.owners import is_owned
@@ -46,32 +46,30 @@ class MirroringController(Reconciler):
 
     def reconcile(self, request: Request) -> Result:
         key = request.key
-        mine = [each for each in self._index.slices_of(key) if managed_by(each) == CONTROLLER]
+        mine = self._index.slices_of(key, CONTROLLER)
         endpoints = self._index.endpoints.get(key)
         if endpoints is None or not is_mirrored(endpoints, self._index.services.get(key)):
-            return Result([Action("delete", ENDPOINT_SLICE, each) for each in mine])
+            return Result([Action("delete", ENDPOINT_SLICE, mirror) for mirror in mine])
         mirrored = mirrored_endpoints(endpoints)
         events = [Event(ENDPOINTS, endpoints, "Warning", *event) for event in unmirrored(mirrored)]
         return Result(plan_mirror(endpoints, mirrored, mine).actions, events)
 
 
 def is_mirrored(endpoints: Json, service: Json | None) -> bool:
-    """Returns whether Endpoints are mirrored: their Service has no selector, and they are neither opted out nor a
-    leader lock.
-    """
+    """Their Service has no selector, and they are neither opted out nor a leader lock."""
     meta = endpoints["metadata"]
     opted_out = (meta.get("labels") or {}).get(SKIP) == "true" or LEADER in (meta.get("annotations") or {})
     return service is not None and spec_of(service).get("selector") is None and not opted_out
 
 
 def plan_mirror(endpoints: Json, mirrored: MirroredEndpoints, existing: Sequence[Json]) -> SlicePlan:
-    """Returns the writes that make the mirrored slices equal to `mirrored`: one slice per family and set of ports."""
+    """The writes after which the slices hold `mirrored`: one slice per family and set of ports."""
     plan = SlicePlan()
     labels, annotations = _labels(endpoints), _annotations(endpoints)
-    spare = [each for each in existing if is_owned(each, ENDPOINTS, endpoints)]
-    plan.delete.extend(each for each in existing if each not in spare)
+    spare = [mirror for mirror in existing if is_owned(mirror, ENDPOINTS, endpoints)]
+    plan.delete.extend(mirror for mirror in existing if mirror not in spare)
     for (family, key), group in mirrored.groups.items():
-        same = next((each for each in spare if _key(each) == (family, key)), None)
+        same = next((mirror for mirror in spare if _key(mirror) == (family, key)), None)
         if not group.endpoints:
             continue
         rows = list(group.endpoints.values())
@@ -80,7 +78,7 @@ def plan_mirror(endpoints: Json, mirrored: MirroredEndpoints, existing: Sequence
             continue
         spare.remove(same)
         meta = same["metadata"]
-        stored = {identity(each): each for each in same.get("endpoints") or []}
+        stored = {identity(endpoint): endpoint for endpoint in same.get("endpoints") or []}
         unchanged = stored == group.endpoints and len(stored) == len(same.get("endpoints") or [])
         if not unchanged or (meta.get("labels") or {}) != labels or (meta.get("annotations") or {}) != annotations:
             plan.update.append(
@@ -88,7 +86,7 @@ def plan_mirror(endpoints: Json, mirrored: MirroredEndpoints, existing: Sequence
             )
     reused = reuse(plan.create, spare)
     plan.update.extend(reused.values())
-    plan.delete.extend(each for each in spare if each["metadata"]["name"] not in reused)
+    plan.delete.extend(mirror for mirror in spare if mirror["metadata"]["name"] not in reused)
     if is_terminating(endpoints):
         plan.create.clear()
     for written in (*plan.create, *plan.update):
@@ -112,7 +110,7 @@ class MirroredEndpoints:
 
 
 def mirrored_endpoints(endpoints: Json) -> MirroredEndpoints:
-    """Returns the endpoints of the mirrored slices: at most 1,000 for each repacked subset, ready ones first."""
+    """At most 1,000 endpoints per repacked subset, ready ones first."""
     mirrored = MirroredEndpoints()
     for ports, addresses in repacked(endpoints.get("subsets") or []):
         added = 0
@@ -133,7 +131,7 @@ def mirrored_endpoints(endpoints: Json) -> MirroredEndpoints:
 
 
 def repacked(subsets: Iterable[Json]) -> Iterator[tuple[list[Json], list[tuple[Json, bool]]]]:
-    """Yields the subsets in canonical form, as sets of ports and of addresses, each address with whether it is ready.
+    """The subsets in canonical form: sets of ports, each with its addresses and whether they are ready.
 
     Ports of the same addresses in the same states are one subset. An address that is both ready and not ready at a port
     is not ready there; its hostname and node are those of its first occurrence (pkg/api/v1/endpoints: RepackSubsets).
@@ -167,8 +165,8 @@ def unmirrored(mirrored: MirroredEndpoints) -> Iterable[tuple[str, str]]:
         yield "TooManyAddressesToMirror", f"{most} {mirrored.skipped} addresses were skipped"
 
 
-def _key(each: Json) -> tuple[str, PortKey]:
-    return each["addressType"], port_key(each.get("ports"))
+def _key(mirror: Json) -> tuple[str, PortKey]:
+    return mirror["addressType"], port_key(mirror.get("ports"))
 
 
 def _labels(endpoints: Json) -> dict[str, str]:

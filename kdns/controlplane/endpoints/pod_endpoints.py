@@ -1,4 +1,4 @@
-"""The rules from Pods to endpoints, shared by Endpoints and EndpointSlices: whether, at which address and ports."""
+"""From Pods to endpoints, for Endpoints and EndpointSlices alike: which Pods count, at which addresses and ports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def publishes_not_ready(service: Json) -> bool:
 
 
 def has_endpoint(pod: Json, *, terminating: bool) -> bool:
-    """Returns whether the Pod has an address and has not finished. A terminating Pod counts with `terminating` only."""
+    """The Pod has an address and has not finished. A terminating Pod counts only with `terminating`."""
     return not is_finished(pod) and bool(pod_ips(pod)) and (terminating or not is_terminating(pod))
 
 
@@ -42,12 +42,12 @@ def addresses_in(pod: Json, family: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _text(address: Address) -> str:
-    """Returns the canonical form of an address; cached, since each Pod is read several times in a row."""
+    """Cached, since each Pod is read several times in a row."""
     return str(address)
 
 
 def hostname_in(pod: Json, service: Json) -> str:
-    """Returns the hostname of a Pod whose subdomain is the name of the Service, else ""."""
+    """Only Pods whose subdomain is the name of the Service have a hostname in it; else ""."""
     spec, mine = pod.get("spec") or {}, service["metadata"]
     belongs = spec.get("subdomain") == mine["name"] and pod["metadata"].get("namespace") == mine.get("namespace")
     return (spec.get("hostname") or "") if belongs else ""
@@ -75,9 +75,10 @@ def _target(pod: Json, port: Json) -> int | None:
 
 
 def _container_ports(pod: Json) -> Iterable[Json]:
-    """Yields the ports of containers, then of sidecars (init containers with restartPolicy Always)."""
+    """Ports of containers, then of sidecars (init containers with restartPolicy Always)."""
     spec = pod.get("spec") or {}
-    sidecars = [each for each in spec.get("initContainers") or [] if each.get("restartPolicy") == "Always"]
+    initial = spec.get("initContainers") or []
+    sidecars = [container for container in initial if container.get("restartPolicy") == "Always"]
     for container in [*(spec.get("containers") or []), *sidecars]:
         yield from container.get("ports") or []
 
@@ -88,12 +89,12 @@ def is_portless(service: Json) -> bool:
 
 
 def wants_headless_label(service: Json) -> bool:
-    """Returns whether the Service has no cluster IP, so that its Endpoints and slices get the headless label."""
+    """True without a cluster IP."""
     return spec_of(service).get("clusterIP") in {None, "", NONE}
 
 
 def families_of(service: Json) -> list[str]:
-    """Returns spec.ipFamilies. If they are absent: the family of clusterIP, or both families for a headless Service."""
+    """Without spec.ipFamilies: the family of clusterIP, or both families for a headless Service."""
     listed: list[str] = spec_of(service).get("ipFamilies") or []
     if listed:
         return listed

@@ -1,7 +1,7 @@
 """The index that the endpoint controllers share, and the cached views of each Service's Pods.
 
-A Service is indexed by one (label, value) of its selector, a Pod by all of its labels, so that a change of either does
-not iterate over all others. Objects are shared with the store and never changed here.
+A Service is indexed by one (label, value) of its selector, a Pod by all of its labels, so a change of one never
+iterates over all others. Objects are shared with the store and never changed here.
 """
 
 from __future__ import annotations
@@ -44,17 +44,14 @@ class ServiceIndex:
     _concerned: tuple[Concern, ...] = ()
 
     def observe(self, change: Change) -> tuple[Concern, ...]:
-        """Returns the result of `apply`.
-
-        The first controller that observes an event applies it, the others get its result.
-        """
+        """The first controller that observes an event applies it, the others get its result."""
         latest = (change.kind, change.key, change.revision)
         if latest != self._latest:
             self._latest, self._concerned = latest, tuple(self.apply(change.kind, change.key, change.obj))
         return self._concerned
 
     def apply(self, kind: Kind, key: Key, obj: Json | None) -> set[Concern]:
-        """Sets an object, None for a deleted one; the Services that this affects."""
+        """Sets an object, None for a deleted one. Returns the affected Services."""
         if kind == SERVICE:
             old = _swap(self.services, key, obj)
             before, now = _selector_pair(old), _selector_pair(obj)
@@ -89,9 +86,10 @@ class ServiceIndex:
         pod = self.pods.get(key)
         return pod if pod and _selects(spec_of(service).get("selector") or {}, pod) else None
 
-    def slices_of(self, key: Key) -> list[Json]:
-        """Returns the EndpointSlices of this Service that a controller manages, of any one."""
-        return [self.slices[name] for name in self._slices_of.get(key, ())]
+    def slices_of(self, key: Key, manager: str) -> list[Json]:
+        """The EndpointSlices of a Service that this controller manages."""
+        slices = (self.slices[name] for name in self._slices_of.get(key, ()))
+        return [managed for managed in slices if managed["metadata"]["labels"][MANAGED_BY] == manager]
 
     def _services_selecting(self, pod: Json) -> Iterator[Key]:
         for pair in _pairs(pod):
@@ -100,7 +98,7 @@ class ServiceIndex:
                     yield key
 
     def _node(self, name: str, obj: Json | None) -> set[Concern]:
-        """Returns the changed Services: a Node that is added, deleted or changes its zone affects those of its Pods."""
+        """A Node that is added, deleted or changes its zone affects the Services of its Pods."""
         old = _swap(self.nodes, name, obj)
         if old and obj and _zone(old) == _zone(obj):
             return set()
@@ -113,7 +111,7 @@ class TriggerTimeTracker:
     """The trigger times of one Service (k8s.io/endpointslice/util).
 
     The annotation endpoints.kubernetes.io/last-change-trigger-time lets clients measure the latency of a change. It is
-    the earliest time since the last reconcile of a Pod's change of readiness and of the Service's creation.
+    the earliest time since the last reconcile at which a Pod's readiness changed or the Service was created.
     """
 
     _is_initialized: bool = False
@@ -131,10 +129,7 @@ class TriggerTimeTracker:
             self._earliest = min(self._earliest or changed, changed)
 
     def take(self, service: Json) -> str:
-        """Returns the trigger time since the last call (RFC 3339), or "".
-
-        The first call returns the Service's creation.
-        """
+        """The trigger time since the last call (RFC 3339), or ""; first the creation of the Service."""
         created = _parsed_time(service["metadata"].get("creationTimestamp"))
         trigger = self._earliest
         if created and (self._service is None or created > self._service):
@@ -154,10 +149,10 @@ def _parsed_time(text: str | None) -> datetime | None:
 
 
 class PodView(Protocol):
-    """The state that a controller computes from the Pods of one Service."""
+    """State that a controller derives from the Pods of one Service."""
 
     def put(self, key: Key, pod: Json | None) -> None:
-        """Sets a Pod; None for one that the Service does not select."""
+        """None for a Pod that the Service does not select."""
         ...
 
 
@@ -172,9 +167,9 @@ class _CachedView(Generic[V]):
 
 
 class PodViews(Generic[V]):
-    """One view for each Service, kept between reconciles: its cost is proportional to the changes, not to all Pods.
+    """One view per Service, cached between reconciles: the cost is proportional to the changes, not to all Pods.
 
-    `depends_on(service)` returns the Service fields the view depends on: when they change, the view is computed again.
+    `depends_on(service)` returns the Service fields that the view depends on; when they change, it is rebuilt.
     `empty(service)` is a view without Pods.
     """
 
@@ -184,7 +179,7 @@ class PodViews(Generic[V]):
         self._changed_pods: dict[Key, dict[Key, None]] = {}
 
     def touch(self, concerns: Iterable[Concern]) -> set[Key]:
-        """Records which Pods have changed; the Services to reconcile."""
+        """Records which Pods have changed. Returns the Services to reconcile."""
         services = set()
         for service, pod in concerns:
             services.add(service)
@@ -193,17 +188,17 @@ class PodViews(Generic[V]):
         return services
 
     def view(self, key: Key, service: Json) -> tuple[V, str]:
-        """Returns the present view of a Service's Pods, and the trigger time since the last call (RFC 3339, or "")."""
+        """The present view of a Service's Pods, and the trigger time since the last call (RFC 3339, or "")."""
         cached, depends_on = self._views.get(key), self._depends_on(service)
         changed: Iterable[Key] = self._changed_pods.pop(key, {})
         if cached is None or cached.depends_on != depends_on:
             times = cached.times if cached else TriggerTimeTracker()
             cached = self._views[key] = _CachedView(depends_on, self._empty(service), times)
             changed = (*changed, *self._index.pods_of(service))
-        for each in changed:
-            pod = self._index.selected(service, each)
-            cached.view.put(each, pod)
-            cached.times.put(each, pod)
+        for pod_key in changed:
+            pod = self._index.selected(service, pod_key)
+            cached.view.put(pod_key, pod)
+            cached.times.put(pod_key, pod)
         return cached.view, cached.times.take(service)
 
     def drop(self, key: Key) -> None:
@@ -240,7 +235,7 @@ def _nodes(pod: Json | None) -> list[str]:
 
 
 def _selector_pair(service: Json | None) -> list[Pair]:
-    """Returns the pair that a Service is indexed by; none for a Service without selector."""
+    """The pair that a Service is indexed by; empty without a selector."""
     if service is None or not has_selector(service):
         return []
     selector = spec_of(service)["selector"]

@@ -1,8 +1,8 @@
 """Runs the controllers in the process of the API server, in the event loop iteration of each change.
 
-A change wakes the manager once per iteration. It passes on all events, then reconciles requests until the queue is
-empty or the time slice is used up: the clients of the API have their turn, and watchers do not fall behind. When the
-queue is empty, it deletes dependents of deleted objects, a few at a time, then writes the Events of the controllers.
+A change wakes the manager once per iteration. It delivers all events, then reconciles requests until the queue is empty
+or the time slice is used up, so that the API's clients and watchers are served in between. When the queue is empty, it
+deletes dependents of deleted objects, a few at a time, then writes the controllers' Events.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ LOW_PRIORITY_TURNS = 10
 _CONFLICT = 409
 _DELETIONS_AT_ONCE = 25
 _RECORDED_MAX = 4096
-"""Events that a repeated notice counts up; the least recently used is forgotten first."""
+"""Events whose repetitions are counted; the least recently used is evicted."""
 _EVENTS_MAX = 10_000
-"""How many Events wait for an empty queue; each further one is written at once."""
+"""Events that wait for an empty queue; further ones are written at once."""
 Task: TypeAlias = tuple[int, Name]
 """A controller, by its index in the table, and the name of an object to reconcile."""
 
@@ -73,7 +73,8 @@ class ControllerManager:
         """Watches all kinds from the present state; a second call starts again with new controllers."""
         self._stop()
         self._controllers = tuple(self._new_controllers())
-        self._queue = _PriorityQueue({index for index, each in enumerate(self._controllers) if each.has_low_priority})
+        low = {index for index, controller in enumerate(self._controllers) if controller.has_low_priority}
+        self._queue = _PriorityQueue(low)
         self._own_writes: dict[tuple[int, Kind, Key], int] = {}
         self._recorded: LRUCache[AggregateKey, Key] = LRUCache(_RECORDED_MAX)
         self._followers: dict[Kind, list[tuple[int, Reconciler]]] = {}
@@ -89,9 +90,9 @@ class ControllerManager:
         self._wake()
 
     async def finished(self, progress: Callable[[int, int], object]) -> None:
-        """Waits until the queue was empty. `progress` gets how many requests are done and left, ten times a second.
+        """Waits until the queue is empty. `progress` gets the numbers of done and queued requests, ten times a second.
 
-        Changes that were not observed yet may add more.
+        Changes that no controller has observed yet may add more.
         """
         was_idle = False
         while not (was_idle or self.idle.is_set()):
@@ -131,7 +132,7 @@ class ControllerManager:
             return
         try:
             self._work(monotonic() + TIME_SLICE_S)
-        except Exception:  # the task's boundary: the manager continues after any failure
+        except Exception:  # task boundary: the manager continues after any failure
             log.exception("controllers failed, restarting")
             self._stop()
             asyncio.get_running_loop().call_later(FIRST_RETRY_S, self._restart)
@@ -145,7 +146,7 @@ class ControllerManager:
                 if not self._delete_dependents():
                     return
             else:
-                self.idle.set()  # until an Event, which is observed too, is written
+                self.idle.set()  # cleared by the next Event, whose write is a change like any other
                 if not self._unrecorded:
                     return
                 self._record(*self._unrecorded.popleft())
@@ -217,8 +218,8 @@ class ControllerManager:
     def _reconcile(self, task: Task) -> None:
         index, name = task
         controller = self._controllers[index]
-        if waiting := self._later.pop(task, None):
-            waiting.cancel()
+        if timer := self._later.pop(task, None):
+            timer.cancel()
         self._action = None
         result = controller.reconcile(Request(name, self._now_s()))
         for action in result.actions:
@@ -271,13 +272,12 @@ class ControllerManager:
         self._own_writes[index, action.kind, stored.key] = stored.revision
 
     def _note(self, controller: Reconciler, event: Event) -> None:
-        """Keeps an Event for later."""
         self._unrecorded.append((controller.name, event))
         if len(self._unrecorded) > _EVENTS_MAX:
             self._record(*self._unrecorded.popleft())
 
     def _record(self, component: str, event: Event) -> None:
-        """Creates an Event, or increments the count of the one that says the same. A refused Event is only logged."""
+        """Creates an Event, or counts up the Event that it repeats. A refused Event is only logged."""
         key = self._recorded.get(aggregate_key(event, component))
         stored = self._api.store.get(EVENT, key) if key else None
         try:
@@ -295,9 +295,9 @@ class ControllerManager:
 
 
 class _PriorityQueue:
-    """The tasks, each once; those of controllers with low priority follow the others.
+    """The tasks, deduplicated; those of controllers with low priority follow the others.
 
-    One in `LOW_PRIORITY_TURNS` tasks has low priority in any case, so that these never starve.
+    One in `LOW_PRIORITY_TURNS` tasks has low priority in any case, so these never starve.
     """
 
     def __init__(self, low: AbstractSet[int]) -> None:
@@ -309,18 +309,18 @@ class _PriorityQueue:
         return len(self._high) + len(self._low)
 
     def add(self, task: Task) -> None:
-        """Adds a task; one that is queued keeps its place."""
+        """A queued task keeps its position."""
         (self._low if task[0] in self._low_controllers else self._high).setdefault(task)
 
     def pop(self) -> Task:
-        """Removes and returns the next task. Raises KeyError if there is none."""
+        """Raises KeyError if the queue is empty."""
         self._turn += 1
         is_low = self._low and (not self._high or self._turn % LOW_PRIORITY_TURNS == 0)
         return (self._low if is_low else self._high).popitem(last=False)[0]
 
 
 def _without_managers(obj: Json) -> Json:
-    """Returns the object without managedFields, half of its memory; an update without them keeps the stored ones."""
+    """managedFields are half of an object's memory; an update without them keeps the stored ones."""
     if "managedFields" not in obj["metadata"]:
         return obj
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
