@@ -1,7 +1,7 @@
 """Server-side apply: the object that results from a configuration, and conflicts with other managers.
 
 Kubernetes documentation, "Server-Side Apply". A field that a manager applied before and does not apply now is removed
-unless another manager owns it too. A value that another manager owns is changed by force only.
+unless another manager owns it too. A value that another manager owns is changed only by force.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _KUBECTL = "kubectl"
 _ANNOTATIONS_BYTES_MAX = 256 * 1024
 
 Conflicts: TypeAlias = list[tuple[Json, FieldSet]]
-"""Entries of other managers and the paths of theirs that an apply changes."""
+"""Entries of other managers, each with the paths of theirs that an apply changes."""
 
 
 def apply(kind: Kind, live: Json | None, config: Json, writer: Writer, *, force: bool) -> Json:
-    """Returns the live object with a configuration applied and its managedFields; `live` is None for a new object.
+    """The live object with the configuration applied, and its managedFields; `live` is None for a new object.
 
-    `check_kind` comes first. Raises 500 for a configuration that does not match the schema, 409 for conflicts.
+    Call `check_kind` first. Raises 500 for a configuration that does not match the schema, 409 for conflicts.
     """
     check_structure(kind, config)
     place, before = object_of(kind), live or {}
@@ -67,9 +67,10 @@ def apply(kind: Kind, live: Json | None, config: Json, writer: Writer, *, force:
         check_items(place, config)
         taken, others = _client_side_applied(kind, before, writer, others)
         last = union(last, taken)
-        kept = reduce(union, (entry["fieldsV1"] for entry in others), configured_paths(place, config))
-        obj = without(place, merge(place, _without_entries(before), config), difference(last, kept), kept)
-        written, removed = compare(place, *(managed_content(kind, each, writer.subresource) for each in (before, obj)))
+        needed = reduce(union, (entry["fieldsV1"] for entry in others), configured_paths(place, config))
+        obj = without(place, merge(place, _without_entries(before), config), difference(last, needed), needed)
+        contents = (managed_content(kind, state, writer.subresource) for state in (before, obj))
+        written, removed = compare(place, *contents)
         owned = configured_paths(place, managed_content(kind, config, writer.subresource))
     except StructureError as error:
         raise StatusError(500, "", f"failed to merge config: {error}") from error
@@ -79,7 +80,7 @@ def apply(kind: Kind, live: Json | None, config: Json, writer: Writer, *, force:
     entries = entries_without(others, union(written, removed))
     if owned:
         entry = writer.entry(kind, "Apply", owned)
-        if not (written or removed):  # the time of the last apply that changed the object, if any
+        if not (written or removed):  # the entry has the time of the last apply that changed the object
             del entry["time"]
             entry |= {"time": own["time"]} if "time" in own else {}
         entries.append(entry)
@@ -89,11 +90,11 @@ def apply(kind: Kind, live: Json | None, config: Json, writer: Writer, *, force:
 
 
 def _client_side_applied(kind: Kind, live: Json, writer: Writer, others: Entries) -> tuple[FieldSet, Entries]:
-    """Returns the fields that `kubectl apply` without --server-side set and nobody changed since, and other managers'
-    entries without them.
+    """Fields that `kubectl apply` without --server-side set and that are unchanged since, and other managers' entries
+    without these fields.
 
-    kubectl's server-side apply takes them over without a conflict, and removes those that it does not configure: the
-    items of lists with all that was added to them, such as defaults.
+    kubectl's server-side apply takes them over without a conflict, and removes those that it does not configure. List
+    items count with everything that was added to them, such as defaults.
     """
     text = ((live.get("metadata") or {}).get("annotations") or {}).get(KUBECTL_LAST_APPLIED)
     if writer.name != _KUBECTL or not text:
@@ -108,7 +109,7 @@ def _client_side_applied(kind: Kind, live: Json, writer: Writer, others: Entries
         written, removed = compare(place, content, managed_content(kind, live))
         unchanged = difference(configured_paths(place, content), union(written, removed))
         changed = intersection(written, all_paths(place, content))
-    except (ValueError, KeyError, AttributeError, TypeError):  # any text, as anybody may write it
+    except (ValueError, KeyError, AttributeError, TypeError):  # clients may write any text
         return {}, others
     taken, remaining = unchanged, list[Json]()
     for entry in others:
@@ -124,10 +125,7 @@ def _without_entries(obj: Json) -> Json:
 
 
 def check_kind(kind: Kind, config: Json) -> None:
-    """Raises 400 for a configuration of another kind."""
-    api_version, name = (
-        each if isinstance(each, str) else "" for each in (config.get("apiVersion"), config.get("kind"))
-    )
+    api_version, name = (text if isinstance(text, str) else "" for text in map(config.get, ("apiVersion", "kind")))
     if (api_version, name) != (kind.api_version, kind.kind):
         raise bad_request(f"invalid object type: {_gvk(api_version, name)}")
 
@@ -153,7 +151,7 @@ def _gvk(api_version: str, kind: str) -> str:
 
 
 def _update_last_applied(metadata: Json, config: Json, writer: Writer) -> None:
-    """Updates the annotation of client-side apply if kubectl left one, so that both kinds of apply can alternate."""
+    """Updates the annotation of client-side apply if kubectl wrote one, so that both kinds of apply can alternate."""
     annotations: dict[str, Any] = metadata.get("annotations") or {}
     if writer.name != _KUBECTL or not annotations.get(KUBECTL_LAST_APPLIED):
         return
@@ -170,7 +168,7 @@ def _update_last_applied(metadata: Json, config: Json, writer: Writer) -> None:
 
 def _conflict_error(conflicts: Conflicts) -> StatusError:
     fields = [
-        (_manager_text(entry), path_text(path)) for entry, each in conflicts for path in paths(sorted_elements(each))
+        (_manager_text(entry), path_text(path)) for entry, owned in conflicts for path in paths(sorted_elements(owned))
     ]
     fields.sort(key=lambda field: field[0])
     causes = [

@@ -1,8 +1,8 @@
-"""Sets of field paths, in the form in which managedFields carries them (meta/v1 FieldsV1).
+"""Sets of field paths, in the form of managedFields (meta/v1 FieldsV1).
 
 A set is a tree of dicts. Its keys are path elements: `f:name` for a field, `k:{"port":80}` for an item of an
-associative list, `v:"x"` for an item of a set. An element with an empty dict below it is a path of the set. An element
-with further elements below it is a path of the set only if "." is among them. An empty tree is the empty set.
+associative list, `v:"x"` for an item of a set. An element with an empty dict is a path of the set. An element with
+further elements below it is a path only if "." is among them. An empty tree is the empty set.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 FieldSet: TypeAlias = dict[str, Any]
-"""A set of paths, or the part of one below an element."""
+"""A set of paths, or its part below an element."""
 
 SELF = "."
-"""Among the elements below another element: that element is itself a path of the set."""
+"""Marks an element with further elements below it as a path of the set."""
 
 _INCLUDED: FieldSet = {}
 
@@ -31,14 +31,14 @@ def union(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def _union_below(one: FieldSet, other: FieldSet) -> FieldSet:
-    if not one or not other:  # one is a path without anything below it
+    if not one or not other:  # a path without anything below it
         below = one or other
         return below if not below or SELF in below else {SELF: _INCLUDED, **below}
     return union(one, other)
 
 
 def difference(one: FieldSet, other: FieldSet) -> FieldSet:
-    """Returns the paths of `one` that are not in `other`. A path of `other` does not remove the paths below it."""
+    """A path of `other` does not remove the paths below it."""
     if not one or not other:
         return one
     result: FieldSet = {}
@@ -66,7 +66,7 @@ def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def at_or_below(one: FieldSet, other: FieldSet) -> FieldSet:
-    """Returns the paths of `one` that are in `other`, or below a path of it."""
+    """The paths of `one` that are in `other`, or below a path of it."""
     result: FieldSet = {}
     for element, below in one.items():
         theirs = other.get(element)
@@ -80,12 +80,12 @@ def at_or_below(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def sorted_elements(fields: FieldSet) -> FieldSet:
-    """Returns the same set with sorted elements, as kube-apiserver serializes it."""
+    """As kube-apiserver serializes a set."""
     return {element: sorted_elements(below) if (below := fields[element]) else below for element in sorted(fields)}
 
 
 def paths(fields: FieldSet) -> Iterator[tuple[str, ...]]:
-    """Yields every path as a tuple of its elements. The paths of a level precede the paths below them."""
+    """Tuples of path elements; the paths of a level precede those below them."""
     for element in sorted(fields):
         if element != SELF and is_path(fields[element]):
             yield (element,)
@@ -95,22 +95,22 @@ def paths(fields: FieldSet) -> Iterator[tuple[str, ...]]:
 
 
 def path_text(path: Iterable[str]) -> str:
-    """Returns a path in the form of error messages: `.spec.ports[port=80,protocol="TCP"].name`."""
+    """As in error messages: `.spec.ports[port=80,protocol="TCP"].name`."""
     return "".join(map(_element_text, path))
 
 
 def _element_text(element: str) -> str:
-    kind, _, rest = element.partition(":")
+    kind, _, text = element.partition(":")
     match kind:
         case "f":
-            return f".{rest}"
+            return f".{text}"
         case "k":
-            named = [f"{name}={json.dumps(value)}" for name, value in json.loads(rest).items()]
+            named = [f"{name}={json.dumps(value)}" for name, value in json.loads(text).items()]
             return f"[{','.join(named)}]"
         case "v":
-            return f"[={rest}]"
+            return f"[={text}]"
         case _:
-            return f"[{rest}]"
+            return f"[{text}]"
 
 
 def is_path(below: FieldSet) -> bool:
@@ -118,7 +118,7 @@ def is_path(below: FieldSet) -> bool:
 
 
 def inner(below: FieldSet) -> FieldSet:
-    """Returns the elements without `SELF`."""
+    """The elements without `SELF`."""
     if SELF not in below:
         return below
     return {element: further for element, further in below.items() if element != SELF}
@@ -139,10 +139,10 @@ def is_field_set(value: Any) -> bool:
 
 
 def _is_element(element: str) -> bool:
-    kind, colon, rest = element.partition(":")
+    kind, colon, text = element.partition(":")
     if kind == "f":
         return bool(colon)
     try:
-        return kind in {"k", "v"} and isinstance(json.loads(rest), dict) == (kind == "k")
+        return kind in {"k", "v"} and isinstance(json.loads(text), dict) == (kind == "k")
     except ValueError:
         return False

@@ -1,9 +1,10 @@
-"""metadata.managedFields: which manager wrote which fields of an object last.
+"""metadata.managedFields: which manager last wrote which fields of an object.
 
-Kubernetes documentation, "Server-Side Apply", field management. An object has managers from its first server-side
-apply on: what it had before belongs to `before-first-apply`, and an update takes fields over from their managers.
-Differs: objects that were never applied have no managers, which would take a third of the work of each write; entries
-of old updates are not combined.
+Kubernetes documentation, "Server-Side Apply", field management. Managers are tracked from the first server-side apply
+on: older fields belong to `before-first-apply`, and an update takes fields over from their managers.
+
+Differs: objects that were never applied have no managers, which would cost a third of each write; entries of old
+updates are not combined.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ class Writer:
 
 
 def entries_before_apply(kind: Kind, live: Json, time: str) -> Entries:
-    """Returns the entries of an object; at its first apply one manager owns all of it but the status."""
+    """At the first apply of an object, one manager owns everything but the status."""
     entries: Entries = live["metadata"].get("managedFields") or []
     fields = {} if entries else configured_paths(object_of(kind), managed_content(kind, live))
     return [Writer(_BEFORE_FIRST_APPLY, time=time).entry(kind, "Update", fields)] if fields else entries
 
 
 def entries_of_changed(kind: Kind, live: Json, obj: Json, writer: Writer) -> Entries:
-    """Returns the entries after an update of the live object to `obj`.
+    """The entries after an update of the live object to `obj`.
 
     The writer may change the entries themselves, or remove all with a single empty one, but not through a subresource.
     """
@@ -59,9 +60,8 @@ def entries_of_changed(kind: Kind, live: Json, obj: Json, writer: Writer) -> Ent
     if not entries:
         return []
     try:
-        written, removed = compare(
-            object_of(kind), *(managed_content(kind, each, writer.subresource) for each in (live, obj))
-        )
+        contents = (managed_content(kind, state, writer.subresource) for state in (live, obj))
+        written, removed = compare(object_of(kind), *contents)
     except StructureError:  # list items cannot be identified: validation refuses the object
         return entries
     result = entries_without(entries, union(written, removed))
@@ -70,12 +70,12 @@ def entries_of_changed(kind: Kind, live: Json, obj: Json, writer: Writer) -> Ent
         for earlier in result:
             if identity(earlier) == identity(entry):
                 entry["fieldsV1"] = sorted_elements(union(earlier["fieldsV1"], written))
-        result = [*(each for each in result if identity(each) != identity(entry)), entry]
+        result = [*(earlier for earlier in result if identity(earlier) != identity(entry)), entry]
     return sorted_entries(result)
 
 
 def _valid_entries(sent: Entries) -> Entries:
-    """Returns the entries that own fields; none if one is malformed."""
+    """The entries that own fields; empty if any entry is malformed."""
     is_valid = all(
         isinstance(entry, dict)
         and entry.get("operation") in {"Apply", "Update"}
@@ -88,9 +88,7 @@ def _valid_entries(sent: Entries) -> Entries:
 
 
 def managed_content(kind: Kind, obj: Json, subresource: str = "") -> Json:
-    """Returns the fields that a write through the (sub)resource may change, without type, name and what is the
-    server's.
-    """
+    """The fields that a write through the (sub)resource may change, without type, name and server-owned metadata."""
     ignored = {"apiVersion", "kind", "metadata"}
     if subresource == "status":
         ignored.add("spec")
@@ -104,19 +102,19 @@ def managed_content(kind: Kind, obj: Json, subresource: str = "") -> Json:
 
 
 def entries_without(entries: Entries, fields: FieldSet) -> Entries:
-    """Returns the entries without the paths of a set; those without further paths are dropped."""
+    """Removes the paths of a set; entries without further paths are dropped."""
     remaining = ((entry, difference(entry.get("fieldsV1") or {}, fields)) for entry in entries)
     return [{**entry, "fieldsV1": after} for entry, after in remaining if after]
 
 
 def identity(entry: Json) -> tuple[str, str, str]:
-    """Returns manager, operation and subresource. The API version is not part of it: each kind has one version."""
+    """Without the API version, since each kind has one version."""
     return entry.get("manager", ""), entry["operation"], entry.get("subresource", "")
 
 
 def sorted_entries(entries: Entries) -> Entries:
-    """Returns entries in the order of kube-apiserver: appliers first, then by time and name."""
-    return sorted(entries, key=lambda each: (each["operation"], each.get("time", ""), *identity(each)))
+    """kube-apiserver's order: appliers first, then by time and name."""
+    return sorted(entries, key=lambda entry: (entry["operation"], entry.get("time", ""), *identity(entry)))
 
 
 def same_but_for_times(one: Entries, other: Entries) -> bool:

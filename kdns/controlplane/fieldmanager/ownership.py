@@ -1,6 +1,6 @@
 """Objects as field managers see them: which parts have owners, where two objects differ, merging and removing parts.
 
-All walk along `parts`: the fields of an object, the entries of a map and the items of an associative list.
+Everything walks along `parts`: the fields of an object, the entries of a map and the items of an associative list.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from kdns.controlplane.schema.types import Field
 
 _PATH: Final[FieldSet] = {}
 _ATOMIC: Final = Field("", "rawextension")
-"""The place of what the schema does not have, and of items that occur twice."""
+"""Stands for what the schema lacks, and for items that occur twice."""
 
 Parts: TypeAlias = Mapping[str, tuple[Field, Any]]
-"""Path element → the place and the value of a part."""
+"""The schema and the value of each part, by path element."""
 
 
 class StructureError(ValueError):
-    """A value that does not have the structure of its field."""
+    """A value whose structure is not that of its field."""
 
 
 def parts(place: Field, value: Any) -> Parts:
-    """Returns the parts of a value; None has none. Items of one path element are one atomic part, the list of them.
+    """None has no parts. Items with the same path element are one atomic part, the list of them.
 
     Raises StructureError for a value of the wrong type, and for items that cannot be identified.
     """
@@ -37,11 +37,13 @@ def parts(place: Field, value: Any) -> Parts:
         if not isinstance(value, dict):
             raise StructureError(expected("an object", value))
         return {f"f:{name}": (_child(place, name), part) for name, part in value.items()}
-    found: dict[str, list[Any]] = {}
+    by_element: dict[str, list[Any]] = {}
     for element, item in _elements(place, value):
-        found.setdefault(element, []).append(item)
-    one = _item(place)
-    return {element: (one, items[0]) if len(items) == 1 else (_ATOMIC, items) for element, items in found.items()}
+        by_element.setdefault(element, []).append(item)
+    of_item = _item(place)
+    return {
+        element: (of_item, items[0]) if len(items) == 1 else (_ATOMIC, items) for element, items in by_element.items()
+    }
 
 
 def _child(place: Field, name: str) -> Field:
@@ -59,7 +61,7 @@ def _elements(place: Field, items: Any) -> Iterable[tuple[str, Any]]:
 
 
 def path_element(place: Field, item: Any) -> str:
-    """Returns the path element of an associative list's item. Raises StructureError if it cannot be identified."""
+    """Identifies an item of an associative list. Raises StructureError if that is impossible."""
     if place.form == "set":
         if item is None or isinstance(item, dict | list):
             raise StructureError(f"a set has {expected('a scalar', item)}")
@@ -82,7 +84,7 @@ def _text(value: Any) -> str:
 
 
 def configured_paths(place: Field, value: Any) -> FieldSet:
-    """Returns the paths that a configuration owns: its atomic and empty values, keys of maps, and items of lists.
+    """The paths that a configuration owns: its atomic and empty values, keys of maps, and items of lists.
 
     The enclosing objects have no owner.
     """
@@ -106,12 +108,12 @@ def check_items(place: Field, value: Any, at: str = "") -> None:
 
 
 def all_paths(place: Field, value: Any) -> FieldSet:
-    """Returns every path below a value: its parts, and the objects and lists that contain them."""
+    """Every path below a value: its parts, and the objects and lists that contain them."""
     return {element: _path(all_paths(child, part)) for element, (child, part) in parts(place, value).items()}
 
 
 def compare(place: Field, old: Any, new: Any) -> tuple[FieldSet, FieldSet]:
-    """Returns the paths that the new value sets or changes, and those that only the old one has."""
+    """The paths that the new value sets or changes, and those that only the old one has."""
     written: FieldSet = {}
     removed: FieldSet = {}
     before, after = parts(place, old), parts(place, new)
@@ -135,7 +137,7 @@ def compare(place: Field, old: Any, new: Any) -> tuple[FieldSet, FieldSet]:
 
 
 def merge(place: Field, live: Any, config: Any) -> Any:
-    """Returns the live value with those of a configuration; an empty object or list, or null, removes nothing."""
+    """The configuration wins; an empty object or list, or null, removes nothing."""
     if place.form == "atomic" or not (live or config):
         return config
     if place.form in {"list", "set"}:
@@ -147,7 +149,7 @@ def merge(place: Field, live: Any, config: Any) -> Any:
 
 
 def _merge_lists(place: Field, live: list[Any], config: list[Any]) -> list[Any]:
-    """Returns the items of both lists: the configuration's in its order, the others at their places among them."""
+    """The configuration's items in its order, with the other live items in between at their places."""
     present = parts(place, live)
     configured = {
         element: merge(*present[element], item) if element in present else item
@@ -169,16 +171,16 @@ def _merge_lists(place: Field, live: list[Any], config: list[Any]) -> list[Any]:
     return result + [merged for _, merged in remaining]
 
 
-def without(place: Field, value: Any, gone: FieldSet, kept: FieldSet) -> Any:
-    """Returns the value without the paths of `gone`, except for those that have paths of `kept` at or below them.
+def without(place: Field, value: Any, gone: FieldSet, needed: FieldSet) -> Any:
+    """Removes the paths of `gone`, except those with paths of `needed` at or below them.
 
-    An object whose fields are gone is gone too, with the fields in it that nobody owns; so is an emptied list or map.
+    An object whose fields are gone is removed too, with its fields that nobody owns; so is an emptied list or map.
     """
     if place.form in {"list", "set"}:
         items = [
             part
             for element, item in _elements(place, value)
-            if (part := _remaining(_item(place), item, gone.get(element), kept.get(element))) is not None
+            if (part := _remaining(_item(place), item, gone.get(element), needed.get(element))) is not None
         ]
         return items or None
     result = {}
@@ -186,21 +188,21 @@ def without(place: Field, value: Any, gone: FieldSet, kept: FieldSet) -> Any:
         element = f"f:{name}"
         if element not in gone:
             result[name] = part
-        elif (rest := _remaining(_child(place, name), part, gone[element], kept.get(element))) is not None:
-            result[name] = rest
+        elif (remaining := _remaining(_child(place, name), part, gone[element], needed.get(element))) is not None:
+            result[name] = remaining
     return result or None
 
 
-def _remaining(place: Field, part: Any, gone: FieldSet | None, kept: FieldSet | None) -> Any:
-    """Returns a part without the paths of `gone` below it; None if nothing remains."""
+def _remaining(place: Field, part: Any, gone: FieldSet | None, needed: FieldSet | None) -> Any:
+    """A part without the paths of `gone` below it; None if nothing remains."""
     if gone is None:
         return part
-    if kept is None and (is_path(gone) or place.form == "struct"):
+    if needed is None and (is_path(gone) or place.form == "struct"):
         return None
     if place.form == "atomic" or not part:
         return part
-    rest = without(place, part, inner(gone), kept or {})
-    return type(part)() if rest is None and kept is not None else rest
+    remaining = without(place, part, inner(gone), needed or {})
+    return type(part)() if remaining is None and needed is not None else remaining
 
 
 def _path(below: FieldSet) -> FieldSet:

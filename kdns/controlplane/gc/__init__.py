@@ -1,1 +1,3 @@
-"""The stored objects and what follows from their commits: owners, dependents, allocations, ends of namespaces."""
+"""The stored objects and what follows from their commits: owners, dependents, allocations, termination of
+namespaces.
+"""

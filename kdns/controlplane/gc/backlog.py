@@ -1,4 +1,4 @@
-"""A queue of work that follows from requests: the first part is done at once, the rest in batches.
+"""A queue of work that follows from requests: the first part is done at once, further work in batches.
 
 The owner of the batches sets `wake`, and then calls `run` while `is_left`. Without `wake`, all work is done at once.
 """
@@ -12,14 +12,14 @@ from typing import Final, TypeAlias
 Work: TypeAlias = Callable[[], object]
 
 AT_ONCE: Final = 100
-"""How many items are done at once before the rest waits for a batch."""
+"""Items that are done at once; further ones wait for a batch."""
 
 
 class Backlog:
     """A queue of functions, each of which may add more without recursion.
 
-    A function reads the state when it runs, so one that raised is queued again behind the others: a write that was
-    refused is tried again.
+    A function reads the state when it runs, so one that raised is queued again behind the others: a refused write is
+    retried.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Backlog:
         return bool(self._works or self._last)
 
     def add(self, work: Work) -> None:
-        """Queues work; `begin` starts it."""
+        """`begin` starts the work."""
         self._works.append(work)
 
     def add_last(self, name: str, work: Work) -> None:
@@ -41,7 +41,7 @@ class Backlog:
         self._last[name] = work
 
     def begin(self) -> None:
-        """Runs the first part of the queue; no effect in work of the queue, and while a rest waits for its batches."""
+        """Runs the first part of the queue. No effect while work runs, and while later work waits for its batches."""
         if self._is_working or (self._waits and self.wake):
             return
         try:
@@ -52,7 +52,6 @@ class Backlog:
                 self.wake()
 
     def run(self, most: int | None = None) -> None:
-        """Runs at most `most` items."""
         self._is_working = True
         try:
             while self.is_left and most != 0:

@@ -1,7 +1,8 @@
 """Deletion: preconditions, grace periods, finalizers, dependents, and the content of namespaces.
 
 The rules are those of kube-apiserver (registry/generic, BeforeDelete) and of the garbage collector.
-Differs: small deletions are complete when the request is answered, not some time later. A circle of owners that is
+
+Differs: small deletions are complete when the request is answered, not some time later. A cycle of owners that is
 deleted in the foreground waits for itself, until a client removes a finalizer.
 """
 
@@ -39,10 +40,7 @@ _DELETE_OPTIONS: Final = Kind("meta.k8s.io", "v1", "DeleteOptions", "deleteoptio
 
 
 def checked_policy(options: Json) -> str | None:
-    """Returns propagationPolicy of DeleteOptions.
-
-    Raises 422 for an unknown one, and for one beside orphanDependents.
-    """
+    """propagationPolicy of DeleteOptions. Raises 422 for an unknown one, and for one beside orphanDependents."""
     policy, orphans = options.get("propagationPolicy"), options.get("orphanDependents")
     if policy is not None and orphans is not None:
         both = "orphanDependents and deletionPropagation cannot be both set"
@@ -55,7 +53,7 @@ def checked_policy(options: Json) -> str | None:
 
 
 def _propagation(metadata: Json, strategy: DeleteStrategy, options: Json) -> str:
-    """Returns Orphan, Background or Foreground, for valid options."""
+    """Orphan, Background or Foreground; the options are valid."""
     if policy := checked_policy(options):
         return policy
     orphans = options.get("orphanDependents")
@@ -70,9 +68,9 @@ def _propagation(metadata: Json, strategy: DeleteStrategy, options: Json) -> str
 
 
 class Deletion:
-    """All deletions of one cluster. Further deletions that follow are queued in the backlog.
+    """All deletions of one cluster. Deletions that follow from them are queued in the backlog.
 
-    With `grace`, Pods stay for their grace period. Differs: without it they do not, since no containers run.
+    With `grace`, deleted Pods stay for their grace period. Differs: by default they do not, since no containers run.
     """
 
     def __init__(self, objects: Objects, backlog: Backlog, *, grace: bool) -> None:
@@ -84,7 +82,7 @@ class Deletion:
             backlog.add(partial(self._collect_if_orphaned, kind, key))
 
     def delete(self, version: StoredObject, options: Json, *, dry_run: bool) -> StoredObject:
-        """Returns the last state of a deleted object, or the current one of an object that is held."""
+        """The last state of a deleted object, or the current one if finalizers or a grace period hold it."""
         kind, strategy = version.kind, self._kinds[version.kind].delete
         metadata = version.obj["metadata"]
         object_meta.check_preconditions(kind, version.obj, options.get("preconditions") or {})
@@ -93,19 +91,19 @@ class Deletion:
         policy = _propagation(metadata, strategy, options)
         if metadata.get("deletionTimestamp"):
             return version if dry_run else self._shorten(version, options.get("gracePeriodSeconds"))
-        kept = [name for name in metadata.get("finalizers") or () if name not in {FOREGROUND, ORPHANING}]
+        finalizers = [name for name in metadata.get("finalizers") or () if name not in {FOREGROUND, ORPHANING}]
         if policy == "Foreground" and self._blocking(metadata["uid"]):
-            kept.append(FOREGROUND)
+            finalizers.append(FOREGROUND)
         if policy == ORPHAN and self._objects.owners.has_dependents(metadata["uid"]):
-            kept.append(ORPHANING)
+            finalizers.append(ORPHANING)
         graceful = strategy.grace_s if self.grace else None
         grace_s = graceful(version.obj, options.get("gracePeriodSeconds")) if graceful else 0
-        if not (grace_s or kept or (kind is NAMESPACE and namespace_finalizers(version.obj))):
+        if not (grace_s or finalizers or (kind is NAMESPACE and namespace_finalizers(version.obj))):
             last = version if dry_run else self.remove(version)
             if not strategy.grace_s:
                 return last
-            return stored_object_of(kind, version.key, self._marked(last, kept, 0), last.revision)
-        marked = self._marked(version, kept, grace_s)
+            return stored_object_of(kind, version.key, self._marked(last, finalizers, 0), last.revision)
+        marked = self._marked(version, finalizers, grace_s)
         if dry_run:
             return stored_object_of(kind, version.key, marked, version.revision)
         version = self._objects.put(self._objects.draft(kind, marked), version)
@@ -114,9 +112,9 @@ class Deletion:
         return self._store.get(kind, version.key) or version
 
     def _refusal(self, version: StoredObject) -> str:
-        """Returns why the object may not be deleted; "" if it may.
+        """Why the object may not be deleted; "" if it may.
 
-        Differs: kube-apiserver lets the IPAddress of a Service be deleted, and its repair loop makes another one.
+        Differs: kube-apiserver lets clients delete the IPAddress of a Service, and its repair loop recreates it.
         """
         if version.key[1] in self._kinds[version.kind].delete.protected:
             return f"this {version.kind.singular} may not be deleted"
@@ -150,22 +148,22 @@ class Deletion:
             marked["metadata"]["deletionGracePeriodSeconds"] = grace_s
         return marked
 
-    def _shorten(self, version: StoredObject, asked_s: int | None) -> StoredObject:
-        """Returns a second deletion: only a shorter grace period has an effect."""
+    def _shorten(self, version: StoredObject, requested_s: int | None) -> StoredObject:
+        """A second deletion has an effect only if its grace period is shorter."""
         metadata = version.obj["metadata"]
         granted_s = metadata.get("deletionGracePeriodSeconds") or 0
-        if asked_s is None or max(asked_s, 0) >= granted_s:
+        if requested_s is None or max(requested_s, 0) >= granted_s:
             return version
-        asked_s = 1 if asked_s < 0 else asked_s
-        if not asked_s and not metadata.get("finalizers"):
+        requested_s = 1 if requested_s < 0 else requested_s
+        if not requested_s and not metadata.get("finalizers"):
             return self.remove(version)
-        begun_s = (seconds_of(metadata["deletionTimestamp"]) or 0) - granted_s
-        obj = _with_metadata(version.obj, deletionTimestamp=object_meta.timestamp(begun_s + asked_s))
-        obj["metadata"]["deletionGracePeriodSeconds"] = asked_s
+        deleted_s = (seconds_of(metadata["deletionTimestamp"]) or 0) - granted_s
+        obj = _with_metadata(version.obj, deletionTimestamp=object_meta.timestamp(deleted_s + requested_s))
+        obj["metadata"]["deletionGracePeriodSeconds"] = requested_s
         return self._objects.put(self._objects.draft(version.kind, obj), version)
 
     def remove(self, version: StoredObject) -> StoredObject:
-        """Removes an object from the store; then its dependents, and the owners that waited for its removal."""
+        """Removes an object from the store. Queues its dependents, and the owners that waited for its removal."""
         last = self._objects.remove(version)
         self._collect(version.obj["metadata"]["uid"], in_foreground=False)
         self.released(version.obj)
@@ -177,19 +175,20 @@ class Deletion:
         return last
 
     def owned(self, version: StoredObject) -> None:
-        """Queues the check of an object's new owners: without any it is deleted, references to absent ones are removed.
+        """Queues the check of an object's new owners: it is deleted if all are absent, else it loses references to
+        absent ones.
 
-        Owners of kinds that are not served count as existing.
-        Differs: owners in another namespace are absent like any other, without an Event.
+        Owners of kinds that are not served count as existing. Differs: owners in another namespace are absent like any
+        other, without an Event.
         """
         if self._absent_owners(version):
             self._backlog.add(partial(self._collect_if_orphaned, version.kind, version.key))
 
     def _absent_owners(self, version: StoredObject) -> list[str]:
-        namespace, found = version.key[0], version.metadata.get("ownerReferences") or ()
-        if any(owner_key(reference, namespace, self._kinds) is None for reference in found):
+        namespace, owners = version.key[0], version.metadata.get("ownerReferences") or ()
+        if any(owner_key(reference, namespace, self._kinds) is None for reference in owners):
             return []
-        return [reference["uid"] for reference in found if not self._owner(reference, namespace)]
+        return [reference["uid"] for reference in owners if not self._owner(reference, namespace)]
 
     def _collect_if_orphaned(self, kind: Kind, key: Key) -> None:
         version = self._store.get(kind, key)
@@ -209,29 +208,29 @@ class Deletion:
                 self._backlog.add(partial(self._finish_owner, reference, namespace))
 
     def _latest(self, version: StoredObject) -> StoredObject | None:
-        """Returns the current version of the same object, by uid; None if it is gone."""
+        """The current version of the same object, by uid; None if it is gone."""
         latest = self._store.get(version.kind, version.key) if version.kind in self._kinds else None
         return latest if latest and latest.obj["metadata"]["uid"] == version.obj["metadata"]["uid"] else None
 
     def _blocking(self, uid: str) -> bool:
-        """Returns whether a deletion of the owner in the foreground has to wait for dependents."""
-        found = (self._store.get(*each) for each in self._objects.owners.dependents(uid))
-        return any(version is not None and _waits_for(version, uid) for version in found)
+        """Whether a deletion of the owner in the foreground has to wait for dependents."""
+        dependents = (self._store.get(*dependent) for dependent in self._objects.owners.dependents(uid))
+        return any(version is not None and _waits_for(version, uid) for version in dependents)
 
     def _collect(self, uid: str, *, in_foreground: bool) -> None:
-        """Deletes the dependents without another owner; the references of the others are removed."""
+        """Deletes the dependents without another owner; the others lose their reference."""
         self._each_dependent(uid, partial(self._collect_one, in_foreground=in_foreground))
 
     def _each_dependent(self, uid: str, do: Callable[[StoredObject, str], object]) -> None:
-        """Queues `do` for each dependent, with its version at that time."""
+        """Queues `do` for each dependent, with its version when the work runs."""
 
         def work(kind: Kind, key: Key) -> None:
             version = self._store.get(kind, key) if kind in self._kinds else None
             if version and any(reference["uid"] == uid for reference in references(version.obj)):
                 do(version, uid)
 
-        for each in self._objects.owners.dependents(uid):
-            self._backlog.add(partial(work, *each))
+        for dependent in self._objects.owners.dependents(uid):
+            self._backlog.add(partial(work, *dependent))
 
     def _collect_one(self, version: StoredObject, uid: str, *, in_foreground: bool) -> None:
         namespace = version.key[0]
@@ -246,8 +245,8 @@ class Deletion:
         self.delete(version, _FOREGROUND if dependents else _BACKGROUND, dry_run=False)
 
     def _owner(self, reference: Json, namespace: str) -> StoredObject | None:
-        found = owner_key(reference, namespace, self._kinds)
-        version = self._store.get(*found) if found else None
+        owner = owner_key(reference, namespace, self._kinds)
+        version = self._store.get(*owner) if owner else None
         return version if version and version.obj["metadata"]["uid"] == reference.get("uid") else None
 
     def _finish_owner(self, reference: Json, namespace: str) -> None:
@@ -265,12 +264,12 @@ class Deletion:
             done.add(ORPHANING)
         if not done:
             return
-        rest = [name for name in finalizers if name not in done]
+        pending = [name for name in finalizers if name not in done]
         is_namespace = owner.kind is NAMESPACE
-        if not (rest or is_namespace or owner.obj["metadata"].get("deletionGracePeriodSeconds")):
-            self.remove(owner)  # one write: if it is refused, the finalizers still tell what is left to do
+        if not (pending or is_namespace or owner.obj["metadata"].get("deletionGracePeriodSeconds")):
+            self.remove(owner)  # one write: if it is refused, the finalizers still say what to do
             return
-        obj = _with_metadata(owner.obj, finalizers=rest)
+        obj = _with_metadata(owner.obj, finalizers=pending)
         self._objects.put(self._objects.draft(owner.kind, obj), owner)
         if is_namespace:
             self._end(owner.key[1])
@@ -281,10 +280,10 @@ class Deletion:
         self.released(version.obj)
 
     def _empty(self, namespace: str) -> None:
-        """Queues the deletion of the content of a namespace, then of the namespace itself.
+        """Queues the deletion of a namespace's content, then of the namespace itself.
 
-        Pods are deleted first: objects that they may need, such as a NetworkPolicy, stay until then. Of the rest,
-        objects for which controllers make further objects are first.
+        Pods are deleted first: objects that they may need, such as a NetworkPolicy, stay until then. Next are objects
+        for which controllers create further objects.
         """
         pods = self._store.page(POD, Filter(namespace)).items
         others = sorted(self._kinds.namespaced, key=lambda kind: not self._kinds[kind].delete.makes_objects)
@@ -295,11 +294,11 @@ class Deletion:
         self._backlog.begin()
 
     def _empty_kind(self, definition: str) -> None:
-        """Queues the deletion of all objects of a kind, then of its CustomResourceDefinition itself."""
+        """Queues the deletion of all objects of a kind, then of its CustomResourceDefinition."""
         version = self._store.get(DEFINITION, ("", definition))
         kind = self._kinds.custom.kind_of(version.obj) if version else None
-        for each in self._store.page(kind, Filter()).items if kind else ():
-            self._backlog.add(partial(self._delete_latest, each))
+        for obj in self._store.page(kind, Filter()).items if kind else ():
+            self._backlog.add(partial(self._delete_latest, obj))
         self._end_kind(definition)
         self._backlog.begin()
 
@@ -307,7 +306,7 @@ class Deletion:
         self._backlog.add_last(f"kind {definition}", partial(self.finish_definition, definition))
 
     def finish_definition(self, name: str) -> None:
-        """Releases a terminating CustomResourceDefinition whose objects are gone; otherwise its condition says so."""
+        """Removes a terminating CustomResourceDefinition whose objects are gone; otherwise its condition says so."""
         version = self._store.get(DEFINITION, ("", name))
         if version is None or CLEANUP not in (version.obj["metadata"].get("finalizers") or ()):
             return
@@ -319,8 +318,8 @@ class Deletion:
             if obj != version.obj:
                 self._objects.put(self._objects.draft(DEFINITION, obj), version)
             return
-        if rest := [name for name in version.obj["metadata"]["finalizers"] if name != CLEANUP]:
-            obj = _with_metadata(version.obj, finalizers=rest)
+        if finalizers := [name for name in version.obj["metadata"]["finalizers"] if name != CLEANUP]:
+            obj = _with_metadata(version.obj, finalizers=finalizers)
             self._objects.put(self._objects.draft(DEFINITION, obj), version)
             return
         self.remove(version)
@@ -335,18 +334,18 @@ class Deletion:
         self._backlog.add_last(namespace, partial(self.finish_namespace, namespace))
 
     def finish_namespace(self, name: str) -> None:
-        """Deletes a terminating namespace without content and finalizers; otherwise write its conditions.
+        """Deletes a terminating namespace without content and finalizers; otherwise writes its conditions.
 
-        A namespace without finalizers is deleted whatever its content is: the finalize subresource can force it.
+        A namespace without finalizers is deleted whatever its content: the finalize subresource can force it.
         """
         namespace = self._store.get(NAMESPACE, ("", name))
         if namespace is None or not namespace.obj["metadata"].get("deletionTimestamp"):
             return
-        left = namespaces.content(self._store, self._kinds.namespaced, name)
-        obj = namespaces.terminating(namespace.obj, left, object_meta.timestamp(self._now_s()))
+        content = namespaces.content(self._store, self._kinds.namespaced, name)
+        obj = namespaces.terminating(namespace.obj, content, object_meta.timestamp(self._now_s()))
         if not namespace_finalizers(obj) and not obj["metadata"].get("finalizers"):
             self.remove(namespace)
-        elif left.is_to_delete:
+        elif content.is_to_delete:
             self._empty(name)
         elif obj != namespace.obj:
             self._objects.put(self._objects.draft(NAMESPACE, obj), namespace)
@@ -357,11 +356,11 @@ _FOREGROUND: Json = {"propagationPolicy": "Foreground"}
 
 
 def _with_metadata(obj: Json, **fields: object) -> Json:
-    """Returns the object with these fields of metadata; empty ones are removed."""
+    """Sets fields of metadata; empty ones are removed."""
     metadata = {**obj["metadata"], **fields}
     return {**obj, "metadata": {name: value for name, value in metadata.items() if value or name not in fields}}
 
 
 def _waits_for(version: StoredObject, uid: str) -> bool:
-    """Returns whether an owner that is deleted in the foreground has to wait for this dependent."""
+    """Whether an owner that is deleted in the foreground has to wait for this dependent."""
     return any(blocks(reference) for reference in references(version.obj) if reference["uid"] == uid)

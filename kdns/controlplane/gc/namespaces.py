@@ -18,7 +18,7 @@ _LISTED_MAX = 100
 
 
 def refusal(namespace: StoredObject | None, kind: Kind, namespace_name: str, metadata: Json) -> StatusError:
-    """Returns the error of a creation: 404 for a namespace that does not exist, 403 for a terminating one."""
+    """The error of a create: 404 for a namespace that does not exist, 403 for a terminating one."""
     if namespace is None:
         return not_found(NAMESPACE, namespace_name)
     why = f"unable to create new content in namespace {namespace_name} because it is being terminated"
@@ -34,16 +34,16 @@ def refusal(namespace: StoredObject | None, kind: Kind, namespace_name: str, met
 
 
 def is_namespace_terminating(error: Exception) -> bool:
-    """Returns whether a write was refused because its namespace is being deleted, so that a retry is useless."""
+    """A write was refused because its namespace is being deleted, so a retry is useless."""
     causes = ((error.details or {}).get("causes") or ()) if isinstance(error, StatusError) else ()
     return any(cause.get("reason") == _TERMINATING for cause in causes)
 
 
 @dataclass(slots=True)
 class NamespaceContent:
-    """Remaining objects and finalizers of a namespace; for each kind, the finalizers of the first objects.
+    """The remaining objects of a namespace by kind, and the finalizers of the first objects of each kind.
 
-    `is_to_delete`: some of them are not terminating yet.
+    `is_to_delete`: some of these are not terminating yet.
     """
 
     objects: dict[Kind, int] = field(default_factory=dict)
@@ -52,47 +52,48 @@ class NamespaceContent:
 
 
 def content(store: Store, kinds: Iterable[Kind], namespace: str) -> NamespaceContent:
-    """Returns the content of a namespace: its Pods; after their deletion, everything else of the namespaced `kinds`.
+    """The Pods of a namespace; once they are gone, everything else of the namespaced `kinds`.
 
     Differs: while Pods remain, the conditions of kube-controller-manager report no remaining content.
     """
-    found = NamespaceContent()
+    remaining = NamespaceContent()
     for kind in (POD, *kinds):
         page = store.page(kind, Filter(namespace), limit=_LISTED_MAX)
         if page.items:
-            found.objects[kind] = len(page.items) + (page.remaining or 0)
+            remaining.objects[kind] = len(page.items) + (page.remaining or 0)
         for version in page.items:
-            found.finalizers.update(version.obj["metadata"].get("finalizers") or ())
-            found.is_to_delete = found.is_to_delete or not is_terminating(version.obj)
+            remaining.finalizers.update(version.obj["metadata"].get("finalizers") or ())
+            remaining.is_to_delete = remaining.is_to_delete or not is_terminating(version.obj)
         if kind is POD and page.items:
             break
-    return found
+    return remaining
 
 
-def terminating(namespace: Json, left: NamespaceContent, now: str) -> Json:
-    """Returns a terminating Namespace with the conditions of its content.
-
-    The content's finalizer is removed once it is empty.
-    """
+def terminating(namespace: Json, remaining: NamespaceContent, now: str) -> Json:
+    """Sets the conditions that report the content; the content's finalizer is removed once it is empty."""
     spec, status = namespace.get("spec") or {}, namespace.get("status") or {}
-    held = [each for each in namespace_finalizers(namespace) if each != CONTENT_FINALIZER or left.objects]
+    finalizers = [name for name in namespace_finalizers(namespace) if name != CONTENT_FINALIZER or remaining.objects]
     rows = status.get("conditions") or ()
-    for kind, (is_true, reason, message) in _conditions(left).items():
+    for kind, (is_true, reason, message) in _conditions(remaining).items():
         row = {"type": kind, "status": "True" if is_true else "False", "reason": reason, "message": message}
         rows = set_condition(rows, row, now)
     return {
         **namespace,
-        "spec": {**spec, "finalizers": held} if held else {key: spec[key] for key in spec if key != "finalizers"},
+        "spec": {**spec, "finalizers": finalizers} if finalizers else {k: spec[k] for k in spec if k != "finalizers"},
         "status": {**status, "phase": "Terminating", "conditions": rows},
     }
 
 
-def _conditions(left: NamespaceContent) -> dict[str, tuple[bool, str, str]]:
-    """Returns (status, reason, message) by type, as the namespace controller writes them."""
-    some = ", ".join(
-        sorted(f"{kind.plural}.{kind.group} has {count} resource instances" for kind, count in left.objects.items())
+def _conditions(remaining: NamespaceContent) -> dict[str, tuple[bool, str, str]]:
+    """(status, reason, message) by type, as the namespace controller writes them."""
+    objects = ", ".join(
+        sorted(
+            f"{kind.plural}.{kind.group} has {count} resource instances" for kind, count in remaining.objects.items()
+        )
     )
-    held = ", ".join(sorted(f"{name} in {count} resource instances" for name, count in left.finalizers.items()))
+    finalizers = ", ".join(
+        sorted(f"{name} in {count} resource instances" for name, count in remaining.finalizers.items())
+    )
     return {
         "NamespaceDeletionDiscoveryFailure": (
             False,
@@ -110,13 +111,13 @@ def _conditions(left: NamespaceContent) -> dict[str, tuple[bool, str, str]]:
             "All content successfully deleted, may be waiting on finalization",
         ),
         "NamespaceContentRemaining": (
-            (True, "SomeResourcesRemain", f"Some resources are remaining: {some}")
-            if some
+            (True, "SomeResourcesRemain", f"Some resources are remaining: {objects}")
+            if objects
             else (False, "ContentRemoved", "All content successfully removed")
         ),
         "NamespaceFinalizersRemaining": (
-            (True, "SomeFinalizersRemain", f"Some content in the namespace has finalizers remaining: {held}")
-            if held
+            (True, "SomeFinalizersRemain", f"Some content in the namespace has finalizers remaining: {finalizers}")
+            if finalizers
             else (False, "ContentHasNoFinalizers", "All content-preserving finalizers finished")
         ),
     }

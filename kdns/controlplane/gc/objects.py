@@ -19,13 +19,13 @@ _EVERYTHING: Final = Filter()
 
 
 class Objects:
-    """Every object of one cluster. Those in the store at the start are registered at once.
+    """Every object of one cluster. Objects in the store at the start are registered at once.
 
-    `lost` names allocations of stored objects that were not available at the start; `terminating` and `ownerless` are
-    the objects whose deletions the last stop interrupted.
+    `lost` names allocations of stored objects that were not available at the start. `terminating` and `ownerless` are
+    the objects whose deletion the last stop interrupted.
 
-    Owned objects (the IPAddresses of a Service) are made and removed together with their owner. The journal writes the
-    commits of one step as one transaction: after a crash both exist, or neither.
+    Owned objects (the IPAddresses of a Service) are created and removed together with their owner. The journal writes
+    the commits of one step as one transaction: after a crash both exist, or neither.
     """
 
     def __init__(
@@ -56,11 +56,13 @@ class Objects:
         owning = {kind: hooks.owned for kind in kinds.stored if (hooks := kinds[kind].hooks)}
         self._owners_of = {owned.kind: (kind, owned) for kind, owned in owning.items() if owned}
         for kind, owned in self._owners_of.values():
-            for version in store.page(kind, _EVERYTHING).items:  # an older release may have stored them alone
+            for version in store.page(kind, _EVERYTHING).items:  # an older release stored owners alone
                 self._accompany(owned, version.key, None, version.obj)
 
     def draft(self, kind: Kind, obj: Json, key: Key | None = None) -> StoredObject:
-        """Returns an object as `put` takes it, best at once: with the next revision."""
+        """An object as `put` takes it. It has the next revision, so `put` directly: a commit in between costs an
+        encoding.
+        """
         metadata = obj["metadata"]
         key = key or listing.key(kind, metadata.get("namespace", ""), metadata["name"])
         return stored_object_of(kind, key, self.on_read(kind, obj), self.store.revision + 1)
@@ -75,13 +77,12 @@ class Objects:
         return version
 
     def remove(self, version: StoredObject) -> StoredObject:
-        """Removes an object; returns its last state."""
         last = self.store.delete(version)
         self._follow(version, version, None)
         return last
 
     def user_of(self, version: StoredObject) -> StoredObject | None:
-        """Returns the object that has this owned object, such as the Service of an IPAddress; else None."""
+        """The object that has this owned object, such as the Service of an IPAddress; else None."""
         if version.kind not in self._owners_of:
             return None
         kind, owned = self._owners_of[version.kind]
@@ -89,8 +90,7 @@ class Objects:
         owner = self.store.get(kind, key) if key else None
         return owner if owner and version.key[1] in owned.names(owner.obj) else None
 
-    def begin(self, obj: Json, *, generation: bool) -> None:
-        """Sets the metadata of a new object that the server owns."""
+    def set_server_fields(self, obj: Json, *, generation: bool) -> None:
         object_meta.set_server_fields(obj, self._new_uid(), self.now_s(), generation=generation)
 
     def _follow(self, version: StoredObject, old: StoredObject | None, new: StoredObject | None) -> None:
@@ -104,9 +104,9 @@ class Objects:
                 self._accompany(hooks.owned, version.key, before, now)
 
     def _accompany(self, owned: OwnedObjects, owner: Key, old: Json | None, new: Json | None) -> None:
-        """Makes the owned objects that an object gained, and removes those that it lost.
+        """Creates the owned objects that an object gained, and removes those that it lost.
 
-        One that is held by a finalizer, or that belongs to another object, stays.
+        An owned object stays if a finalizer holds it, or if it belongs to another object.
         """
         if old and new and owned.source(old) == owned.source(new):
             return
@@ -119,5 +119,5 @@ class Objects:
         for name in sorted(now - before):
             if self.store.get(kind, ("", name)) is None:
                 obj = owned.make(owner, name)
-                self.begin(obj, generation=False)
+                self.set_server_fields(obj, generation=False)
                 self.put(self.draft(kind, obj, ("", name)), None)

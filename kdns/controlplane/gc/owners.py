@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from itertools import chain
-from typing import Any
 
 import msgspec
 
@@ -15,9 +14,7 @@ from kdns.controlplane.storage.store import StoredObject
 
 
 def references(obj: Json) -> list[Json]:
-    """Returns metadata.ownerReferences, never None."""
-    found: Any = obj["metadata"].get("ownerReferences") or []
-    return list(found)
+    return list(obj["metadata"].get("ownerReferences") or [])
 
 
 class OwnerMetadata(msgspec.Struct, rename="camel"):
@@ -36,12 +33,12 @@ _read = msgspec.json.Decoder(_Object).decode
 
 
 def _metadata_of(version: StoredObject) -> OwnerMetadata:
-    """Decodes no more than this metadata: at start most objects are not needed otherwise."""
+    """Decodes only this metadata: at start most objects are not needed otherwise."""
     return _read(version.encoded).metadata
 
 
 class Owners:
-    """Dependents by owner's uid; each commit updates them."""
+    """Dependents by the owner's uid; each commit updates them."""
 
     def __init__(self) -> None:
         self._dependents: dict[str, dict[tuple[Kind, Key], None]] = {}
@@ -71,33 +68,28 @@ class Owners:
             self._dependents.pop(uid, None)
 
     def dependents(self, uid: str) -> list[tuple[Kind, Key]]:
-        """Returns (kind, key) of every object that names `uid` as an owner."""
         return list(self._dependents.get(uid, ()))
 
     def has_dependents(self, uid: str) -> bool:
-        """Returns whether any object names `uid` as an owner."""
         return uid in self._dependents
 
     def ownerless(self, uids: AbstractSet[str]) -> list[tuple[Kind, Key]]:
-        """Returns every object that has an owner whose uid is not in `uids`."""
+        """Every object that has an owner whose uid is not in `uids`."""
         lost = [dependents for uid, dependents in self._dependents.items() if uid not in uids]
         return list(dict.fromkeys(chain.from_iterable(lost)))
 
 
 def without_owner(obj: Json, uid: str) -> list[Json]:
-    """Returns the references without that to the owner `uid`."""
     return [reference for reference in references(obj) if reference.get("uid") != uid]
 
 
 def blocks(reference: Json) -> bool:
-    """Returns whether a deletion of the owner in the foreground waits for the object with this reference."""
+    """A deletion of the owner in the foreground waits for the object with this reference."""
     return bool(reference.get("blockOwnerDeletion"))
 
 
 def owner_key(reference: Json, namespace: str, kinds: Kinds) -> tuple[Kind, Key] | None:
-    """Returns kind and key of the owner of an object in `namespace`; None if the kind is not served or needs a
-    namespace.
-    """
+    """Kind and key of an object's owner; None if the kind is not served or `namespace` is missing for it."""
     kind = kinds.by_type(reference.get("apiVersion", ""), reference.get("kind", ""))
     if kind is None or kind.is_review or (kind.namespaced and not namespace):
         return None
@@ -105,26 +97,25 @@ def owner_key(reference: Json, namespace: str, kinds: Kinds) -> tuple[Kind, Key]
 
 
 def controller_of(obj: Json) -> Json | None:
-    """Returns the owner reference whose `controller` is true; an object has at most one."""
+    """The owner reference whose `controller` is true; an object has at most one."""
     owners = obj["metadata"].get("ownerReferences") or ()
     return next((reference for reference in owners if reference.get("controller")), None)
 
 
 def owner_reference(kind: Kind, owner: Json) -> Json:
-    """Returns the reference that makes `owner` the controller of an object, which is deleted with it."""
+    """Makes `owner` the controller of an object, which is deleted with it."""
     meta = owner["metadata"]
     row = {"apiVersion": kind.api_version, "kind": kind.kind, "name": meta["name"], "uid": meta.get("uid", "")}
     return {**row, "controller": True, "blockOwnerDeletion": True}
 
 
 def is_owned(obj: Json, kind: Kind, owner: Json) -> bool:
-    """Returns whether this very `owner`, and not an earlier object of its name, is an owner of the object."""
+    """True for this very `owner`, not for an earlier object of its name."""
     expected = (kind.api_version, kind.kind, owner["metadata"].get("uid"))
-    references = obj["metadata"].get("ownerReferences") or []
-    return any((each.get("apiVersion"), each.get("kind"), each.get("uid")) == expected for each in references)
+    return any((row.get("apiVersion"), row.get("kind"), row.get("uid")) == expected for row in references(obj))
 
 
 def inherited_annotations(owner: Json) -> dict[str, str]:
-    """Returns the annotations that a workload passes to the objects that it creates: all but those of its manifest."""
+    """What a workload passes to the objects that it creates: all annotations but those of its manifest."""
     annotations: dict[str, str] = owner["metadata"].get("annotations") or {}
     return {name: value for name, value in annotations.items() if name not in MANIFEST_ANNOTATIONS}

@@ -88,7 +88,7 @@ def has_manifest(obj: Json) -> bool:
 
 
 def _namespace(obj: Json) -> str:
-    """Of an object of an unknown kind; "" if it has none."""
+    """The namespace that an object of an unknown kind names, or ""."""
     metadata = obj.get("metadata")
     return str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
 

@@ -151,7 +151,7 @@ class Registry:
                 raise namespaces.refusal(holder, kind, namespace, metadata)
         name = metadata.get("name") or self._generated_name(kind, namespace, new)
         is_generated = bool(metadata.get("generateName"))
-        self._objects.begin(new, generation=strategy.generation is not None)
+        self._objects.set_server_fields(new, generation=strategy.generation is not None)
         new = strategy.defaults(new)
         if entries or "managedFields" in metadata:
             new = _managed(new, entries or [])
