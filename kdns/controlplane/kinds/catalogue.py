@@ -1,7 +1,7 @@
 """The catalogue: every kind that one API server serves, with its strategy and its conversions.
 
 A kind in a catalogue needs nothing else: routes, discovery, lists and watches, owners, namespaces, the journal,
-manifests and the OpenAPI documents read the catalogue of their server.
+manifests and the OpenAPI documents all read it.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ class Catalogue(Kinds):
         reviews: Iterable[Kind] = (),
     ) -> None:
         self._strategies = dict(strategies)
-        self._conversions = {each.kind: each for each in conversions}
+        self._conversions = {conversion.kind: conversion for conversion in conversions}
         super().__init__((*strategies, *self._conversions, *reviews))
         self.custom = CustomKinds(self)
 
     def __getitem__(self, kind: Kind) -> Strategy:
-        """Returns the strategy of a stored kind, for requests in flight also of one that is served no longer."""
+        """Also has strategies of kinds that are no longer served, for requests in flight."""
         return self._strategies[kind]
 
     def conversion(self, kind: Kind | None) -> VersionConversion | None:
-        """Returns how objects are read and written as a kind; None if it is stored itself."""
+        """None for a kind that is stored itself."""
         return self._conversions.get(kind) if kind else None
 
     def strategy(self, kind: Kind, served_version: Kind | None) -> Strategy:
-        """Returns the rules of writes of a stored kind in a served version, by default those of the stored kind."""
+        """A served version of a custom kind may have rules of its own."""
         return (self._strategies.get(served_version) if served_version else None) or self[kind]
 
     def field_labels(self, kind: Kind, served_version: Kind | None) -> FieldLabels:
@@ -64,12 +64,14 @@ class Catalogue(Kinds):
     ) -> None:
         """Serves a further stored kind, at once and everywhere.
 
-        `versions` are the kinds in which it is served, by default itself; `conversions` are those of the others, and
-        `strategies` those whose rules differ.
+        `versions` are the kinds in which it is served, by default itself. `conversions` convert the others, and
+        `strategies` are those of versions with rules of their own.
         """
         self._strategies |= {kind: strategy, **(strategies or {})}
-        others = {each: how for each, how in self._conversions.items() if each.stored_kind is not kind}
-        self._conversions = others | {each.kind: each for each in conversions}
+        others = {
+            served: conversion for served, conversion in self._conversions.items() if served.stored_kind is not kind
+        }
+        self._conversions = others | {conversion.kind: conversion for conversion in conversions}
         self._learn(kind, (kind,) if versions is None else versions)
 
     def remove(self, kind: Kind) -> None:

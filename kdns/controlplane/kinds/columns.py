@@ -13,12 +13,12 @@ from kdns.controlplane.kinds.validation import selector_text
 from kdns.controlplane.schema.descriptions import description_at
 
 Cells: TypeAlias = Callable[[Json, float], list[Any]]
-"""Object and current time (Unix seconds) → the cells of its row."""
+"""The cells of an object's row at a time in Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: `about` is the path of the field it shows, whose description it takes, or a sentence.
+    """One column. `about` is the path of the field that it shows, which gives its description, or a sentence.
 
     Columns whose priority is not 0 are shown by `-o wide`. With `is_text`, `about` is always the description.
     """
@@ -47,7 +47,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """How one kind is printed; `conditions` are those of the row, such as that a Pod has ended."""
+    """How one kind is printed; `conditions` mark rows, such as those of Pods that have ended."""
 
     columns: tuple[Column, ...]
     cells: Cells
@@ -56,7 +56,7 @@ class Printer:
 
 NAME: Final = Column("Name", "metadata.name", format="name")
 AGE: Final = Column("Age", "metadata.creationTimestamp")
-_FEW = 3
+_SHORTENED_ITEMS = 3
 NONE = "<none>"
 
 
@@ -69,15 +69,15 @@ def age(obj: Json, now_s: float) -> str:
 
 
 def join_labels(labels: Mapping[str, str] | None) -> str:
-    """Returns labels as `a=b,c=d`, sorted."""
+    """As `a=b,c=d`, sorted."""
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
 
 
-def few(texts: Iterable[str], empty: str) -> str:
-    """Returns the first three, and the number of the others."""
+def shortened(texts: Iterable[str], empty: str) -> str:
+    """The first three, and the number of the others."""
     listed = list(texts)
-    more = f" + {len(listed) - _FEW} more..." if len(listed) > _FEW else ""
-    return (",".join(listed[:_FEW]) or empty) + more
+    more = f" + {len(listed) - _SHORTENED_ITEMS} more..." if len(listed) > _SHORTENED_ITEMS else ""
+    return (",".join(listed[:_SHORTENED_ITEMS]) or empty) + more
 
 
 def _default_cells(obj: Json, _now_s: float) -> list[Any]:
@@ -99,24 +99,24 @@ def printer_of(rows: Iterable[str]) -> Printer:
 
 
 def _path_column(text: str) -> tuple[Column, Callable[[Json, float], Any]]:
-    """Returns the column and its cell: `Age`, or `Title=path|absent` with further paths behind slashes.
+    """A column and its cell: `Age`, or `Title=path|absent` with further paths behind slashes.
 
-    `#path+path` counts lists or maps, `Title*` is a column of `-o wide`; a path that is 0 if absent is a number.
-    `@A,B` is the first of these conditions that is True.
+    `#path+path` counts lists or maps. `Title*` is a column of `-o wide`. A path with `|0` gives a number. `@A,B` is the
+    first of these conditions that is True.
     """
-    title, _, rest = text.partition("=")
-    if not rest:
+    title, _, source = text.partition("=")
+    if not source:
         return AGE, age
-    title, priority, paths = title.removesuffix("*"), int(title.endswith("*")), rest.split("/")
-    if rest.startswith("#"):
-        counted = [path.split(".") for path in rest[1:].split("+")]
+    title, priority, paths = title.removesuffix("*"), int(title.endswith("*")), source.split("/")
+    if source.startswith("#"):
+        counted = [path.split(".") for path in source[1:].split("+")]
         return Column(title, ".".join(counted[0]), priority, "integer"), lambda obj, _: sum(
             len(at(obj, path) or ()) for path in counted
         )
-    about = paths[0].partition("|")[0] if len(paths) == 1 else f"The fields {rest}."
+    about = paths[0].partition("|")[0] if len(paths) == 1 else f"The fields {source}."
     if about.startswith("@"):
         about = "status.conditions"
-    if len(paths) == 1 and rest.endswith("|0"):
+    if len(paths) == 1 and source.endswith("|0"):
         names = about.split(".")
         return Column(title, about, priority, "integer"), lambda obj, _: at(obj, names) or 0
     return Column(title, about, priority), lambda obj, _: "/".join(_field_text(obj, path) for path in paths)
@@ -130,8 +130,8 @@ def _field_text(obj: Json, path: str) -> str:
 
 
 def at(value: Any, path: Sequence[str]) -> Any:
-    for each in path:
-        value = value.get(each) if isinstance(value, dict) else None
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
     return value
 
 

@@ -1,4 +1,4 @@
-"""Conversions: what reads and writes stored objects as objects of another kind, such as the subresource `scale`."""
+"""Conversions: they read and write stored objects as objects of another kind, such as the subresource `scale`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Conversion:
 class VersionConversion(Conversion):
     """A conversion of whole objects: `stored` converts the result of `read` back to the stored kind.
 
-    `field_labels` are the fields that its selectors may name, `printer` makes its tables; by default they are those of
+    `field_labels` are the fields that its selectors may name, and `printer` prints its tables. Both default to those of
     the stored kind.
     """
 
@@ -44,11 +44,11 @@ class VersionConversion(Conversion):
 def version_conversion(
     kind: Kind, field_labels: FieldLabels | None = None, printer: Printer | None = None
 ) -> VersionConversion:
-    """Returns the conversion None of CustomResourceDefinitions: the apiVersion alone differs."""
+    """The conversion strategy None of CustomResourceDefinitions: only the apiVersion differs."""
     stored = kind.stored_kind
 
-    def to(wanted: Kind, obj: Json) -> Json:
-        return {**obj, "apiVersion": wanted.api_version}
+    def to(target: Kind, obj: Json) -> Json:
+        return {**obj, "apiVersion": target.api_version}
 
     return VersionConversion(
         kind,
@@ -62,7 +62,7 @@ def version_conversion(
 
 
 SCALE: Final = Kind("autoscaling", "v1", "Scale", "scales")
-"""The kind of the subresource `scale`; it has no resource of its own."""
+"""Only a subresource has this kind."""
 
 _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
@@ -71,8 +71,8 @@ _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 class ScalePaths:
     """The fields of a kind's objects that a Scale has; its selector is a text or, by default, a LabelSelector."""
 
-    wanted: Sequence[str] = ("spec", "replicas")
-    found: Sequence[str] = ("status", "replicas")
+    spec_replicas: Sequence[str] = ("spec", "replicas")
+    status_replicas: Sequence[str] = ("status", "replicas")
     selector: Sequence[str] = ("spec", "selector")
     is_text: bool = False
 
@@ -80,38 +80,38 @@ class ScalePaths:
         return Conversion(SCALE, self.scale_of, self.with_scale, self.configuration)
 
     def scale_of(self, obj: Json) -> Json:
-        metadata, wanted = obj["metadata"], at(obj, self.wanted) or 0
+        metadata, replicas = obj["metadata"], at(obj, self.spec_replicas) or 0
         selector = at(obj, self.selector) if self.selector else None
         shown = {
-            "replicas": at(obj, self.found) or 0,
+            "replicas": at(obj, self.status_replicas) or 0,
             "selector": (selector or "") if self.is_text else selector_text(selector or {}),
         }
         return {
             "kind": SCALE.kind,
             "apiVersion": SCALE.api_version,
             "metadata": {name: metadata[name] for name in _SHOWN if name in metadata},
-            "spec": {"replicas": wanted} if wanted else {},
+            "spec": {"replicas": replicas} if replicas else {},
             "status": {name: value for name, value in shown.items() if value or name == "replicas"},
         }
 
     def with_scale(self, obj: Json, scale: Json) -> Json:
-        """Returns the object with the replicas of a Scale. Raises 422 for a negative number."""
+        """Raises 422 for a negative number of replicas."""
         replicas = (scale.get("spec") or {}).get("replicas") or 0
         if replicas < 0:
             cause = Cause("spec.replicas", f"Invalid value: {replicas}", "must be greater than or equal to 0")
             raise invalid(SCALE, obj["metadata"]["name"], [cause])
-        changed = _with(obj, self.wanted, replicas)
+        changed = _with(obj, self.spec_replicas, replicas)
         return {**changed, "metadata": {**obj["metadata"], **_claims(scale)}}
 
     def configuration(self, kind: Kind, scale: Json) -> Json:
         spec = scale.get("spec") or {}
-        wanted = _with({}, self.wanted, spec["replicas"]) if "replicas" in spec else {}
-        return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": _claims(scale), **wanted}
+        replicas = _with({}, self.spec_replicas, spec["replicas"]) if "replicas" in spec else {}
+        return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": _claims(scale), **replicas}
 
 
 def _with(obj: Json, path: Sequence[str], value: Any) -> Json:
-    first, *rest = path
-    return {**obj, first: _with(obj.get(first) or {}, rest, value) if rest else value}
+    first, *below = path
+    return {**obj, first: _with(obj.get(first) or {}, below, value) if below else value}
 
 
 def _claims(scale: Json) -> Json:

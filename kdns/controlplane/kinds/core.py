@@ -22,7 +22,7 @@ from kdns.controlplane.storage.field_selectors import FieldLabels, component_of,
 
 
 def event_cells(event: Json, now_s: float) -> list[Any]:
-    """Returns the cells: last seen, type, reason, object, message, name."""
+    """Last seen, type, reason, object, message, name."""
     subject, series = event.get("involvedObject", {}), event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("firstTimestamp"))
     return [
@@ -53,22 +53,22 @@ _EVENTS: Final = Printer(
 
 
 def default_secret(obj: Json) -> Json:
-    """Sets type Opaque, merges stringData into data, and removes whitespace of data."""
+    """The type is Opaque; stringData is merged into data; whitespace in data is removed."""
     text = {key: b64encode((value or "").encode()).decode() for key, value in (obj.get("stringData") or {}).items()}
-    given = {key: "".join((value or "").split()) for key, value in (obj.get("data") or {}).items()}
-    rest = {key: value for key, value in obj.items() if key not in {"stringData", "data", "type"}}
-    data = {**given, **text}
-    return {**rest, **({"data": data} if data else {}), "type": obj.get("type") or "Opaque"}
+    binary = {key: "".join((value or "").split()) for key, value in (obj.get("data") or {}).items()}
+    others = {key: value for key, value in obj.items() if key not in {"stringData", "data", "type"}}
+    data = {**binary, **text}
+    return {**others, **({"data": data} if data else {}), "type": obj.get("type") or "Opaque"}
 
 
 CONTENT_FINALIZER: Final = "kubernetes"
-"""Stands in spec.finalizers until the content of the Namespace is deleted; others are removed by their owners."""
+"""In spec.finalizers until the content of the Namespace is deleted. Owners of other finalizers remove those."""
 
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
 def default_namespace(obj: Json) -> Json:
-    """Returns its name as a label, a spec, and the phase."""
+    """Adds the label with its name, a spec, and the phase."""
     meta, spec = obj.get("metadata") or {}, obj.get("spec") or {}
     labels = {**(meta.get("labels") or {}), _NAME_LABEL: meta.get("name", "")}
     status = obj.get("status") or {}
@@ -95,7 +95,7 @@ def terminating_namespace(obj: Json) -> Json:
 
 
 MAX_BYTES = 1024 * 1024
-"""The largest size of the contents of a ConfigMap or Secret."""
+"""Of the contents of a ConfigMap or Secret."""
 
 _SEALED = "field is immutable when `immutable` is set"
 _NEEDED = {
@@ -121,7 +121,7 @@ def validate_config_map(obj: Json, old: Json | None = None) -> list[Cause]:
 
 
 def validate_secret(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Validates keys, size, the keys that its type requires, and immutability. Differs: their contents are free."""
+    """Checks keys, size, the keys that the type requires, and immutability. Differs: their contents are not checked."""
     causes = validate_metadata(obj, old)
     if old:
         if obj.get("type") != old.get("type"):
@@ -157,9 +157,9 @@ def validate_namespace(obj: Json, old: Json | None = None) -> list[Cause]:
 
 
 def validate_namespace_finalizers(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Validates spec.finalizers, which the subresource `finalize` changes.
+    """spec.finalizers, which the subresource `finalize` changes.
 
-    As in kube-apiserver, only its causes have indexes.
+    Only there do causes have indexes, as in kube-apiserver.
     """
     rows = enumerate((obj.get("spec") or {}).get("finalizers") or [])
     paths = ((f"spec.finalizers[{index}]" if old else "spec.finalizers", name) for index, name in rows)
@@ -167,18 +167,16 @@ def validate_namespace_finalizers(obj: Json, old: Json | None = None) -> list[Ca
 
 
 def validate_namespace_status(obj: Json, _old: Json | None = None) -> list[Cause]:
-    going = bool(obj["metadata"].get("deletionTimestamp"))
-    wanted, phase = "Terminating" if going else "Active", (obj.get("status") or {}).get("phase")
+    is_terminating = bool(obj["metadata"].get("deletionTimestamp"))
+    wanted, phase = "Terminating" if is_terminating else "Active", (obj.get("status") or {}).get("phase")
     if phase == wanted:
         return []
-    why = f"may only be '{wanted}' if `deletionTimestamp` is {'not ' if going else ''}empty"
+    why = f"may only be '{wanted}' if `deletionTimestamp` is {'not ' if is_terminating else ''}empty"
     return [invalid_value("status.Phase", phase, why)]
 
 
 def validate_event(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Checks that an Event is in the namespace of the object that it is about, or in `default` for cluster-scoped
-    objects.
-    """
+    """An Event is in the namespace of its object, or in `default` for a cluster-scoped object."""
     causes = validate_metadata(obj, old)
     about, mine = (obj.get("involvedObject") or {}).get("namespace") or "", obj["metadata"].get("namespace")
     if (about or "default") != mine and not (not about and mine in {"default", "kube-system"}):

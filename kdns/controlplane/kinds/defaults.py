@@ -1,4 +1,4 @@
-"""Defaults of fields as rows of path and value, and the one walk that fills them in."""
+"""Defaults of fields as rows of path and value, and the walk that fills them in."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kdns.controlplane.apimachinery.kinds import Json
 
 
 class _Tree(dict[str, Any]):
-    """The rows below one field: a value is a default, a further tree the rows of its fields."""
+    """The rows below one field: a value is a default, a further tree has the rows of its fields."""
 
 
 def without_nulls(fields: Json | None) -> Json:
-    """Returns a copy without the fields that are null: a client that sends null means that the field is not set."""
+    """A client that sends null means that the field is not set."""
     return {key: value for key, value in (fields or {}).items() if value is not None}
 
 
@@ -23,7 +23,7 @@ def below(parent: str, rows: Mapping[str, object]) -> dict[str, object]:
 
 
 def filler(rows: Mapping[str, object]) -> Callable[[Json], Json]:
-    """Returns a function that copies an object and sets the defaults of fields that are absent or null.
+    """A function that copies an object and sets the defaults of fields that are absent or null.
 
     Paths such as `spec.ports.protocol` lead through lists. Nothing is set below a field that is absent.
     """

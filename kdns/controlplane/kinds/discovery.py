@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from kdns.controlplane.apimachinery import formats
@@ -18,7 +18,7 @@ from kdns.controlplane.apimachinery.field_errors import (
 )
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, Json, Kind
 from kdns.controlplane.kinds import warnings
-from kdns.controlplane.kinds.columns import AGE, NAME, NONE, Column, Printer, age, few, name
+from kdns.controlplane.kinds.columns import AGE, NAME, NONE, Column, Printer, age, name, shortened
 from kdns.controlplane.kinds.defaults import filler
 from kdns.controlplane.kinds.service.validation import PROTOCOLS, validate_protocol
 from kdns.controlplane.kinds.strategy import Strategy
@@ -28,26 +28,27 @@ from kdns.net import join_host_port, parse_address
 
 
 def endpoints_cells(endpoints: Json, now_s: float) -> list[Any]:
-    """Returns the cells: name, ready endpoints as address:port, age. Blank if none is ready, as in Kubernetes."""
+    """Name, ready endpoints as address:port, age. The second is blank if none is ready, as in Kubernetes."""
     subsets = endpoints.get("subsets") or ()
-    shown = few((text for subset in subsets for text in _subset(subset)), "") if subsets else NONE
+    shown = shortened((text for subset in subsets for text in _subset(subset)), "") if subsets else NONE
     return [name(endpoints), shown, age(endpoints, now_s)]
 
 
 def _subset(subset: Json) -> Iterable[str]:
     addresses = [address.get("ip", "") for address in subset.get("addresses") or ()]
     ports = subset.get("ports")
-    return [join_host_port(each, port.get("port", 0)) for port in ports for each in addresses] if ports else addresses
+    return [join_host_port(ip, port.get("port", 0)) for port in ports for ip in addresses] if ports else addresses
 
 
 def endpoint_slice_cells(endpoint_slice: Json, now_s: float) -> list[Any]:
     ports = [str(port.get("port") or port.get("name") or "*") for port in endpoint_slice.get("ports") or ()]
-    addresses = [each for end in endpoint_slice.get("endpoints") or () for each in end.get("addresses") or ()]
+    endpoints = endpoint_slice.get("endpoints") or ()
+    addresses = [address for endpoint in endpoints for address in endpoint.get("addresses") or ()]
     return [
         name(endpoint_slice),
         endpoint_slice.get("addressType", ""),
-        few(ports, "<unset>"),
-        few(addresses, "<unset>"),
+        shortened(ports, "<unset>"),
+        shortened(addresses, "<unset>"),
         age(endpoint_slice, now_s),
     ]
 
@@ -73,19 +74,18 @@ MOST_ENDPOINTS, MOST_ADDRESSES, MOST_PORTS, MOST_HINTS, MOST_TOPOLOGY = 1000, 10
 
 
 def validate_endpoints(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Returns all violated rules of Endpoints. Stored addresses stay valid; unchanged subsets are not validated."""
+    """Stored addresses stay valid, and unchanged subsets are not validated again."""
     causes = validate_metadata(obj, old)
     if old and (old.get("subsets") or []) == (obj.get("subsets") or []):
         return causes
     stored = {address.get("ip") or "": address for _, address in _addresses((old or {}).get("subsets") or [])}
-    kept = set(stored)
     for index, subset in enumerate(obj.get("subsets") or []):
         path = f"subsets[{index}]"
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
             causes.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
         for where, address in _addresses([subset]):
             if stored.get(address.get("ip") or "") != address:
-                causes += _address(f"{path}.{where}", address, kept)
+                causes += _address(f"{path}.{where}", address, stored)
         ports = subset.get("ports") or []
         for at, port in enumerate(ports):
             causes += _port(f"{path}.ports[{at}]", port, named=len(ports) > 1)
@@ -99,9 +99,9 @@ def _addresses(subsets: Iterable[Json]) -> Iterable[tuple[str, Json]]:
                 yield f"{field}[{index}]", address
 
 
-def _address(path: str, address: Json, kept: set[str]) -> list[Cause]:
+def _address(path: str, address: Json, stored: Collection[str]) -> list[Cause]:
     ip, hostname, node = address.get("ip") or "", address.get("hostname"), address.get("nodeName")
-    causes = invalid_values(f"{path}.ip", ip, formats.ip_problems(ip, kept))
+    causes = invalid_values(f"{path}.ip", ip, formats.ip_problems(ip, stored))
     causes += invalid_values(f"{path}.hostname", hostname, formats.dns_label(hostname)) if hostname else []
     causes += invalid_values(f"{path}.nodeName", node, formats.dns_subdomain(node)) if node is not None else []
     return causes + invalid_values(f"{path}.ip", ip, formats.endpoint_ip_problems(ip))
@@ -124,10 +124,7 @@ def _app_protocol(path: str, port: Json) -> list[Cause]:
 
 
 def validate_endpoint_slice(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Returns all violated rules of an EndpointSlice. addressType is immutable.
-
-    Unchanged endpoints are not validated.
-    """
+    """addressType is immutable. Unchanged endpoints are not validated again."""
     causes = validate_metadata(obj, old)
     address_type = obj.get("addressType") or ""
     if not address_type:
@@ -147,8 +144,8 @@ def validate_endpoint_slice(obj: Json, old: Json | None = None) -> list[Cause]:
 def _endpoints(endpoints: list[Json], valid: list[Json], address_type: str) -> list[Cause]:
     if len(endpoints) > MOST_ENDPOINTS:
         return [too_many("endpoints", len(endpoints), MOST_ENDPOINTS)]
-    changed = [index for index, each in enumerate(endpoints) if index >= len(valid) or each != valid[index]]
-    known = {tuple(each.get("addresses") or ()): each for each in valid} if changed else {}
+    changed = [index for index, endpoint in enumerate(endpoints) if index >= len(valid) or endpoint != valid[index]]
+    known = {tuple(endpoint.get("addresses") or ()): endpoint for endpoint in valid} if changed else {}
     causes = []
     for index in changed:
         endpoint = endpoints[index]

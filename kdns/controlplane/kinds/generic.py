@@ -1,7 +1,7 @@
-"""The strategies of inert kinds: what nothing in kdns acts on is stored, checked against its schema and printed.
+"""The strategies of inert kinds: they are stored, checked against their schema and printed.
 
-Each has its row of inert_kinds.txt, and few have more.
-Differs: defaults that follow from other fields, such as those of Pod templates, are not filled in.
+Each has its row of inert_kinds.txt, and few have more. Differs: defaults that follow from other fields, such as those
+of Pod templates, are not filled in.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from kdns.controlplane.storage.object_meta import content
 
 
 def generic(row: InertKind) -> Strategy:
-    """Returns the strategy of a kind that nothing acts on: beside its schema, metadata alone is validated."""
+    """Beside its schema, only an object's metadata is validated."""
     kind = row.kind
     is_rbac = kind.group == "rbac.authorization.k8s.io"
     name = formats.path_segment if is_rbac else formats.dns_subdomain

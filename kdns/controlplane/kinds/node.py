@@ -1,7 +1,7 @@
-"""Nodes: their columns, and their rules: taints, and the Pod CIDRs, which are immutable once set.
+"""Nodes: their columns, and their rules on taints and on Pod CIDRs, which are immutable once set.
 
-Differs: the annotations that were taints before Kubernetes 1.6, quantities and features of the status and a
-dynamic configuration are not looked at.
+Differs: four things are not validated, the annotations that were taints before Kubernetes 1.6, quantities and features
+of the status, and a dynamic configuration.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kdns.controlplane.apimachinery import formats
+from kdns.controlplane.apimachinery.conditions import condition_of
 from kdns.controlplane.apimachinery.errors import Cause
 from kdns.controlplane.apimachinery.field_errors import (
     duplicate,
@@ -34,8 +35,8 @@ _ROLE = "kubernetes.io/role"
 def node_cells(node: Json, now_s: float) -> list[Any]:
     spec, status = node.get("spec", {}), node.get("status", {})
     system = status.get("nodeInfo", {})
-    ready = next((each.get("status") for each in status.get("conditions") or () if each.get("type") == "Ready"), None)
-    state = "Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"
+    ready = condition_of(node, "Ready")
+    state = "Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"
     return [
         name(node),
         f"{state},SchedulingDisabled" if spec.get("unschedulable") else state,
@@ -53,9 +54,9 @@ def _roles(labels: Mapping[str, str]) -> str:
     return ",".join(sorted((roles | {labels.get(_ROLE, "")}) - {""})) or NONE
 
 
-def _node_address(status: Json, wanted: str) -> str:
+def _node_address(status: Json, address_type: str) -> str:
     addresses = status.get("addresses") or ()
-    return next((str(each.get("address")) for each in addresses if each.get("type") == wanted), NONE)
+    return next((str(row.get("address")) for row in addresses if row.get("type") == address_type), NONE)
 
 
 _NODES: Final = Printer(
@@ -81,7 +82,7 @@ _CIDRS_STAY = 'node updates may not change podCIDR except from "" to valid'
 
 
 def validate_node(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Returns all violated rules of a Node. The path of taints is in metadata, as kube-apiserver has it."""
+    """The path of taints is in metadata, as in kube-apiserver."""
     spec: Json = obj.get("spec") or {}
     causes = validate_meta(obj, formats.dns_subdomain, namespaced=False) + _taints(spec.get("taints") or [])
     causes += _cidrs(pod_cidrs(spec))
@@ -102,15 +103,15 @@ def validate_node_update(obj: Json, old: Json | None) -> list[Cause]:
 
 
 def default_node(obj: Json) -> Json:
-    """Makes podCIDR the first of podCIDRs; podCIDR takes precedence if they differ."""
+    """Sets podCIDR to the first of podCIDRs; podCIDR wins if they differ."""
     spec = obj.get("spec") or {}
     cidrs = pod_cidrs(spec)
     return {**obj, "spec": {**spec, "podCIDR": cidrs[0], "podCIDRs": cidrs}} if cidrs else obj
 
 
 def pod_cidrs(spec: Json) -> list[str]:
-    one, several = spec.get("podCIDR") or "", list(spec.get("podCIDRs") or [])
-    return several if not one or several[:1] == [one] else [one]
+    first, listed = spec.get("podCIDR") or "", list(spec.get("podCIDRs") or [])
+    return listed if not first or listed[:1] == [first] else [first]
 
 
 def _taints(taints: list[Json]) -> list[Cause]:
@@ -125,9 +126,9 @@ def _taints(taints: list[Json]) -> list[Cause]:
         elif effect not in EFFECTS:
             causes.append(unsupported(f"{path}.effect", effect, EFFECTS))
         if (key, effect) in known:
-            found = {"Key": key, "Value": value, "Effect": effect, "TimeAdded": taint.get("timeAdded")}
+            shown = {"Key": key, "Value": value, "Effect": effect, "TimeAdded": taint.get("timeAdded")}
             why = "taints must be unique by key and effect pair"
-            causes.append(Cause(path, f"Duplicate value: {quoted(found)}", why))
+            causes.append(Cause(path, f"Duplicate value: {quoted(shown)}", why))
         known.add((key, effect))
     return causes
 

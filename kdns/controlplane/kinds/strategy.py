@@ -1,7 +1,7 @@
-"""Strategies: the rules of writes of one kind, and what lists, tables and deletions need of it.
+"""Strategies: the rules of writes of one kind, and its settings for lists, tables and deletions.
 
-One is what kube-apiserver calls a strategy (pkg/registry/*/strategy.go, with the options of registry.Store).
-Everything that differs by kind is an attribute; the registry, the verbs and garbage collection read it.
+As in kube-apiserver (pkg/registry/*/strategy.go, with the options of registry.Store). Everything that differs by kind
+is an attribute; the registry, the verbs and garbage collection read it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from kdns.controlplane.storage.object_meta import content, with_metadata_of
 from kdns.controlplane.storage.store import StoredObject
 
 Rules: TypeAlias = Callable[[Json, Json | None], list[Cause]]
-"""The violated rules of an object; the second argument is the stored one on update, None on create."""
+"""The violated rules of an object; the second argument is the stored object on update, None on create."""
 
 Prepare: TypeAlias = Callable[[Json, Json | None], Json]
-"""The object as it is to be stored; the second argument as of Rules."""
+"""The object as it is to be stored; the second argument is as in Rules."""
 
 
 def _unchanged(obj: Json) -> Json:
@@ -36,7 +36,7 @@ def _as_sent(new: Json, _old: Json | None) -> Json:
 
 
 def on_create(*steps: Callable[[Json], Json]) -> Prepare:
-    """Returns a `prepare` that takes these steps with a new object."""
+    """A `prepare` that applies these steps to a new object."""
 
     def prepare(new: Json, old: Json | None) -> Json:
         for step in () if old else steps:
@@ -51,7 +51,7 @@ def with_status(value: Json) -> Callable[[Json], Json]:
 
 
 def with_metadata_of_old(*names: str) -> Callable[[Json, Json], Json]:
-    """Returns a `prepare` of a subresource that keeps these fields of the stored metadata."""
+    """A `prepare` of a subresource that keeps these fields of the stored metadata."""
     return lambda new, old: with_metadata_of(new, old, names)
 
 
@@ -67,8 +67,8 @@ def no_causes(_new: Json, _old: Json | None) -> list[Cause]:
 class OwnedObjects:
     """Objects of another kind that an object owns, one for each of its `names`.
 
-    `source` is the value from which the names derive; it is cheap to compare. `make` returns an owned object, `owner`
-    the key of its owner.
+    The names derive from `source`, which is cheap to compare. `make` returns an owned object, `owner` the key of its
+    owner.
     """
 
     kind: Kind
@@ -80,7 +80,7 @@ class OwnedObjects:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What commits of a kind do besides: Services and their numbers, definitions of kinds."""
+    """Side effects of a kind's commits: numbers of Services, kinds of definitions."""
 
     follow: Callable[[ServiceAllocator, Json | None, Json | None], object]
     """Follows a commit: the object before, None for a new one, and the object now, None for a deleted one."""
@@ -92,41 +92,41 @@ class Hooks:
     """Sets the numbers of an object that replaces a stored one (ServiceAllocator.allocate)."""
 
     on_read: Callable[[Json, tuple[str, ...]], Json] | None = None
-    """Fills in fields that older versions of kdns did not store; the second argument: the families of the cluster."""
+    """Fills in fields that older releases did not store; the second argument has the cluster's families."""
 
     owned: OwnedObjects | None = None
-    """Objects of another kind that are made and removed together with it."""
+    """Objects of another kind that are created and removed together with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteStrategy:
-    """How objects of a kind are deleted; the defaults suit most."""
+    """How objects of a kind are deleted."""
 
     collection: bool = True
-    """Whether a DELETE of a collection is served."""
+    """DELETE of a collection is served."""
 
     protected: frozenset[str] = frozenset()
-    """The names of objects that cannot be deleted."""
+    """Names of objects that cannot be deleted."""
 
     returns_object: bool = False
-    """Whether DELETE answers with the object, not with a Status."""
+    """DELETE answers with the object, not with a Status."""
 
     orphans: bool = False
-    """Whether a DELETE without propagationPolicy orphans dependents."""
+    """A DELETE without propagationPolicy orphans dependents."""
 
     warning: str = ""
-    """The text of the Warning header of a DELETE without propagationPolicy."""
+    """The Warning header of a DELETE without propagationPolicy."""
 
     grace_s: Callable[[Json, int | None], int] | None = None
-    """Object and gracePeriodSeconds of the request → the seconds that a deleted object stays."""
+    """Seconds that a deleted object stays, by object and the request's gracePeriodSeconds."""
 
     makes_objects: bool = False
-    """Whether controllers make further objects for it: in a terminating Namespace it is deleted first."""
+    """Controllers create further objects for it, so in a terminating Namespace it is deleted first."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubresourceStrategy:
-    """The rules of updates through a subresource, beside those of metadata. `prepare` drops what may not change."""
+    """The rules of updates through a subresource, beside those of metadata. `prepare` reverts what may not change."""
 
     validate: Rules = no_causes
     prepare: Callable[[Json, Json], Json] = _as_sent
@@ -134,9 +134,9 @@ class SubresourceStrategy:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """The rules of one kind; the defaults of attributes suit a kind that is stored and printed.
+    """The rules of one kind; the defaults suit a kind that is stored and printed.
 
-    A write applies, in this order: `defaults`, `prepare`, allocation, `validate`; its answer has the `warnings`.
+    A write applies, in this order: `defaults`, `prepare`, allocation, `validate`. Its response has the `warnings`.
     """
 
     validate: Rules
@@ -145,11 +145,11 @@ class Strategy:
     prepare: Prepare = _as_sent
     subresources: Mapping[str, SubresourceStrategy] = field(default_factory=dict)
     warnings: Callable[[Json], Iterable[str]] = no_warnings
-    """Texts for the Warning header of a write."""
+    """Warning headers of a write."""
 
     allow_create_on_update: bool = False
     allow_unconditional_update: bool = True
-    """Whether a PUT need not say which resourceVersion it replaces."""
+    """A PUT may omit the resourceVersion that it replaces."""
 
     generation: Callable[[Json], Json] | None = content
     """The part of an object whose changes metadata.generation counts; None for a kind without generation."""
@@ -164,4 +164,4 @@ class Strategy:
 
 NAMED: Final = fields("metadata.name")
 COMMON: Final = fields("metadata.name", "metadata.namespace")
-"""The fields that selectors may name for most kinds: cluster-scoped ones, and those in namespaces."""
+"""Selectable fields of most namespaced kinds; `NAMED` are those of cluster-scoped ones."""

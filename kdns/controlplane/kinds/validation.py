@@ -16,7 +16,7 @@ from kdns.controlplane.apimachinery.kinds import Json
 
 ANNOTATIONS_BYTES = 256 * 1024
 STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
-"""Finalizers without a domain."""
+"""These need no domain."""
 _EXCLUSIVE = frozenset({"orphan", "foregroundDeletion"})
 
 IMMUTABLE = "field is immutable"
@@ -32,10 +32,7 @@ def validate_labels(path: str, labels: Mapping[str, str] | None) -> list[Cause]:
 
 
 def validate_meta(obj: Json, name: Format, *, namespaced: bool = True, any_finalizer: bool = False) -> list[Cause]:
-    """Validates metadata: names, labels, annotations, owners and finalizers.
-
-    With `any_finalizer`, finalizers need no domain: those of custom resources often have none.
-    """
+    """With `any_finalizer`, finalizers need no domain: those of custom resources often have none."""
     meta = obj.get("metadata") or {}
     causes = []
     if prefix := meta.get("generateName"):
@@ -70,7 +67,7 @@ def validate_metadata(
     namespaced: bool = True,
     any_finalizer: bool = False,
 ) -> list[Cause]:
-    """Validates metadata, and on update what of them may not change."""
+    """`validate_meta`, and `validate_meta_update` on update."""
     causes = validate_meta_update(old, obj) if old else []
     return causes + validate_meta(obj, name, namespaced=namespaced, any_finalizer=any_finalizer)
 
@@ -89,7 +86,7 @@ def _finalizers(finalizers: list[str], *, is_any: bool) -> list[Cause]:
 
 
 def finalizer_causes(path: str, name: str) -> list[Cause]:
-    """Checks that a finalizer is a qualified name, and has a domain unless it is a standard one."""
+    """A finalizer is a qualified name, and has a domain unless it is a standard one."""
     return invalid_values(path, name, formats.qualified_name(name)) + _unknown_finalizers(path, name)
 
 
@@ -110,7 +107,7 @@ def _annotations(annotations: Mapping[str, str]) -> list[Cause]:
 
 
 def _owners(owners: list[Json]) -> list[Cause]:
-    """Validates owner references. Paths lack the index of the owner, as in kube-apiserver."""
+    """Paths lack the index of the owner, as in kube-apiserver."""
     path, causes, first = "metadata.ownerReferences", [], ""
     for owner in owners:
         group_version = owner.get("apiVersion") or ""
@@ -126,21 +123,21 @@ def _owners(owners: list[Json]) -> list[Cause]:
             causes.append(invalid_value(path, shown, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.get("controller"):
             this = f"{owner.get('kind') or ''}/{owner.get('name') or ''}"
-            found = f'Found "true" in references for {first} and {this}'
+            detected = f'Found "true" in references for {first} and {this}'
             if first:
-                detail = f"Only one reference can have Controller set to true. {found}"
+                detail = f"Only one reference can have Controller set to true. {detected}"
                 causes.append(invalid_value(path, owners, detail))
             first = first or this
     return causes
 
 
 def _version(group_version: str) -> str:
-    """Returns the version in an apiVersion; "" if there is more than one slash."""
+    """The version in an apiVersion; "" if there is more than one slash."""
     return group_version.rpartition("/")[2] if group_version.count("/") <= 1 else ""
 
 
 def validate_meta_update(old: Json, new: Json) -> list[Cause]:
-    """Checks that the identity does not change, and that a terminating object gets no new finalizers."""
+    """The identity does not change, and a terminating object gets no new finalizers."""
     before, after = old.get("metadata") or {}, new.get("metadata") or {}
     return _new_finalizers(before, after) + [
         immutable(f"metadata.{key}", after.get(key, ""), IMMUTABLE)
@@ -153,16 +150,16 @@ def _new_finalizers(before: Json, after: Json) -> list[Cause]:
     more = set(after.get("finalizers") or ()) - set(before.get("finalizers") or ())
     if not (more and before.get("deletionTimestamp")):
         return []
-    found = ", ".join(f'"{finalizer}"' for finalizer in sorted(more))
+    names = ", ".join(f'"{finalizer}"' for finalizer in sorted(more))
     why = "no new finalizers can be added if the object is being deleted, found new finalizers"
-    return [forbidden("metadata.finalizers", f"{why} {found}")]
+    return [forbidden("metadata.finalizers", f"{why} {names}")]
 
 
 _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 
 
 def selector_of(label_selector: Json) -> Selector:
-    """Returns the selector; an empty LabelSelector selects everything. Raises KeyError for an unknown operator."""
+    """An empty LabelSelector selects everything. Raises KeyError for an unknown operator."""
     labels = sorted((label_selector.get("matchLabels") or {}).items())
     expressions = label_selector.get("matchExpressions") or []
     return Selector(
@@ -177,7 +174,7 @@ def selector_of(label_selector: Json) -> Selector:
 
 
 def validate_label_selector(path: str, label_selector: Json) -> list[Cause]:
-    """Checks labels, operators, and that there are values if the operator takes them."""
+    """Labels, operators, and values if and only if the operator takes them."""
     causes = validate_labels(f"{path}.matchLabels", label_selector.get("matchLabels"))
     for index, row in enumerate(label_selector.get("matchExpressions") or []):
         at, operator, values = f"{path}.matchExpressions[{index}]", row.get("operator") or "", row.get("values") or []
@@ -189,8 +186,8 @@ def validate_label_selector(path: str, label_selector: Json) -> list[Cause]:
             why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
             causes.append(forbidden(f"{at}.values", why))
         causes += invalid_values(f"{at}.key", row.get("key") or "", formats.qualified_name(row.get("key") or ""))
-        for place, value in enumerate(values):
-            causes += invalid_values(f"{at}.values[{place}]", value, formats.label_value(value))
+        for position, value in enumerate(values):
+            causes += invalid_values(f"{at}.values[{position}]", value, formats.label_value(value))
     return causes
 
 
@@ -199,11 +196,11 @@ def is_empty(label_selector: Json) -> bool:
 
 
 def selector_text(selector: Json) -> str:
-    """Returns a LabelSelector, or a plain map of labels, as the value of a labelSelector parameter."""
+    """A LabelSelector, or a plain map of labels, as the value of a labelSelector parameter."""
     if not {"matchLabels", "matchExpressions"} & set(selector):
         return ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
     parts = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
-    parts += [(each.get("key", ""), _requirement(each)) for each in selector.get("matchExpressions") or ()]
+    parts += [(row.get("key", ""), _requirement(row)) for row in selector.get("matchExpressions") or ()]
     return ",".join(text for _, text in sorted(parts))
 
 

@@ -1,4 +1,4 @@
-"""The texts of Warning headers (kube-apiserver: GetWarningsForService and others)."""
+"""Warning headers (kube-apiserver: GetWarningsForService and others)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def inert(kind: Kind) -> str:
 
 
 def service_cidr_warnings(service_cidr: Json) -> Iterable[str]:
-    """Warns of ranges with addresses that no mode of the dataplane serves. Differs: kube-apiserver does not warn."""
+    """Ranges with addresses that no mode of the dataplane serves. Differs: kube-apiserver does not warn."""
     for index, cidr in enumerate(service_cidr["spec"].get("cidrs") or ()):
         network = parse_network(cidr)
         if network and (what := unusable_addresses(network)):
@@ -38,7 +38,7 @@ def service_cidr_warnings(service_cidr: Json) -> Iterable[str]:
 
 
 def service_warnings(service: Json) -> Iterable[str]:
-    """Warns of deprecated fields, fields that the type ignores, and non-canonical addresses."""
+    """Deprecated fields, fields that the type ignores, and non-canonical addresses."""
     spec, annotations = service["spec"], service["metadata"].get("annotations")
     external = spec.get("externalIPs") or []
     alias = spec.get("type") == EXTERNAL_NAME
@@ -78,7 +78,7 @@ def endpoints_warnings(endpoints: Json) -> Iterable[str]:
 
 
 def endpoint_slice_warnings(endpoint_slice: Json) -> Iterable[str]:
-    """Yields the deprecated address type, and non-canonical addresses that no controller wrote."""
+    """The deprecated address type, and non-canonical addresses that no controller wrote."""
     labels = endpoint_slice["metadata"].get("labels") or {}
     if endpoint_slice.get("addressType") == "FQDN":
         yield "spec.addressType: FQDN endpoints are deprecated"
@@ -88,7 +88,7 @@ def endpoint_slice_warnings(endpoint_slice: Json) -> Iterable[str]:
 
 
 def _topology(annotations: Json) -> Iterable[str]:
-    """Warns of the annotations of topology hints. Differs: here they have no effect, and a warning says so."""
+    """The annotations of topology hints. Differs: they have no effect, and a warning says so."""
     if _HINTS in annotations:
         yield f"annotation {_HINTS} is deprecated, please use {_MODE} instead"
     for name in (_HINTS, _MODE):
@@ -105,17 +105,17 @@ def _address(path: str, text: str) -> Iterable[str]:
     if ":" not in text:
         return
     try:
-        found = IPv6Address(text)
+        address = IPv6Address(text)
     except ValueError:  # not an address, or one that only older servers accept
         return
-    if str(found) != text:
-        yield f'{path}: IPv6 address "{text}" should be in RFC 5952 canonical format ("{found}")'
+    if str(address) != text:
+        yield f'{path}: IPv6 address "{text}" should be in RFC 5952 canonical format ("{address}")'
 
 
 def _cidr(path: str, text: str) -> Iterable[str]:
     try:
-        found = ip_network(text)
+        network = ip_network(text)
     except ValueError:
         return
-    if found.version == 6 and str(found) != text:
-        yield f'{path}: IPv6 CIDR value "{text}" should be in RFC 5952 canonical format ("{found}")'
+    if network.version == 6 and str(network) != text:
+        yield f'{path}: IPv6 CIDR value "{text}" should be in RFC 5952 canonical format ("{network}")'

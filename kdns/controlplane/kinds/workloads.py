@@ -1,7 +1,7 @@
 """Workloads: ReplicationControllers, the kinds of apps/v1, and Jobs; their Pods are simulated.
 
-Rules are those without which no Pods could be made, and what is immutable.
-Differs: further rules of kube-apiserver, such as those of indexes and failure policies, are not applied.
+The rules are those without which no Pods could be created, and the immutable fields. Differs: further rules of
+kube-apiserver, such as those of indexes and failure policies, are not applied.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def default_template(template: Json) -> Json:
 
 
 def _defaults(rows: Mapping[str, object], strategy: str = "", rolling: Json | None = None) -> Callable[[Json], Json]:
-    """Returns what sets the defaults of a spec, of its template, and of a rolling update in its field `strategy`."""
+    """Defaults of a spec, of its template, and of a rolling update in its field `strategy`."""
     fill = filler({f"{strategy}.type": ROLLING_UPDATE, **rows} if strategy else rows)
 
     def defaults(obj: Json) -> Json:
@@ -141,7 +141,7 @@ _job_spec_defaults: Final = _defaults(
 
 
 def _with_labels_of_template(obj: Json) -> Json:
-    """Returns the object with the labels of its template, unless it has labels."""
+    """An object without labels gets those of its template."""
     labels = ((obj["spec"].get("template") or {}).get("metadata") or {}).get("labels")
     metadata = obj.get("metadata") or {}
     return obj if metadata.get("labels") or not labels else {**obj, "metadata": {**metadata, "labels": labels}}
@@ -164,7 +164,7 @@ def _job_defaults(obj: Json) -> Json:
 
 
 def counted_template(new: Json, old: Json | None) -> Json:
-    """Returns the DaemonSet with the annotation that counts the changes of its template."""
+    """Sets the annotation that counts the changes of a DaemonSet's template."""
     metadata = new["metadata"]
     generation = 1
     if old is not None:
@@ -175,7 +175,7 @@ def counted_template(new: Json, old: Json | None) -> Json:
 
 
 def with_job_selector(obj: Json) -> Json:
-    """Returns a new Job with its uid as selector, and uid and name as Pod labels, unless manualSelector is set."""
+    """Unless manualSelector is set, a new Job has its uid as selector, and uid and name as Pod labels."""
     spec, metadata = obj["spec"], obj["metadata"]
     if spec.get("manualSelector"):
         return obj
@@ -191,9 +191,9 @@ def with_job_selector(obj: Json) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The rules of one kind: who makes its Pods, field and types of its strategy ("" for none), and further ones.
+    """The rules of one kind: who creates its Pods, field and types of its strategy ("" for none), and further rules.
 
-    `further` gets the spec, and the one before an update.
+    `further` gets the spec, and on update the stored one.
     """
 
     maker: str
@@ -257,7 +257,7 @@ def _stateful_set(spec: Json, old: Json | None) -> Iterator[Cause]:
 
 
 def _fixed(spec: Json) -> Json:
-    """Returns the immutable fields; clients send serviceName as "" if it was not given."""
+    """The immutable fields. Clients send serviceName as "" if it is not set."""
     return {name: value for name, value in spec.items() if name not in _CHANGEABLE and value != ""}
 
 
@@ -268,7 +268,7 @@ def _negative_counts(spec: Json) -> list[Cause]:
 
 
 def _selector_and_template(spec: Json) -> list[Cause]:
-    """Checks selector and template, and that the first selects the Pods of the second.
+    """The selector must select the Pods of the template.
 
     The selector of a ReplicationController is a plain map of labels.
     """
@@ -290,7 +290,7 @@ def _selector_and_template(spec: Json) -> list[Cause]:
 
 
 def _template(template: Json, claims: Iterable[Json]) -> list[Cause]:
-    """Checks a template as a Pod of it, whose volumes include the claims of a StatefulSet."""
+    """Checks a template like a Pod whose volumes include the claims of a StatefulSet."""
     metadata, pod = template.get("metadata") or {}, template.get("spec") or {}
     names = [(claim.get("metadata") or {}).get("name") or "" for claim in claims]
     volumes = [volume for volume in pod.get("volumes") or () if volume.get("name") not in names]
@@ -324,9 +324,9 @@ def _strategy_causes(path: str, strategy: Json, types: tuple[str, ...]) -> Itera
 
 
 def _rolling(spec: Json, strategy: str) -> Json:
-    """Returns the settings of a rolling update; {} for another strategy."""
-    found = spec.get(strategy) or {}
-    return (found.get("rollingUpdate") or {}) if found.get("type") == ROLLING_UPDATE else {}
+    """The settings of a rolling update; {} for another strategy."""
+    settings = spec.get(strategy) or {}
+    return (settings.get("rollingUpdate") or {}) if settings.get("type") == ROLLING_UPDATE else {}
 
 
 def _above_100_percent(path: str, value: Any) -> Iterator[Cause]:
@@ -335,7 +335,7 @@ def _above_100_percent(path: str, value: Any) -> Iterator[Cause]:
 
 
 def _number(value: Any) -> int:
-    """Returns a number or percentage as a number, 0 for another text."""
+    """A number or percentage as a number, 0 for other text."""
     if isinstance(value, int):
         return value
     match = _PERCENT.fullmatch(str(value))
@@ -343,7 +343,7 @@ def _number(value: Any) -> int:
 
 
 def validate_job(obj: Json, old: Json | None = None) -> list[Cause]:
-    """Returns the violated rules; the template of a suspended Job may change until it has started."""
+    """The template of a suspended Job may change until it has started."""
     spec = obj.get("spec") or {}
     causes = [*validate_metadata(obj, old), *_negative_counts(spec)]
     generated = {"matchLabels": {CONTROLLER_UID: obj["metadata"].get("uid", "")}}

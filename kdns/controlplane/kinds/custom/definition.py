@@ -26,7 +26,7 @@ from kdns.controlplane.kinds.validation import IMMUTABLE, validate_metadata
 from kdns.controlplane.schema.custom.rules import type_at, violations
 
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
-"""The finalizer of a definition, which is held until its objects are gone."""
+"""The finalizer that holds a definition until its objects are gone."""
 
 _COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 _SELECTABLE_TYPES: Final = ("boolean", "integer", "string")
@@ -34,7 +34,6 @@ _SELECTABLE_MAX: Final = 8
 
 
 def default_definition(definition: Json) -> Json:
-    """Fills in the names that follow from the kind, and the conversion."""
     spec = definition.get("spec") or {}
     names = spec.get("names") or {}
     if kind := names.get("kind"):
@@ -45,12 +44,12 @@ def default_definition(definition: Json) -> Json:
 
 
 def is_complete(definition: Json) -> bool:
-    """Returns whether a definition has its names and a storage version, so that it can have a status."""
+    """Has its names and a storage version, without which it can have no status."""
     spec = definition.get("spec") or {}
     names = spec.get("names") or {}
     texts = [names.get(field) for field in ("plural", "singular", "kind", "listKind")]
     has_names = all((definition["metadata"].get("name"), spec.get("group"), *texts))
-    return has_names and any(each.get("storage") for each in spec.get("versions") or ())
+    return has_names and any(version.get("storage") for version in spec.get("versions") or ())
 
 
 def validate_definition(new: Json, old: Json | None) -> list[Cause]:
@@ -99,13 +98,13 @@ def _names(names: Json, path: str) -> Iterator[Cause]:
 
 def _versions(spec: Json) -> Iterator[Cause]:
     versions: list[Json] = spec.get("versions") or []
-    if len([each for each in versions if each.get("storage")]) != 1:
+    if len([version for version in versions if version.get("storage")]) != 1:
         why = "must have exactly one version marked as storage version"
-        yield invalid_value("spec.versions", [each.get("name") for each in versions], why)
-    names = [each.get("name") or "" for each in versions]
+        yield invalid_value("spec.versions", [version.get("name") for version in versions], why)
+    names = [version.get("name") or "" for version in versions]
     if len(set(names)) != len(names):
         yield invalid_value("spec.versions", names, "must contain unique version names")
-    schemas = [((each.get("schema") or {}).get("openAPIV3Schema")) for each in versions]
+    schemas = [((version.get("schema") or {}).get("openAPIV3Schema")) for version in versions]
     for index, (version, schema) in enumerate(zip(versions, schemas, strict=True)):
         path = f"spec.versions[{index}]"
         yield from invalid_values(f"{path}.name", names[index], formats.dns_label_1035(names[index]))
@@ -156,7 +155,7 @@ def _scale(scale: Json, path: str) -> Iterator[Cause]:
 
 
 def _changes(old: Json, spec: Json) -> Iterator[Cause]:
-    """Yields what an update may not change: group and plural, and with served objects kind and scope too."""
+    """An update may not change group and plural; once the kind is served, neither kind and scope."""
     before = old.get("spec") or {}
     names, names_before = spec.get("names") or {}, before.get("names") or {}
     fields = [("spec.group", before.get("group"), spec.get("group"))]
@@ -164,19 +163,19 @@ def _changes(old: Json, spec: Json) -> Iterator[Cause]:
     if is_true(old, "Established"):
         fields.append(("spec.scope", before.get("scope"), spec.get("scope")))
         fields.append(("spec.names.kind", names_before.get("kind"), names.get("kind")))
-    for field, one, other in fields:
-        if one != other:
-            yield immutable(field, other, IMMUTABLE)
-    known = {each.get("name") for each in spec.get("versions") or ()}
+    for field, stored, sent in fields:
+        if stored != sent:
+            yield immutable(field, sent, IMMUTABLE)
+    known = {version.get("name") for version in spec.get("versions") or ()}
     for index, name in enumerate((old.get("status") or {}).get("storedVersions") or ()):
         if name not in known:
             yield invalid_value(f"status.storedVersions[{index}]", name, "must appear in spec.versions")
 
 
 def status_of(definition: Json, others: Iterable[Kind], before: Json) -> Json:
-    """Returns the status of a definition beside the `others` of its group; `before` is the status that it had.
+    """The status of a definition beside the `others` of its group; `before` is its previous status.
 
-    Names in conflict keep those that were accepted before, so that an established kind stays served.
+    On a conflict the names that were accepted before stay, so an established kind stays served.
     """
     spec = definition["spec"]
     conflicts = list(_conflicts(spec["names"], tuple(others)))
@@ -201,7 +200,7 @@ def status_of(definition: Json, others: Iterable[Kind], before: Json) -> Json:
     for row in rows:
         conditions = set_condition(conditions, _condition(*row), _now(definition))
     stored = list(before.get("storedVersions") or ())
-    storage = next(each["name"] for each in spec["versions"] if each.get("storage"))
+    storage = next(version["name"] for version in spec["versions"] if version.get("storage"))
     return {
         "conditions": conditions,
         "acceptedNames": accepted,
@@ -210,7 +209,7 @@ def status_of(definition: Json, others: Iterable[Kind], before: Json) -> Json:
 
 
 def with_termination(definition: Json, now: str) -> Json:
-    """Returns a terminating definition that still has objects, with the condition for that."""
+    """Sets the condition of a terminating definition that still has objects."""
     status = definition.get("status") or {}
     row = _condition("Terminating", True, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
     return {**definition, "status": {**status, "conditions": set_condition(status.get("conditions") or (), row, now)}}
@@ -221,7 +220,7 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> Json:
 
 
 def _now(definition: Json) -> str:
-    """Returns the time of the newest write; a definition without managers was just created."""
+    """The time of the newest write; a definition without managers was just created."""
     metadata = definition["metadata"]
     times = (entry.get("time") or "" for entry in metadata.get("managedFields") or ())
     return max([metadata.get("creationTimestamp") or "", *times])

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
 
 Step: TypeAlias = Callable[[Any], Iterable[Any]]
-"""A value → the values that the step selects of it."""
+"""The values that a step selects of a value."""
 
 _TOKEN: Final = re.compile(
     r"""\.(?P<name>(?:[^.\[\\]|\\.)+)"""
@@ -34,20 +34,20 @@ _SIGNS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 @lru_cache(maxsize=4096)
 def steps(path: str) -> tuple[Step, ...]:
-    """Returns the steps of a path with or without its braces. Raises ValueError for what is not supported."""
+    """With or without its braces. Raises ValueError for unsupported syntax."""
     text = path.strip()
     text = text[1:-1] if text.startswith("{") and text.endswith("}") else text
     if text and text[0] not in ".[":
         raise ValueError("must begin with a dot")
-    found: list[Step] = []
+    selected: list[Step] = []
     position = 0
     while position < len(text):
         token = _TOKEN.match(text, position)
         if token is None:
             raise ValueError(f"unsupported at {text[position:]!r}")
-        found.append(_step(token))
+        selected.append(_step(token))
         position = token.end()
-    return tuple(found)
+    return tuple(selected)
 
 
 def _step(token: re.Match[str]) -> Step:
@@ -56,7 +56,7 @@ def _step(token: re.Match[str]) -> Step:
         index = int(parts["index"])
         return partial(_elements, index, index + 1 or None, 1)
     if parts["slice"]:
-        first_index, end, stride = (int(each) if each else None for each in f"{parts['slice']}::".split(":")[:3])
+        first_index, end, stride = (int(text) if text else None for text in f"{parts['slice']}::".split(":")[:3])
         return partial(_elements, first_index, end, stride or 1)
     if parts["field"]:
         wanted = _SIGNS[parts["sign"]] if parts["sign"] else _is_present
@@ -72,14 +72,14 @@ def _is_present(value: Any, _wanted: Any) -> bool:
 
 
 def _elements(first_index: int | None, end: int | None, stride: int, value: Any) -> Iterable[Any]:
-    """Returns elements of a list. Raises IndexError for bounds outside of it, which Python's slices would move inside.
-
-    (client-go, evalArray.)
+    """Raises IndexError for bounds outside of the list, as client-go does (evalArray); Python's slices would clip
+    them.
     """
     if not isinstance(value, list):
         return ()
     length = len(value)
-    low, high = (each + length if each < 0 else each for each in (first_index or 0, length if end is None else end))
+    bounds = (first_index or 0, length if end is None else end)
+    low, high = (bound + length if bound < 0 else bound for bound in bounds)
     if low != high and not (0 <= low < length and low < high <= length):
         raise IndexError(f"{low}:{high} of {length}")
     return value[low:high:stride]
@@ -96,11 +96,11 @@ def _literal(text: str) -> Any:
 
 def _filter(field: tuple[Step, ...], is_wanted: Callable[[Any, Any], bool], wanted: Any) -> Step:
     def selected(value: Any) -> Iterator[Any]:
-        for each in value if isinstance(value, list) else ():
-            found = next(iter(_walk(field, each)), None)
+        for item in value if isinstance(value, list) else ():
+            actual = next(iter(_walk(field, item)), None)
             try:
-                if is_wanted(found, wanted):
-                    yield each
+                if is_wanted(actual, wanted):
+                    yield item
             except TypeError:  # values that have no order
                 continue
 
@@ -110,14 +110,12 @@ def _filter(field: tuple[Step, ...], is_wanted: Callable[[Any, Any], bool], want
 def _walk(path: tuple[Step, ...], value: Any) -> Iterable[Any]:
     values: Iterable[Any] = (value,)
     for step in path:
-        values = [below for each in values for below in step(each)]
+        values = [selected for value in values for selected in step(value)]
     return values
 
 
 def first(path: str, obj: Any) -> Any:
-    """Returns the first value at a path; None if there is none, as for an index that a list does not have, or if the
-    path is not supported.
-    """
+    """The first value at a path. None for an unsupported path, and for a missing value or index."""
     try:
         return next(iter(_walk(steps(path), obj)), None)
     except (IndexError, ValueError):
@@ -125,7 +123,7 @@ def first(path: str, obj: Any) -> Any:
 
 
 def is_supported(path: str) -> bool:
-    """Returns whether `first` can find the values of a path."""
+    """Whether `first` supports the path."""
     try:
         steps(path)
     except ValueError:
@@ -137,5 +135,5 @@ _FIELDS: Final = re.compile(r"(?:\.[A-Za-z_][A-Za-z0-9_-]*)+")
 
 
 def field_names(path: str) -> list[str]:
-    """Returns the names of a path of fields only, such as `.spec.replicas`; an empty list for any other path."""
+    """The names of a path of fields only, such as `.spec.replicas`; empty for any other path."""
     return path.split(".")[1:] if _FIELDS.fullmatch(path) else []

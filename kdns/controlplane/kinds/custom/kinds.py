@@ -1,4 +1,4 @@
-"""The kinds of CustomResourceDefinitions: a definition that is stored changes the catalogue, at once and everywhere."""
+"""The kinds of CustomResourceDefinitions: a stored definition changes the catalogue, at once and everywhere."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _AGE: Final[Json] = {"name": "Age", "type": "date", "jsonPath": ".metadata.creat
 
 
 def printer_of(columns: Sequence[Json]) -> Printer:
-    """Returns the printer of additionalPrinterColumns; without columns it has the age."""
-    rows = [(each["jsonPath"], each["type"]) for each in columns or (_AGE,)]
+    """additionalPrinterColumns; without any, the age."""
+    rows = [(column["jsonPath"], column["type"]) for column in columns or (_AGE,)]
 
     def cells(obj: Json, now_s: float) -> list[Any]:
         return [name(obj), *(_cell(jsonpath.first(path, obj), kind, now_s) for path, kind in rows)]
@@ -90,17 +90,18 @@ class _Version:
 
     @property
     def subresources(self) -> tuple[str, ...]:
-        found = self.source.get("subresources") or {}
-        return tuple(name for name in ("status", "scale") if name in found)
+        subresources = self.source.get("subresources") or {}
+        return tuple(name for name in ("status", "scale") if name in subresources)
 
 
 class CustomKinds:
     """The kinds of the definitions in one catalogue.
 
-    The kind of a resource is one value as long as the server runs, and so is that of each version, also when the
-    definition changes, or is deleted and made again: objects, watches and references stay valid. Objects are stored in
-    the version that was the storage version at first; a mixed kind has objects of several versions from earlier
-    starts, or versions with different schemas.
+    The `Kind` of a resource, and of each of its versions, stays the same value while the server runs, even if the
+    definition changes, or is deleted and recreated. So objects, watches and references stay valid. Objects are stored
+    in the version that was the storage version at first.
+
+    A mixed kind has objects of several versions from earlier starts, or versions with different schemas.
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
@@ -131,7 +132,7 @@ class CustomKinds:
         return status_of(definition, others, before)
 
     def _prepare(self, new: Json, old: Json | None) -> Json:
-        """Returns a definition with the status that follows; a client may set storedVersions and conditions."""
+        """Sets the status that follows from the definition; a client may set storedVersions and conditions."""
         if old is None:
             new = _with_finalizer(new)
             return {**new, "status": self._status(new, {})}
@@ -139,18 +140,18 @@ class CustomKinds:
         return {**new, "status": status} if status else new
 
     def define(self, definition: Json) -> None:
-        """Serves the kind of a stored definition if it is established; a changed one replaces what was served."""
+        """Serves the kind of a stored definition if it is established, in place of an earlier definition's."""
         definition_name, status = definition["metadata"]["name"], definition.get("status") or {}
         if not is_true(definition, "Established"):
             return
         spec, names = definition["spec"], {**definition["spec"]["names"], **status["acceptedNames"]}
         before = self._sources.get(definition_name) or {}
         versions = {
-            each["name"]: _version_of(each, before.get(each["name"]))
-            for each in spec["versions"]
-            if each["served"] or each["storage"]
+            version["name"]: _version_of(version, before.get(version["name"]))
+            for version in spec["versions"]
+            if version["served"] or version["storage"]
         }
-        storage = next(each["name"] for each in spec["versions"] if each["storage"])
+        storage = next(version["name"] for version in spec["versions"] if version["storage"])
         self.undefine(definition)
         self._sources[definition_name] = versions
         kind = self._kinds.get(definition_name)
@@ -160,21 +161,21 @@ class CustomKinds:
                 self._mixed.add(kind)
         own = versions.get(kind.version, versions[storage])
         _follow(kind, spec, names, own)
-        others = [each.schema for each in versions.values() if each.source["schema"] != own.source["schema"]]
+        others = [other.schema for other in versions.values() if other.source["schema"] != own.source["schema"]]
         if others:  # the stored objects may have the fields of each version
             self._mixed.add(kind)
             kind.schema = reduce(merged, others, own.schema)
-        served = [self._version(kind, each["name"]) for each in spec["versions"] if each["served"]]
-        for each in served:
-            _follow(each, spec, names, versions[each.version])
-        converted = [each for each in served if each is not kind]
-        conversions = [_conversion(each, versions[each.version].source) for each in converted]
-        strategies = {each: _strategy(each, versions[each.version], definition) for each in converted}
+        served = [self._version(kind, version["name"]) for version in spec["versions"] if version["served"]]
+        for served_kind in served:
+            _follow(served_kind, spec, names, versions[served_kind.version])
+        converted = [served_kind for served_kind in served if served_kind is not kind]
+        conversions = [_conversion(other, versions[other.version].source) for other in converted]
+        strategies = {other: _strategy(other, versions[other.version], definition) for other in converted}
         self._catalogue.put(kind, _strategy(kind, own, definition), served, conversions, strategies)
         self._served[definition_name] = kind
 
     def _version(self, kind: Kind, name: str) -> Kind:
-        """Returns the kind of a served version: the stored kind itself if its objects are of this version."""
+        """The kind of a served version: the stored kind itself if its objects are of this version."""
         if name == kind.version and kind not in self._mixed:
             return kind
         return self._versions.setdefault((kind, name), replace(kind, version=name, stored_as=kind))
@@ -196,7 +197,7 @@ class CustomKinds:
 
 
 def _version_of(source: Json, before: _Version | None) -> _Version:
-    """Returns a version; a schema that is the same as before is not parsed again."""
+    """An unchanged schema is not parsed again."""
     if before and before.source["schema"] == source["schema"]:
         return replace(before, source=source)
     return _Version(source, parsed(source["schema"]["openAPIV3Schema"]))
@@ -281,7 +282,7 @@ def _scale_paths(scale: Mapping[str, Any]) -> ScalePaths:
 
 
 def warnings_of(definition: Json) -> Iterable[str]:
-    """Yields what of a definition has no effect: columns that stay empty, and rules in CEL, by their fields."""
+    """Parts of a definition without effect: columns that stay empty, and rules in CEL, by their fields."""
     for version in (definition.get("spec") or {}).get("versions") or ():
         for column in version.get("additionalPrinterColumns") or ():
             if not jsonpath.is_supported(path := column["jsonPath"]):

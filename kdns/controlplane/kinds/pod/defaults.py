@@ -56,23 +56,24 @@ _RUN = ("initContainers", "containers")
 
 
 def default_pod(obj: Json) -> Json:
-    """Returns a copy of the Pod with its defaults: those of templates, and host ports, requests and service links."""
+    """The defaults of templates, and host ports, requests and service links."""
     pod = default_pod_template(obj)
     spec = {"enableServiceLinks": True, **pod["spec"]}
     for field in _RUN:
         if field in spec:
-            spec[field] = [_own(each, host=bool(spec.get("hostNetwork"))) for each in spec[field]]
+            host = bool(spec.get("hostNetwork"))
+            spec[field] = [_container_defaults(container, host=host) for container in spec[field]]
     return {**pod, "spec": spec, **_addresses(obj.get("status") or {})}
 
 
 def admitted(pod: Json, old: Json | None) -> Json:
-    """Returns a Pod after admission: service account of a new Pod, priority, and tolerations of failed nodes.
+    """A Pod after admission: priority, tolerations of failed nodes, and a new Pod's service account.
 
     Differs: no volume with a token is mounted, since no container runs.
     """
-    given = pod["spec"]
-    tolerations = given.get("tolerations") or []
-    known = {(each.get("key") or "", each.get("effect") or "") for each in tolerations}
+    sent = pod["spec"]
+    tolerations = sent.get("tolerations") or []
+    known = {(toleration.get("key") or "", toleration.get("effect") or "") for toleration in tolerations}
     failing = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
         for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -81,26 +82,26 @@ def admitted(pod: Json, old: Json | None) -> Json:
     priority = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
     if old:
         priority = {field: value for field in priority if (value := old["spec"].get(field)) is not None}
-    spec = {**priority, **given, "tolerations": [*tolerations, *failing]}
+    spec = {**priority, **sent, "tolerations": [*tolerations, *failing]}
     if not old:
-        account = given.get("serviceAccountName") or given.get("serviceAccount") or "default"
+        account = sent.get("serviceAccountName") or sent.get("serviceAccount") or "default"
         spec = _with_account({**spec, "serviceAccountName": account})
     return {**pod, "spec": spec}
 
 
 def _with_account(spec: Json) -> Json:
-    """Makes both names of the service account equal; serviceAccountName takes precedence."""
+    """Sets both names of the service account; serviceAccountName wins."""
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     return {**spec, "serviceAccountName": account, "serviceAccount": account} if account else spec
 
 
 def counted_pod(pod: Json) -> Json:
-    """Returns the part of a Pod whose changes metadata.generation counts: its spec without nodeName."""
+    """metadata.generation counts changes of the spec, except nodeName."""
     return {field: value for field, value in (pod.get("spec") or {}).items() if field != "nodeName"}
 
 
 def default_pod_template(obj: Json) -> Json:
-    """Returns a copy of a Pod or a template with the defaults of its spec that both have.
+    """The defaults that the specs of Pods and templates share.
 
     Differs: volumes of Ceph, iSCSI, Azure and ScaleIO, and ephemeral containers get none.
     """
@@ -116,14 +117,14 @@ def default_pod_template(obj: Json) -> Json:
 
 
 def _addresses(status: Json) -> Json:
-    """Makes podIP and podIPs equal. podIP takes precedence, since old clients set it alone."""
+    """Sets podIP and podIPs to the same; podIP wins, since old clients set only that."""
     first, listed = status.get("podIP"), status.get("podIPs") or []
     if first and [row.get("ip") for row in listed[:1]] != [first]:
         return {"status": {**status, "podIPs": [{"ip": first}]}}
     return {"status": {**status, "podIP": listed[0].get("ip", "")}} if listed and not first else {}
 
 
-def _own(container: Json, *, host: bool) -> Json:
+def _container_defaults(container: Json, *, host: bool) -> Json:
     ports, resources = container.get("ports") or (), container.get("resources") or {}
     if limits := resources.get("limits"):
         requests = {**limits, **(resources.get("requests") or {})}
@@ -141,10 +142,7 @@ def _pull_policy(image: str) -> str:
 
 
 def qos_class(pod: Json) -> str:
-    """Returns the QoS class.
-
-    Guaranteed: cpu and memory of every container have equal limits and requests. BestEffort: no container has any.
-    """
+    """Guaranteed: every container has equal limits and requests of cpu and memory. BestEffort: no container has any."""
     spec = pod.get("spec") or {}
     containers = [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
     wants = [(c.get("resources") or {}) for c in containers]
@@ -157,31 +155,28 @@ def qos_class(pod: Json) -> str:
 
 
 def first_pod_status(pod: Json) -> Json:
-    """Returns the status of a new Pod: Pending, unless its manifest has a status.
+    """Pending, unless the manifest has a status.
 
-    Differs: kube-apiserver drops that status. Without a kubelet, only the manifest can say how a Pod is.
+    Differs: kube-apiserver drops that status. Without a kubelet, only the manifest can set it.
     """
     status = {key: value for key, value in (pod.get("status") or {}).items() if value}
-    is_given = any(status.get(key) for key in ("phase", "podIP", "podIPs", "conditions"))
-    return {"phase": "Pending", **(status if is_given else {}), "qosClass": qos_class(pod)}
+    has_status = any(status.get(key) for key in ("phase", "podIP", "podIPs", "conditions"))
+    return {"phase": "Pending", **(status if has_status else {}), "qosClass": qos_class(pod)}
 
 
 def pod_with_status(new: Json, old: Json) -> Json:
-    """Returns a Pod after an update of its status. Owners are kept; omitted QoS class and observed generations too."""
+    """After an update of the status: owners stay, and so do an omitted QoS class and observed generations."""
     status, before = new.get("status") or {}, old.get("status") or {}
-    kept = {
+    carried = {
         name: before[name] for name in ("qosClass", "observedGeneration") if name in before and not status.get(name)
     }
     if status.get("conditions"):
-        kept["conditions"] = _with_generations(status["conditions"], before.get("conditions") or [])
-    return with_metadata_of({**new, "status": status | kept}, old, ("ownerReferences",))
+        carried["conditions"] = _with_generations(status["conditions"], before.get("conditions") or [])
+    return with_metadata_of({**new, "status": status | carried}, old, ("ownerReferences",))
 
 
 def _with_generations(conditions: list[Json], before: list[Json]) -> list[Json]:
-    """Returns the conditions.
-
-    A missing observedGeneration is taken from the old condition of the type; types may repeat.
-    """
+    """A missing observedGeneration is that of the old condition of the same type; types may repeat."""
     observed: dict[str | None, list[int]] = {}
     for condition in before:
         observed.setdefault(condition.get("type"), []).append(condition.get("observedGeneration") or 0)
@@ -189,6 +184,6 @@ def _with_generations(conditions: list[Json], before: list[Json]) -> list[Json]:
     for condition in conditions:
         generations = observed.get(condition.get("type"))
         generation = generations.pop(0) if generations else 0
-        is_told = not generation or condition.get("observedGeneration")
-        rows.append(condition if is_told else condition | {"observedGeneration": generation})
+        is_set = not generation or condition.get("observedGeneration")
+        rows.append(condition if is_set else condition | {"observedGeneration": generation})
     return rows

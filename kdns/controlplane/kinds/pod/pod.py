@@ -14,9 +14,9 @@ def status_of(pod: Json) -> Json:
 
 
 def with_condition(pod: Json, name: str, status: str, now: str, **why: str) -> Json:
-    """Returns the Pod with this condition; the Pod itself if it has the condition."""
-    found = condition_of(pod, name) or {}
-    if {key: found[key] for key in ("status", "reason", "message") if found.get(key)} == {"status": status, **why}:
+    """Returns `pod` itself if it already has the condition."""
+    old = condition_of(pod, name) or {}
+    if {key: old[key] for key in ("status", "reason", "message") if old.get(key)} == {"status": status, **why}:
         return pod
     rows = set_condition(status_of(pod).get("conditions") or [], {"type": name, "status": status, **why}, now)
     return {**pod, "status": {**status_of(pod), "conditions": rows}}
@@ -31,15 +31,15 @@ def node_of(pod: Json) -> str:
 
 
 def pod_ips(pod: Json) -> list[str]:
-    """Returns all addresses of the Pod, the primary one first."""
+    """The primary address is first."""
     status = status_of(pod)
     listed = [entry["ip"] for entry in status.get("podIPs") or [] if entry.get("ip")]
     return listed or ([status["podIP"]] if status.get("podIP") else [])
 
 
 def grace_period_s(pod: Json, requested_s: int | None) -> int:
-    """Returns seconds that a deleted Pod has to end; 0 for a Pod that is on no node or has finished."""
+    """0 for a Pod that is on no node or has finished."""
     if not node_of(pod) or is_finished(pod):
         return 0
-    given_s = (pod.get("spec") or {}).get("terminationGracePeriodSeconds") if requested_s is None else requested_s
-    return 1 if (given_s or 0) < 0 else int(given_s or 0)
+    period_s = (pod.get("spec") or {}).get("terminationGracePeriodSeconds") if requested_s is None else requested_s
+    return 1 if (period_s or 0) < 0 else int(period_s or 0)

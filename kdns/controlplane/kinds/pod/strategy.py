@@ -1,7 +1,8 @@
 """Pods: the columns that `kubectl get pods` shows, and the strategy.
 
-The status in one word has the order of precedence of kube-apiserver's printer: a reason of the Pod, then of the first
-init container that has not done its work, then of the containers, then deletion.
+The status in one word has the precedence of kube-apiserver's printer: a reason of the Pod, then of the first unfinished
+init container, then of the containers, then deletion.
+
 Differs: a Pod whose status has podIP but no podIPs shows it; kube-apiserver fills in podIPs when it stores a status.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kdns.controlplane.apimachinery.conditions import condition_of, is_true
 from kdns.controlplane.apimachinery.human_duration import seconds_of, since
 from kdns.controlplane.apimachinery.kinds import POD, Json, Kind
 from kdns.controlplane.kinds.columns import AGE, NAME, NONE, Column, Printer, age, name
@@ -29,7 +31,7 @@ from kdns.controlplane.storage.field_selectors import FieldLabels, fields, flag,
 
 @dataclass(slots=True)
 class _Count:
-    """The sums over containers."""
+    """Sums over containers."""
 
     ready: int = 0
     restarts: int = 0
@@ -44,8 +46,9 @@ class _Count:
 
 def pod_cells(pod: Json, now_s: float) -> list[Any]:
     spec, status = pod.get("spec", {}), pod.get("status", {})
-    sidecars = {each["name"] for each in spec.get("initContainers", ()) if each.get("restartPolicy") == "Always"}
-    reason, count = _summary(spec, status, sidecars)
+    initial = spec.get("initContainers", ())
+    sidecars = {container["name"] for container in initial if container.get("restartPolicy") == "Always"}
+    reason, count = _summary(pod, sidecars)
     if pod.get("metadata", {}).get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             reason = "Unknown"
@@ -64,42 +67,34 @@ def pod_cells(pod: Json, now_s: float) -> list[Any]:
         addresses[0].get("ip") or NONE,
         spec.get("nodeName") or NONE,
         status.get("nominatedNodeName") or NONE,
-        _readiness_gates(spec, status),
+        _readiness_gates(pod),
     ]
 
 
-def _condition(status: Json, wanted: str) -> Json:
-    found: Json = next((each for each in status.get("conditions", ()) if each.get("type") == wanted), {})
-    return found
-
-
-def _is_true(status: Json, wanted: str) -> bool:
-    return bool(_condition(status, wanted).get("status") == "True")
-
-
-def _summary(spec: Json, status: Json, sidecars: set[str]) -> tuple[str, _Count]:
+def _summary(pod: Json, sidecars: set[str]) -> tuple[str, _Count]:
+    spec, status = pod.get("spec", {}), pod.get("status", {})
     reason: str = status.get("reason") or status.get("phase") or ""
-    if _condition(status, "PodScheduled").get("reason") == "SchedulingGated":
+    if (condition_of(pod, "PodScheduled") or {}).get("reason") == "SchedulingGated":
         reason = "SchedulingGated"
     count, of_sidecars = _Count(), _Count()
     waits_for = ""
-    for index, each in enumerate(status.get("initContainerStatuses", ())):
-        is_sidecar = each.get("name") in sidecars
-        count.restarted(each)
+    for index, container in enumerate(status.get("initContainerStatuses", ())):
+        is_sidecar = container.get("name") in sidecars
+        count.restarted(container)
         if is_sidecar:
-            of_sidecars.restarted(each)
-        state = each.get("state", {})
+            of_sidecars.restarted(container)
+        state = container.get("state", {})
         if "terminated" in state and not state["terminated"].get("exitCode"):
             continue
-        if is_sidecar and each.get("started"):
-            count.ready += bool(each.get("ready"))
+        if is_sidecar and container.get("started"):
+            count.ready += bool(container.get("ready"))
             continue
         waits_for = _initializing(state, index, len(spec.get("initContainers", ())))
         break
-    if waits_for and not _is_true(status, "Initialized"):
+    if waits_for and not is_true(pod, "Initialized"):
         return waits_for, count
     of_sidecars.ready = count.ready
-    return _running(waits_for or reason, status, of_sidecars), of_sidecars
+    return _running(waits_for or reason, pod, of_sidecars), of_sidecars
 
 
 def _initializing(state: Json, index: int, total: int) -> str:
@@ -119,32 +114,32 @@ def _ended(terminated: Json) -> str:
     return f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
-def _running(reason: str, status: Json, count: _Count) -> str:
-    """Returns the status of a Pod by its containers; the first container with a reason decides."""
+def _running(reason: str, pod: Json, count: _Count) -> str:
+    """The status of a Pod by its containers; the first container with a reason wins."""
     runs = False
-    for each in reversed(status.get("containerStatuses", ())):
-        state = each.get("state", {})
-        count.restarted(each)
+    for container in reversed(pod.get("status", {}).get("containerStatuses", ())):
+        state = container.get("state", {})
+        count.restarted(container)
         if state.get("waiting", {}).get("reason"):
             reason = state["waiting"]["reason"]
         elif "terminated" in state:
             reason = _ended(state["terminated"])
-        elif each.get("ready") and "running" in state:
+        elif container.get("ready") and "running" in state:
             runs = True
             count.ready += 1
     if reason == "Completed" and runs:
-        return "Running" if _is_true(status, "Ready") else "NotReady"
+        return "Running" if is_true(pod, "Ready") else "NotReady"
     return reason
 
 
-def _readiness_gates(spec: Json, status: Json) -> str:
-    gates = spec.get("readinessGates", ())
-    true = sum(_is_true(status, gate.get("conditionType", "")) for gate in gates)
+def _readiness_gates(pod: Json) -> str:
+    gates = pod.get("spec", {}).get("readinessGates", ())
+    true = sum(is_true(pod, gate.get("conditionType", "")) for gate in gates)
     return f"{true}/{len(gates)}" if gates else NONE
 
 
 def pod_conditions(pod: Json) -> list[Json]:
-    """Returns the condition of the row of a finished Pod: kubectl dims or hides such rows."""
+    """Marks the row of a finished Pod, which kubectl dims or hides."""
     ended = {"Succeeded": "The pod has ended and succeeded.", "Failed": "The pod has ended and failed."}
     phase = pod.get("status", {}).get("phase", "")
     if phase not in ended:

@@ -44,7 +44,7 @@ _NOT_HERE = "may not be set for init containers without restartPolicy=Always"
 
 
 def validate_pod(pod: Json, old: Json | None = None) -> list[Cause]:
-    """Returns all violated rules of a Pod; on update almost all of its spec is immutable."""
+    """On update almost all of the spec is immutable."""
     causes = validate_metadata(pod, old)
     spec = pod.get("spec") or {}
     causes += validate_pod_spec("spec", spec)
@@ -84,15 +84,14 @@ def validate_pod_spec(path: str, spec: Json) -> list[Cause]:
 
 
 def validate_pod_status(pod: Json, _old: Json | None = None) -> list[Cause]:
-    """Checks that a Pod has at most one address of each family."""
+    """At most one address per family."""
     status = pod.get("status") or {}
-    one = [{"ip": status["podIP"]}] if status.get("podIP") else []
-    rows: list[Json] = status.get("podIPs") or one
+    rows: list[Json] = status.get("podIPs") or ([{"ip": status["podIP"]}] if status.get("podIP") else [])
     causes: list[Cause] = []
     for index, row in enumerate(rows):
         address = row.get("ip") or ""
         causes += invalid_values(f"status.podIPs[{index}]", address, formats.ip_problems(address))
-    families = sorted(found.version for row in rows if (found := parse_address(row.get("ip") or "")))
+    families = sorted(address.version for row in rows if (address := parse_address(row.get("ip") or "")))
     if len(rows) > 1 and families != [4, 6]:
         shown = [{"IP": row.get("ip") or ""} for row in rows]
         causes.append(invalid_value("status.podIPs", shown, "may specify no more than one IP for each IP family"))
@@ -111,9 +110,9 @@ def _volumes(path: str, volumes: list[Json]) -> tuple[list[Cause], set[str]]:
 
 
 def _changes(spec: Json, stored: Json) -> list[Cause]:
-    """Checks immutable fields: all except images and a few others.
+    """Everything is immutable but images and a few other fields.
 
-    nodeName may be set once: so clients bind a Pod by writing it.
+    nodeName may be set once, which binds the Pod.
     """
     return [] if _fixed(spec, stored) == _fixed(stored, stored) else [frozen("spec", FROZEN)]
 
@@ -175,16 +174,16 @@ def _variable(path: str, variable: Json) -> list[Cause]:
 
 
 def _mounts(path: str, mounts: list[Json], volumes: Collection[str]) -> list[Cause]:
-    """Validates subPath. The path of the cause lacks the index of the mount, as in kube-apiserver."""
+    """The path of a subPath's cause lacks the index of the mount, as in kube-apiserver."""
     causes: list[Cause] = []
     taken: set[str] = set()
     for index, mount in enumerate(mounts):
-        at, name, place = f"{path}[{index}]", mount.get("name") or "", mount.get("mountPath") or ""
+        at, name, mount_path = f"{path}[{index}]", mount.get("name") or "", mount.get("mountPath") or ""
         causes += [] if name else [required(f"{at}.name")]
         causes += [] if name in volumes else [not_found(f"{at}.name", name)]
-        causes += [] if place else [required(f"{at}.mountPath")]
-        causes += [invalid_value(f"{at}.mountPath", place, "must be unique")] if place in taken else []
-        taken.add(place)
+        causes += [] if mount_path else [required(f"{at}.mountPath")]
+        causes += [invalid_value(f"{at}.mountPath", mount_path, "must be unique")] if mount_path in taken else []
+        taken.add(mount_path)
         inside = mount.get("subPath") or ""
         causes += [invalid_value(f"{path}.subPath", inside, "must be a relative path")] if inside[:1] == "/" else []
         if ".." in inside.split("/"):
@@ -227,12 +226,12 @@ def _amount(path: str, name: str, amount: object) -> Iterator[Cause]:
 
 
 def _is_extended(name: str) -> bool:
-    """Returns whether a resource is a vendor's, such as GPUs."""
+    """A vendor's resource, such as GPUs."""
     return "/" in name and "kubernetes.io/" not in name
 
 
 def _calls(path: str, container: Json, grace_s: int | None) -> list[Cause]:
-    """Validates hooks and probes of a container; `grace_s` is the grace period of its Pod."""
+    """Hooks and probes of a container; `grace_s` is the grace period of its Pod."""
     hooks = container.get("lifecycle") or {}
     causes = []
     for hook in _HOOKS:
@@ -245,14 +244,14 @@ def _calls(path: str, container: Json, grace_s: int | None) -> list[Cause]:
 
 
 def _forbid_calls(path: str, container: Json) -> list[Cause]:
-    """Checks that init containers other than sidecars have neither hooks nor probes."""
+    """Only sidecars among init containers may have hooks and probes."""
     return [
         forbidden(f"{path}.{name}", _NOT_HERE) for name in ("lifecycle", *_PROBES) if container.get(name) is not None
     ]
 
 
 def _probe(path: str, probe: Json, *, ready: bool) -> list[Cause]:
-    """Checks that liveness and startup probes need one success, and that a readiness probe has no grace period."""
+    """Liveness and startup probes need one success; a readiness probe has no grace period."""
     causes = _handler(path, probe, None)
     causes += [
         invalid_value(f"{path}.{field}", probe[field], "must be greater than or equal to 0")
@@ -272,7 +271,7 @@ def _probe(path: str, probe: Json, *, ready: bool) -> list[Cause]:
 
 
 def _handler(path: str, handler: Json, grace_s: int | None) -> list[Cause]:
-    """Checks that there is exactly one handler; further ones are not validated."""
+    """There must be exactly one handler; further ones are not validated."""
     first, *others = [name for name in _HANDLERS if handler.get(name) is not None] or [""]
     if not first:
         return [required(path, "must specify a handler type")]

@@ -1,8 +1,8 @@
 """The cluster IPs and node ports of a Service that is written: chosen, or carried over from the stored object.
 
-The order is kube-apiserver's (registry/core/service/storage/alloc.go): values that the client omitted are carried
-over, clusterIP and clusterIPs are synchronised, families are filled in, numbers are chosen; validation comes last.
-So an allocation error hides a validation error.
+The order is kube-apiserver's (registry/core/service/storage/alloc.go): values that the client omitted are carried over,
+clusterIP and clusterIPs are synchronised, families are filled in, numbers are chosen. Validation is last, so an
+allocation error hides a validation error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from kdns.net import Network, family_of, parse_address
 class ServiceAllocator:
     """The cluster IPs of each family and the node ports of all Services.
 
-    Until the default ServiceCIDR object exists, the configured ranges are used.
+    Before the default ServiceCIDR object exists, the configured ranges are used.
     """
 
     def __init__(self, config: ClusterConfig, choose: Choose) -> None:
@@ -57,7 +57,8 @@ class ServiceAllocator:
         self._set_ranges()
 
     def allocate(self, service: Json, old: Json | None, /, *, dry_run: bool) -> None:
-        """Sets the addresses and ports of a Service that replaces `old` (None: a new one); it has them once stored.
+        """Sets the addresses and ports of a Service that replaces `old` (None: a new one). They belong to it once it is
+        stored.
 
         Raises 422 for a value that is not available, 500 for a full range.
         """
@@ -77,7 +78,7 @@ class ServiceAllocator:
             self.restore(new)
 
     def restore(self, service: Json) -> list[str]:
-        """Restores the allocations of a stored Service; returns unavailable ones, as texts."""
+        """Restores the allocations of a stored Service; returns unavailable ones as text."""
         owner, spec = key_of(service), spec_of(service)
         lost = [
             f"clusterIP {address}"
@@ -93,7 +94,7 @@ class ServiceAllocator:
             self.addresses[family_of(address)].unreserve(int(address))
 
     def reserve(self, name: str) -> None:
-        """Marks the address as taken: an IPAddress object of this name exists."""
+        """Marks the address as taken, since an IPAddress object of this name exists."""
         if address := parse_address(name):
             self.addresses[family_of(address)].reserve(int(address))
 
@@ -107,12 +108,12 @@ class ServiceAllocator:
 
     def _set_ranges(self) -> None:
         for family, addresses in self.addresses.items():
-            wanted: dict[Network, bool] = {}
+            is_ready: dict[Network, bool] = {}
             for networks, ready in self._ranges.values():
                 for network in networks:
                     if family_of(network) == family:
-                        wanted[network] = wanted.get(network, False) or ready
-            addresses.set_ranges(wanted)
+                        is_ready[network] = is_ready.get(network, False) or ready
+            addresses.set_ranges(is_ready)
 
 
 class _Allocation:
@@ -157,24 +158,24 @@ class _Allocation:
         spec.update(clusterIP=taken[0], clusterIPs=taken)
 
     def _address(self, index: int) -> str:
-        """Returns the cluster IP of the family at `index`.
+        """The cluster IP of the family at `index`.
 
         The 422 for an unavailable address shows "" for absent ones.
         """
-        families, given = self.spec["ipFamilies"], self.spec.get("clusterIPs") or []
-        given = [*given, *[""] * (len(families) - len(given))]
-        wanted, pool = given[index], self.numbers.addresses[families[index]]
+        families, sent = self.spec["ipFamilies"], self.spec.get("clusterIPs") or []
+        sent = [*sent, *[""] * (len(families) - len(sent))]
+        requested, pool = sent[index], self.numbers.addresses[families[index]]
         try:
-            if not wanted:
+            if not requested:
                 return pool.find(dry_run=self.dry_run)
-            pool.check(wanted, dry_run=self.dry_run)
+            pool.check(requested, dry_run=self.dry_run)
         except RangeFullError as error:
             raise internal(f"failed to allocate a serviceIP: {error}") from error
         except AllocationError as error:
-            detail = f"failed to allocate IP {wanted}: {error}"
-            causes = [invalid_value("spec.clusterIPs", given, detail)]
+            detail = f"failed to allocate IP {requested}: {error}"
+            causes = [invalid_value("spec.clusterIPs", sent, detail)]
             raise invalid(SERVICE, self._name, causes) from error
-        return str(wanted)
+        return str(requested)
 
     def _changed_addresses(self, old: Json) -> None:
         spec = self.spec
@@ -200,7 +201,7 @@ class _Allocation:
         return port
 
     def _first_node_ports(self) -> None:
-        """Chooses one node port per port number: TCP and UDP share it, and an explicit one takes precedence."""
+        """One node port per port number: TCP and UDP share it, and an explicit one wins."""
         by_port: dict[int, int] = {}
         ports = self.spec.get("ports") or []
         for index, port in enumerate(ports):
@@ -209,8 +210,8 @@ class _Allocation:
                 continue
             shared = by_port.get(port.get("port") or 0)
             if shared is None:
-                asked = (p.get("nodePort") for p in ports if p.get("port") == port.get("port"))
-                number = self._port(index, next(filter(None, asked), 0))
+                requested = (p.get("nodePort") for p in ports if p.get("port") == port.get("port"))
+                number = self._port(index, next(filter(None, requested), 0))
                 by_port[port.get("port") or 0] = port["nodePort"] = number
             elif not number:
                 port["nodePort"] = shared
@@ -225,13 +226,13 @@ class _Allocation:
                 port["nodePort"] = self._port(index, number)
 
     def _health_check_port(self) -> None:
-        wanted = self.spec.get("healthCheckNodePort") or 0
+        requested = self.spec.get("healthCheckNodePort") or 0
         try:
-            self.spec["healthCheckNodePort"] = self.numbers.ports.find(wanted, self.ports)
+            self.spec["healthCheckNodePort"] = self.numbers.ports.find(requested, self.ports)
         except RangeFullError as error:
             raise internal(f"failed to allocate a HealthCheck NodePort : {error}") from error
         except AllocationError as error:
-            raise internal(f"failed to allocate requested HealthCheck NodePort {wanted}: {error}") from error
+            raise internal(f"failed to allocate requested HealthCheck NodePort {requested}: {error}") from error
 
     @property
     def _name(self) -> str:
@@ -240,7 +241,7 @@ class _Allocation:
 
 
 def _carry_over(spec: Json, old: Json) -> None:
-    """Sets the allocated values that the client omitted to those of the stored object."""
+    """Copies allocated values that the client omitted from the stored object."""
     if EXTERNAL_NAME not in {old.get("type"), spec["type"]}:
         if not spec.get("clusterIP") and old.get("clusterIP"):
             spec["clusterIP"] = old["clusterIP"]
@@ -258,7 +259,7 @@ def _carry_over(spec: Json, old: Json) -> None:
 
 
 def _synchronise(spec: Json, old: Json) -> None:
-    """Changes clusterIPs too if a client sets or clears clusterIP alone."""
+    """A client may set or clear clusterIP alone; clusterIPs follows."""
     unchanged = same(old, spec, "clusterIPs")
     if spec.get("clusterIP") == old.get("clusterIP"):
         if old.get("clusterIPs") and not spec.get("clusterIPs"):
@@ -275,7 +276,7 @@ _FIELDS_OF_TYPES: tuple[tuple[Callable[[Json], bool], tuple[str, ...]], ...] = (
     (lambda spec: spec.get("type") == LOAD_BALANCER, ("allocateLoadBalancerNodePorts", "loadBalancerClass")),
     (is_external, ("externalTrafficPolicy",)),
 )
-"""(Whether a spec has the fields, the fields)."""
+"""Whether a spec has the fields, and the fields."""
 
 
 def _clear_unused(service: Json, spec: Json, old: Json) -> None:

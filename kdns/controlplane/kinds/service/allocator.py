@@ -1,7 +1,8 @@
-"""The numbers that Services have: the cluster IPs of each family, from the ranges of all ServiceCIDRs, and node ports.
+"""Allocators: the cluster IPs of each family, from the ranges of all ServiceCIDRs, and node ports.
 
-A number belongs to the Services that are stored: `hold` and `free` follow each commit. A write only looks for free
-numbers, so a refused write has nothing to give back. Only its owner can free a number.
+A number belongs to a stored Service: `hold` and `free` follow each commit, and only the owner can free it. A write only
+looks for free numbers, so a refused write has nothing to give back.
+
 The lower part of a range (the static band) is for explicit requests; numbers chosen here come from the upper part first
 (KEP-3070). Memory is proportional to the allocated numbers, not to the range.
 """
@@ -20,7 +21,7 @@ from kdns.errors import KdnsError
 from kdns.net import Network, parse_address
 
 Choose = Callable[[int], int]
-"""choose(n) → a number from 0 to n - 1."""
+"""choose(n) is a number from 0 to n - 1."""
 
 SHORTEST_IPV6_PREFIX = 64
 
@@ -30,7 +31,7 @@ class AllocationError(KdnsError):
 
 
 class RangeFullError(KdnsError):
-    """No number is free."""
+    """No number of the range is free."""
 
 
 Labels: TypeAlias = tuple[str, ...]
@@ -47,7 +48,7 @@ class AllocatorMetrics:
 
 
 def band(size: int, step: int, most: int) -> int:
-    """Returns the size of the static band: size/step, from 16 to `most`; 0 for a range of up to 16 numbers."""
+    """Size of the static band: size/step, from 16 to `most`; 0 for a range of up to 16 numbers."""
     return 0 if size <= 16 else max(16, min(size // step, most))
 
 
@@ -73,30 +74,28 @@ class Range:
 
     @property
     def used(self) -> int:
-        return sum(each.used for each in self._bands)
+        return sum(band.used for band in self._bands)
 
     def count(self, number: int, change: int) -> None:
         """Counts an allocated (1) or freed (-1) number, if it is in the range."""
-        for each in self._bands:
-            if each.low <= number < each.high:
-                each.used += change
+        for band in self._bands:
+            if band.low <= number < band.high:
+                band.used += change
 
-    def pick(self, choose: Choose, taken: Collection[int], besides: Collection[int] = ()) -> int | None:
-        """Returns a free number, searching from a random start in the upper band, then in the lower; None if all are
-        taken.
-        """
-        for each in self._bands:
-            size = each.high - each.low
-            if each.used < size:
-                start = each.low + choose(size)
-                for number in chain(range(start, each.high), range(each.low, start)):
-                    if number not in taken and number not in besides:
+    def pick(self, choose: Choose, taken: Collection[int], reserved: Collection[int] = ()) -> int | None:
+        """Searches from a random start in the upper band, then in the lower; None if no number is free."""
+        for band in self._bands:
+            size = band.high - band.low
+            if band.used < size:
+                start = band.low + choose(size)
+                for number in chain(range(start, band.high), range(band.low, start)):
+                    if number not in taken and number not in reserved:
                         return number
         return None
 
 
 class Pool:
-    """The offsets 0 … size - 1, each free or taken."""
+    """Offsets 0 … size - 1, each free or taken."""
 
     def __init__(self, size: int, choose: Choose) -> None:
         self._range, self._choose = Range(0, size, 0), choose
@@ -104,7 +103,7 @@ class Pool:
         self.size = size
 
     def take_any(self) -> int | None:
-        """Returns a free offset, from a random start onwards; None if all are taken."""
+        """A free offset, from a random start onwards; None if all are taken."""
         offset = self._range.pick(self._choose, self._taken)
         if offset is not None:
             self.take(offset)
@@ -129,36 +128,36 @@ class Ports:
         self.pool = Range(ports.start, ports.stop, band(len(ports), 32, 128))
         self.owners: dict[int, Key] = {}
 
-    def find(self, port: int, besides: Collection[int]) -> int:
-        """Returns this port, or any free one for 0. Those in `besides` are taken by the same write.
+    def find(self, port: int, taken_here: Collection[int]) -> int:
+        """This port if it is free, or any free one for 0. `taken_here` are ports of the same write.
 
-        Raises AllocationError and RangeFullError.
-        Differs: a dry run too looks at the range; kube-apiserver would find ports that it then refuses.
+        Raises AllocationError and RangeFullError. Differs: a dry run checks the range too; kube-apiserver's would
+        find ports that a write is refused.
         """
         scope = ("static" if port else "dynamic",)
         try:
-            found = self._free(port, besides)
+            free = self._free(port, taken_here)
         except KdnsError:
             self._metrics.port_errors[scope] += 1
             raise
         self._metrics.ports[scope] += 1
-        return found
+        return free
 
-    def _free(self, port: int, besides: Collection[int]) -> int:
+    def _free(self, port: int, taken_here: Collection[int]) -> int:
         if not port:
-            found = self.pool.pick(self._choose, self.owners, besides)
-            if found is None:
+            picked = self.pool.pick(self._choose, self.owners, taken_here)
+            if picked is None:
                 raise RangeFullError("range is full")
-            return found
+            return picked
         if port not in self.range:
             valid = f"{self.range.start}-{self.range.stop - 1}"
             raise AllocationError(f"provided port is not in the valid range. The range of valid ports is {valid}")
-        if port in self.owners or port in besides:
+        if port in self.owners or port in taken_here:
             raise AllocationError("provided port is already allocated")
         return port
 
     def hold(self, port: int, owner: Key) -> bool:
-        """Records that a stored Service has a port; False if it is outside the range or another's."""
+        """Records that a stored Service has a port; False if it is outside the range or another Service owns it."""
         if port in self.range and port not in self.owners:
             self.owners[port] = owner
             self.pool.count(port, 1)
@@ -174,7 +173,7 @@ _text = lru_cache(64)(str)
 
 
 def address_range(network: Network) -> Range:
-    """Returns the usable addresses of a network: all but the network address and, in IPv4, the broadcast address."""
+    """All addresses but the network address and, in IPv4, the broadcast address."""
     first = int(network.network_address) + 1
     end = int(network.broadcast_address) + (0 if network.version == 4 else 1)
     return Range(first, end, band(network.num_addresses, 16, 256))
@@ -192,10 +191,10 @@ class Addresses:
         self.owners: dict[int, Key] = {}
         self.objects: set[int] = set()
 
-    def set_ranges(self, wanted: Mapping[Network, bool]) -> None:
+    def set_ranges(self, is_ready: Mapping[Network, bool]) -> None:
         """Sets the ranges, and whether each is ready. An IPv6 prefix shorter than /64 is not used."""
-        self.ranges = {network: found for network, found in self.ranges.items() if network in wanted}
-        for network, ready in wanted.items():
+        self.ranges = {network: numbers for network, numbers in self.ranges.items() if network in is_ready}
+        for network, ready in is_ready.items():
             if network.version == 6 and network.prefixlen < SHORTEST_IPV6_PREFIX:
                 continue
             if network not in self.ranges:
@@ -205,14 +204,15 @@ class Addresses:
             self.ranges[network].ready = ready
 
     def check(self, address: str, *, dry_run: bool) -> None:
-        """Raises AllocationError for an address that is not available. A dry run checks the ranges alone, as in
-        kube-apiserver.
+        """Raises AllocationError for an address that is not available.
+
+        A dry run checks only the ranges, as in kube-apiserver.
         """
         parsed, ready = parse_address(address), self._ready()
         if parsed is None:
             raise AllocationError(f"{address!r} is not an IP address")
         number = int(parsed)
-        network = next((network for network, each in ready if each.low <= number < each.high), None)
+        network = next((network for network, numbers in ready if numbers.low <= number < numbers.high), None)
         if network is None:
             # Differs: from 1.33 on kube-apiserver says only that "the provided network does not match the current
             # range"; its older sentence names the valid addresses
@@ -227,13 +227,13 @@ class Addresses:
         self._metrics.addresses[_text(network), "static"] += 1
 
     def find(self, *, dry_run: bool) -> str:
-        """Returns a free address of any range. A dry run returns a network address, which no Service can have."""
+        """A free address of any range. A dry run returns a network address, which no Service can have."""
         ready = self._ready()
         if dry_run and ready:
             return str(ready[0][0].network_address)
         first = self._choose(len(ready)) if len(ready) > 1 else 0
-        for network, found in (*ready[first:], *ready[:first]):
-            number = found.pick(self._choose, self.owners, self.objects)
+        for network, numbers in (*ready[first:], *ready[:first]):
+            number = numbers.pick(self._choose, self.owners, self.objects)
             if number is not None:
                 self._metrics.addresses[_text(network), "dynamic"] += 1
                 return str(type(network.network_address)(number))
@@ -241,7 +241,7 @@ class Addresses:
         raise RangeFullError("range is full")
 
     def hold(self, number: int, owner: Key) -> bool:
-        """Records that a stored Service has an address; False if it is another's."""
+        """Records that a stored Service has an address; False if another Service owns it."""
         if number not in self.owners:
             self.owners[number] = owner
             if number not in self.objects:
@@ -255,7 +255,7 @@ class Addresses:
                 self._count(number, -1)
 
     def reserve(self, number: int) -> None:
-        """Marks the address as taken: an IPAddress object of this name exists."""
+        """Marks the address as taken, since an IPAddress object of this name exists."""
         if number not in self.owners and number not in self.objects:
             self._count(number, 1)
         self.objects.add(number)
@@ -268,8 +268,8 @@ class Addresses:
                 self._count(number, -1)
 
     def _ready(self) -> list[tuple[Network, Range]]:
-        return [(network, each) for network, each in self.ranges.items() if each.ready]
+        return [(network, numbers) for network, numbers in self.ranges.items() if numbers.ready]
 
     def _count(self, number: int, change: int) -> None:
-        for each in self.ranges.values():
-            each.count(number, change)
+        for numbers in self.ranges.values():
+            numbers.count(number, change)

@@ -1,7 +1,7 @@
 """clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy of a Service: their defaults and rules.
 
-They are filled in before addresses are allocated (kube-apiserver: alloc.go, initIPFamilyFields). A policy never
-changes by itself: the client or the stored object decides between single-stack and dual-stack.
+They are filled in before addresses are allocated (kube-apiserver: alloc.go, initIPFamilyFields). A policy never changes
+by itself: the client or the stored object decides between single-stack and dual-stack.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def _invalid(service: Json, causes: list[Cause]) -> StatusError:
 
 
 def _still_prefers_dual_stack(spec: Json, old: Json) -> bool:
-    """Returns whether a PreferDualStack Service is unchanged: then a change of the cluster does not affect it."""
+    """A change of the cluster does not affect an unchanged PreferDualStack Service."""
     prefers = spec.get("ipFamilyPolicy") == old.get("ipFamilyPolicy") == PREFER
     return prefers and all(same(old, spec, field) for field in ("type", "clusterIPs", "ipFamilies"))
 
 
 def _trim(spec: Json, old: Json) -> list[Cause]:
-    """Drops an unchanged second address or family under SingleStack; other policies make that an error."""
+    """Drops an unchanged second address or family under SingleStack; under other policies that is an error."""
     causes = []
     policy = spec["ipFamilyPolicy"]
     for field, what in (("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")):
@@ -99,7 +99,7 @@ def _single_with_two(spec: Json) -> list[Cause]:
 
 
 def _families(spec: Json, configured: tuple[str, ...]) -> tuple[list[str], list[Cause]]:
-    """Returns the families that are sent, with those of further addresses, and the causes of unknown ones."""
+    """The sent families, with those of further addresses, and a cause for each that is not configured."""
     causes, families, addresses = [], list(spec.get("ipFamilies") or ()), spec.get("clusterIPs") or []
     for index, address in enumerate(addresses):
         if address == NONE:
@@ -127,7 +127,7 @@ def _not_configured(policy: str, families: list[str], configured: tuple[str, ...
 
 
 def fill_on_read(service: Json, configured: tuple[str, ...]) -> Json:
-    """Returns the Service with the plural fields that old versions did not store; an ExternalName has no families."""
+    """Adds the plural fields that old releases did not store; an ExternalName has no families."""
     spec = spec_of(service)
     if spec.get("type") == EXTERNAL_NAME:
         if "internalTrafficPolicy" not in spec:
@@ -168,12 +168,12 @@ def validate_ip_fields(spec: Json, old: Json | None) -> list[Cause]:
         causes.append(invalid_value("spec.clusterIPs", ips, "may only hold up to 2 values"))
     if bad:
         return causes
-    found = [address_family(ip) for ip in ips]
-    if len(ips) > 1 and len(set(found)) < 2:
+    ip_families = [address_family(ip) for ip in ips]
+    if len(ips) > 1 and len(set(ip_families)) < 2:
         causes.append(invalid_value("spec.clusterIPs", ips, "may specify no more than one IP for each IP family"))
     if not is_headless(spec):
-        for index, (ip, is_family, family) in enumerate(zip(ips, found, families, strict=False)):
-            if family in FAMILIES and is_family != family:
+        for index, (ip, ip_family, family) in enumerate(zip(ips, ip_families, families, strict=False)):
+            if family in FAMILIES and ip_family != family:
                 detail = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
                 causes.append(invalid_value(f"spec.clusterIPs[{index}]", ip, detail))
     return causes
@@ -188,11 +188,11 @@ def _in_step(ip: str, ips: list[str]) -> list[Cause]:
     return [] if ips[0] == ip else [invalid_value(path, ips, "first value must match `clusterIP`")]
 
 
-def _addresses(ips: list[str], kept: list[str]) -> list[Cause]:
+def _addresses(ips: list[str], stored: list[str]) -> list[Cause]:
     causes = []
     for index, ip in enumerate(ips):
         if index or ip != NONE:
-            wrong = formats.ip_problems(ip, kept)
+            wrong = formats.ip_problems(ip, stored)
             causes += invalid_values(f"spec.clusterIPs[{index}]", ip, wrong)
         elif len(ips) > 1:
             causes.append(invalid_value("spec.clusterIPs", ips, "'None' must be the first and only value"))
@@ -200,7 +200,7 @@ def _addresses(ips: list[str], kept: list[str]) -> list[Cause]:
 
 
 def validate_ip_changes(spec: Json, old: Json) -> list[Cause]:
-    """Checks that the first address and family do not change, except from or to ExternalName."""
+    """The first address and family may change only from or to ExternalName."""
     if EXTERNAL_NAME in {spec.get("type"), old.get("type")}:
         return []
     causes: list[Cause] = []
@@ -211,19 +211,19 @@ def validate_ip_changes(spec: Json, old: Json) -> list[Cause]:
     return causes
 
 
-def _list_changes(spec: Json, old: Json, field: str, one: str) -> list[Cause]:
-    """Returns causes with the index and value that kube-apiserver reports."""
+def _list_changes(spec: Json, old: Json, field: str, singular: str) -> list[Cause]:
+    """With the indexes and values that kube-apiserver reports."""
     path, before, after = f"spec.{field}", old.get(field) or [], spec.get(field) or []
     if len(before) == len(after):
         at = 0 if field == "ipFamilies" else 1
         rows = enumerate(zip(before, after, strict=True))
         return [immutable(f"{path}[{index * at}]", after, ONCE_SET) for index, (a, b) in rows if a != b]
     if not after:
-        return [invalid_value(f"{path}[0]", None, f"primary {one} can not be unset")]
+        return [invalid_value(f"{path}[0]", None, f"primary {singular} can not be unset")]
     shown = (spec.get("clusterIPs") or []) if len(after) < len(before) else after
     causes = [immutable(f"{path}[0]", shown, ONCE_SET)] if before and before[0] != after[0] else []
     policy = spec.get("ipFamilyPolicy")
     if len(after) < len(before) and len(after) == 1 and policy != SINGLE:
-        detail = f"must be set to 'SingleStack' when releasing the secondary {one}"
+        detail = f"must be set to 'SingleStack' when releasing the secondary {singular}"
         causes.append(invalid_value("spec.ipFamilyPolicy", policy, detail))
     return causes

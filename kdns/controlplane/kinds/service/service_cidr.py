@@ -1,6 +1,6 @@
-"""ServiceCIDRs, the ranges that cluster IPs come from, and IPAddresses, one for each cluster IP.
+"""ServiceCIDRs, the ranges of cluster IPs, and IPAddresses, one for each cluster IP.
 
-An IPAddress that a person makes reserves its address.
+An IPAddress that a person creates reserves its address.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ALLOCATOR = "ipallocator.k8s.io"
 
 
 _READY: Json = {"status": "True"}
-"""Without the condition, since no controller need run."""
+"""For an object without the condition: no controller need run."""
 
 
 def networks_of(obj: Json) -> tuple[Network, ...]:
@@ -38,9 +38,9 @@ def networks_of(obj: Json) -> tuple[Network, ...]:
 
 
 def gives_addresses(obj: Json) -> bool:
-    """Returns whether addresses are allocated from its ranges: not if it is terminating or not ready.
+    """No addresses are allocated from a ServiceCIDR that is terminating or not ready.
 
-    Where no range gives any, a new Service is told that the range is full, as by kube-apiserver (MetaAllocator).
+    If no range gives any, a new Service is refused because the range is full, as by kube-apiserver (MetaAllocator).
     """
     return (
         not obj["metadata"].get("deletionTimestamp") and (condition_of(obj, "Ready") or _READY).get("status") == "True"
@@ -52,7 +52,7 @@ def default_service_cidr(config: ClusterConfig) -> Json:
 
 
 def validate_service_cidr(obj: Json, old: Json | None) -> list[Cause]:
-    """Checks for one or two canonical CIDRs of different families, each immutable."""
+    """One or two canonical CIDRs of different families, each immutable."""
     cidrs = _cidrs(obj)
     if old is None:
         return [*validate_meta(obj, formats.dns_subdomain, namespaced=False), *_ranges(cidrs)]
@@ -66,8 +66,8 @@ def validate_service_cidr(obj: Json, old: Json | None) -> list[Cause]:
 
 
 def _cidrs(obj: Json) -> list[str]:
-    found: list[str] = (obj.get("spec") or {}).get("cidrs") or []
-    return found
+    cidrs: list[str] = (obj.get("spec") or {}).get("cidrs") or []
+    return cidrs
 
 
 def _ranges(cidrs: list[str]) -> list[Cause]:
@@ -94,15 +94,15 @@ def _cidr_problems(cidr: str) -> list[str]:
 
 
 def validate_ip_address(obj: Json, old: Json | None) -> list[Cause]:
-    """Checks that the name is a canonical address, and that parentRef does not change."""
+    """The name is a canonical address, and parentRef does not change."""
     meta = validate_meta(obj, formats.canonical_ip_problems, namespaced=False)
     if old is None:
         return [*meta, *_parent(obj)]
     causes = [*meta, *_parent(obj), *validate_meta_update(old, obj)]
     if parent_of(obj) != parent_of(old):
-        named = (obj.get("spec") or {}).get("parentRef") is not None
+        has_parent = (obj.get("spec") or {}).get("parentRef") is not None
         parent = {name.capitalize(): parent_of(obj).get(name) or "" for name in _PARENT}
-        causes.append(immutable("spec.parentRef", parent if named else None, IMMUTABLE))
+        causes.append(immutable("spec.parentRef", parent if has_parent else None, IMMUTABLE))
     return causes
 
 
@@ -139,7 +139,7 @@ def ip_address_of(service: Key, name: str) -> Json:
 
 
 def names_of(service: Json) -> set[str]:
-    """Returns the cluster IPs of a Service in canonical form."""
+    """The cluster IPs of a Service in canonical form."""
     return {str(address) for address in held_addresses(spec_of(service))}
 
 
@@ -153,7 +153,7 @@ def parent_of(obj: Json) -> Json:
 
 
 def service_of(obj: Json) -> Key | None:
-    """Returns the Service that has the address; None for another parent."""
+    """The Service that has the address; None for another parent."""
     parent = parent_of(obj)
     if parent.get("group") or parent.get("resource") != "services":
         return None

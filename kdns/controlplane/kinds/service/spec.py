@@ -1,4 +1,4 @@
-"""What the fields of a Service's spec say together. `spec` is that of a Service with its defaults."""
+"""Combinations of fields in a Service's spec. `spec` is that of a Service with its defaults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def addresses_of(spec: Json) -> list[str]:
 
 
 def held_addresses(spec: Json) -> list[Address]:
-    """Returns the same as values, without those of older servers that are no addresses."""
+    """`addresses_of` as values, without texts of older servers that are no addresses."""
     return [parsed for address in addresses_of(spec) if (parsed := parse_address(address))]
 
 
@@ -39,13 +39,13 @@ def takes_node_ports(spec: Json) -> bool:
 
 
 def needs_health_check(spec: Json) -> bool:
-    """Returns whether it has a healthCheckNodePort: a load balancer with externalTrafficPolicy Local."""
+    """A load balancer with externalTrafficPolicy Local has a healthCheckNodePort."""
     policy: str | None = spec.get("externalTrafficPolicy")
     return spec.get("type") == LOAD_BALANCER and policy == "Local"
 
 
 def is_external(spec: Json) -> bool:
-    """Returns whether externalTrafficPolicy applies: traffic can come from outside."""
+    """externalTrafficPolicy applies: traffic can come from outside."""
     kind: str | None = spec.get("type")
     return kind in NODE_PORT_TYPES or (kind == CLUSTER_IP and bool(spec.get("externalIPs")))
 
@@ -55,18 +55,18 @@ def node_ports(spec: Json) -> list[int]:
 
 
 def ports_held(spec: Json) -> list[int]:
-    """Returns all ports that were allocated to the Service, each once: node ports and healthCheckNodePort.
+    """Node ports and healthCheckNodePort that were allocated to the Service, without duplicates.
 
     Differs: an ExternalName Service may have a nodePort, which is not validated; kube-apiserver frees that port with
-    the Service even if it is another's.
+    the Service even if another Service owns it.
     """
     health = spec.get("healthCheckNodePort") if needs_health_check(spec) else None
-    held = node_ports(spec) if spec.get("type") in NODE_PORT_TYPES else []
-    return list(dict.fromkeys([*held, health] if health else held))
+    ports = node_ports(spec) if spec.get("type") in NODE_PORT_TYPES else []
+    return list(dict.fromkeys([*ports, health] if health else ports))
 
 
 def same(old: Json, new: Json, field: str) -> bool:
-    """Returns whether a field is equal in both specs; absent, empty and zero are equal."""
+    """Absent, empty and zero are equal."""
     return bool(_plain(old.get(field)) == _plain(new.get(field)))
 
 
@@ -75,7 +75,7 @@ def _plain(value: Any) -> Any:
 
 
 def address_family(address: str) -> str:
-    """Returns `IPv4` or `IPv6`; "" for other text."""
+    """`IPv4` or `IPv6`; "" for other text."""
     parsed = parse_address(address)
     return f"IPv{parsed.version}" if parsed else ""
 

@@ -59,7 +59,7 @@ def _external_ip(spec: Json, status: Json) -> str:
             return ",".join(external) or NONE
         case "LoadBalancer":
             ingress = status.get("loadBalancer", {}).get("ingress") or ()
-            points = {each.get("ip") or each.get("hostname") or "" for each in ingress} - {""}
+            points = {entry.get("ip") or entry.get("hostname") or "" for entry in ingress} - {""}
             return ",".join([*sorted(points), *external]) or "<pending>"
         case "ExternalName":
             return str(spec.get("externalName", ""))
@@ -68,7 +68,7 @@ def _external_ip(spec: Json, status: Json) -> str:
 
 
 def ip_address_cells(obj: Json, _now_s: float) -> list[Any]:
-    """Returns the cells: name and parent, as resource.group/namespace/name; kubectl shows no age."""
+    """Name and parent, as resource.group/namespace/name. kubectl shows no age."""
     parent = obj.get("spec", {}).get("parentRef") or {}
     resource = ".".join(filter(None, (parent.get("resource"), parent.get("group")))).lower()
     parts = filter(None, (resource, parent.get("namespace"), parent.get("name")))
@@ -107,7 +107,7 @@ AFFINITY_TIMEOUT_S = 10800
 
 
 def default_service(obj: Json) -> Json:
-    """Sets the defaults of a Service (core/v1 defaults.go). Arguments are not changed."""
+    """As core/v1 defaults.go. Arguments are not changed."""
     spec = _set_fields(obj.get("spec") or {}, _OPTIONAL)
     service = {**obj, "spec": spec}
     spec.setdefault("type", "ClusterIP")
@@ -135,7 +135,7 @@ def prepare_service(new: Json, old: Json | None) -> Json:
 
 
 def _set_fields(fields: Json, optional: frozenset[str] = frozenset()) -> Json:
-    """Returns the fields that are set: not null, and not "", 0, false or empty unless they are optional."""
+    """Drops null; also "", 0, false and empty values unless they are optional."""
     return {key: value for key, value in fields.items() if value or (value is not None and key in optional)}
 
 
@@ -160,7 +160,7 @@ def _addresses(service: Json) -> list[str]:
 
 
 def _reserved(numbers: ServiceAllocator, version: StoredObject) -> list[str]:
-    """Reads the name alone: at start most IPAddresses need not be decoded."""
+    """Reads only the name: at start most IPAddresses need not be decoded."""
     numbers.reserve(version.key[1])
     return []
 

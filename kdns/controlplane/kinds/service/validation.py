@@ -47,10 +47,7 @@ TOPOLOGY_HINTS = "service.kubernetes.io/topology-aware-hints"
 
 
 def validate_service(service: Json, old: Json | None) -> list[Cause]:
-    """Returns all violated rules of a Service; on update the immutable fields come first.
-
-    Stored names and addresses are not validated again.
-    """
+    """On update, immutable fields are checked first. Stored names and addresses are not validated again."""
     spec, stored = service["spec"], spec_of(old) if old else None
     annotations: Json = service["metadata"].get("annotations") or {}
     kind, ports, causes = spec.get("type"), spec.get("ports") or [], list[Cause]()
@@ -164,10 +161,10 @@ def _affinity(spec: Json) -> list[Cause]:
 
 
 def _external_ips(spec: Json, old: Json | None) -> list[Cause]:
-    kept = frozenset(old.get("externalIPs") or ()) if old else frozenset()
+    stored = frozenset(old.get("externalIPs") or ()) if old else frozenset()
     causes = []
     for index, address in enumerate(spec["externalIPs"]):
-        wrong = formats.ip_problems(address, kept) or formats.endpoint_ip_problems(address)
+        wrong = formats.ip_problems(address, stored) or formats.endpoint_ip_problems(address)
         causes += invalid_values(f"spec.externalIPs[{index}]", address, wrong)
     return causes
 
@@ -198,7 +195,7 @@ def _same_port(path: str, port: Json) -> Cause:
 
 def _source_ranges(spec: Json, annotations: Json, old: Json | None) -> list[Cause]:
     ranges = spec.get("loadBalancerSourceRanges") or []
-    kept = {text.strip() for text in spec_of(old).get("loadBalancerSourceRanges") or []} if old else set()
+    stored_ranges = {text.strip() for text in spec_of(old).get("loadBalancerSourceRanges") or []} if old else set()
     value = annotations.get(SOURCE_RANGES)
     path = f"metadata.annotations[{SOURCE_RANGES}]"
     if ranges:
@@ -210,10 +207,10 @@ def _source_ranges(spec: Json, annotations: Json, old: Json | None) -> list[Caus
         stored = ((old or {}).get("metadata") or {}).get("annotations") or {}
         unchanged = stored.get(SOURCE_RANGES) == value
         rows = [(path, text.strip()) for text in value.split(",")] if value.strip() and not unchanged else []
-        kept = set()
+        stored_ranges = set()
     causes = [] if spec.get("type") == LOAD_BALANCER else [forbidden(path, ONLY_LOAD_BALANCER)]
     for where, text in rows:
-        causes += invalid_values(where, text, formats.cidr_problems(text, kept))
+        causes += invalid_values(where, text, formats.cidr_problems(text, stored_ranges))
     return causes
 
 
@@ -225,7 +222,7 @@ def _load_balancer_fields(spec: Json) -> list[Cause]:
 
 
 def validate_load_balancer_class(spec: Json, old: Json | None = None) -> list[Cause]:
-    """Checks loadBalancerClass: a qualified name, for type LoadBalancer alone, and immutable while the type stays."""
+    """A qualified name, only for type LoadBalancer, and immutable while the type stays."""
     path, causes = "spec.loadBalancerClass", []
     value, balanced = spec.get("loadBalancerClass"), spec.get("type") == LOAD_BALANCER
     if old and balanced and old.get("type") == LOAD_BALANCER and old.get("loadBalancerClass") != value:
@@ -272,16 +269,16 @@ def _internal_traffic(spec: Json) -> list[Cause]:
 
 
 def validate_load_balancer_status(service: Json, old: Json | None, path: str = "status.loadBalancer") -> list[Cause]:
-    """Validates status.loadBalancer.ingress of a Service; stored addresses stay valid. Causes are below `path`."""
+    """status.loadBalancer.ingress of a Service; stored addresses stay valid. Causes are below `path`."""
     causes, old = [], old or {}
     ingress = _ingress(service)
     if spec_of(service).get("type") != LOAD_BALANCER and ingress and ingress != _ingress(old):
         return [forbidden(f"{path}.ingress", "may only be used when `spec.type` is 'LoadBalancer'")]
-    kept = {entry["ip"] for entry in _ingress(old) if entry.get("ip")}
+    stored = {entry["ip"] for entry in _ingress(old) if entry.get("ip")}
     for index, entry in enumerate(ingress):
         at, address, mode = f"{path}.ingress[{index}]", entry.get("ip"), entry.get("ipMode")
         if address:
-            causes += invalid_values(f"{at}.ip", address, formats.ip_problems(address, kept))
+            causes += invalid_values(f"{at}.ip", address, formats.ip_problems(address, stored))
             causes += [] if mode else [required(f"{at}.ipMode", "must be specified when `ip` is set")]
         elif mode is not None:
             causes.append(forbidden(f"{at}.ipMode", "may not be specified when `ip` is not set"))
