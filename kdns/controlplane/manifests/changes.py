@@ -1,4 +1,4 @@
-"""The changes of applying manifests, as text: a line for each object, few lines for many."""
+"""What a pass over the manifests changed, as text: a line per object, and a summary beyond ten."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kdns.controlplane.apimachinery.kinds import JOB, POD, SERVICE, WORKLOADS, J
 from kdns.controlplane.cluster_config import ClusterConfig
 
 LINES_MAX: Final = 10
-"""Changes of one pass that have a line of their own."""
+"""Changes of one pass that get a line of their own."""
 _FIELDS_MAX: Final = 4
 Verb: TypeAlias = Literal["created", "configured", "replaced", "deleted"]
 _METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
-"""The metadata that a manifest defines; the server sets other fields."""
+"""Metadata that a manifest defines; the server sets other fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ObjectChange:
 
 
 def changed_fields(before: Json, after: Json) -> tuple[str, ...]:
-    """Returns the fields that differ, to the depth of `spec.ports`, without fields that only the server sets."""
+    """To the depth of `spec.ports`, without fields that only the server sets."""
     old, new = (dict(_fields(obj)) for obj in (before, after))
     return tuple(sorted(field for field in old.keys() | new.keys() if old.get(field) != new.get(field)))
 
@@ -71,37 +71,37 @@ class ChangeLog:
     """
 
     config: ClusterConfig = field(default_factory=ClusterConfig)
-    tell: Callable[[str], None] = lambda _: None
+    report: Callable[[str], None] = lambda _: None
     progress: Callable[[str], None] = lambda _text: None
     _first: list[ObjectChange] = field(default_factory=list)
-    _rest: Counter[str] = field(default_factory=Counter)
+    _counts: Counter[str] = field(default_factory=Counter)
     _remarks: list[str] = field(default_factory=list)
     _remarked: set[str] = field(default_factory=set)
 
     def add(self, change: ObjectChange, obj: Json) -> None:
-        """Records a change of `obj`, and remarks about ignored parts, once for each kind."""
+        """Also remarks on ignored parts of `obj`, once per kind."""
         if len(self._first) < LINES_MAX:
             self._first.append(change)
         else:
-            self._rest[change.verb] += 1
+            self._counts[change.verb] += 1
         subject, text = remark(self.config, change.kind, obj)
         if text and subject not in self._remarked and change.verb != "deleted":
             self._remarked.add(subject)
             self._remarks.append(text)
 
     def end(self, *, is_start: bool = False) -> None:
-        """Reports what the pass changed. At the start every object is new, so only the remarks are reported."""
+        """Reports the pass. At the start every object is new, so only the remarks are reported."""
         lines = [] if is_start else [*map(str, self._first)]
-        if self._rest and not is_start:
-            counts = ", ".join(f"{count} {verb}" for verb, count in self._rest.items())
-            lines.append(f"and {self._rest.total()} more: {counts}")
+        if self._counts and not is_start:
+            counts = ", ".join(f"{count} {verb}" for verb, count in self._counts.items())
+            lines.append(f"and {self._counts.total()} more: {counts}")
         for line in (*lines, *self._remarks):
-            self.tell(line)
-        self._first, self._rest, self._remarks = [], Counter(), []
+            self.report(line)
+        self._first, self._counts, self._remarks = [], Counter(), []
 
 
 def remark(config: ClusterConfig, kind: Kind, obj: Json) -> tuple[str, str]:
-    """Returns a remark about simulated or ignored parts of an object: its deduplication key and its text, or two ""."""
+    """A remark about simulated or ignored parts of an object: its deduplication key and its text, or two ""."""
     name = "/".join(filter(None, (obj["metadata"].get("namespace"), obj["metadata"]["name"])))
     if kind.is_inert:
         return kind.kind, f"{kind.kind} {name}: stored, nothing acts on it"

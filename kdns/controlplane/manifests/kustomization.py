@@ -1,6 +1,6 @@
 """The roles of files that a kustomization names. kdns builds none: it applies files that are manifests unchanged.
 
-A file that a kustomization names in other fields than resources is not a manifest, but a patch or part of an object.
+A file that a kustomization names in other fields than resources is a patch or part of an object, not a manifest.
 Overlays of one base are alternatives: an object that two of them define is not defined twice.
 """
 
@@ -16,14 +16,14 @@ from kdns.errors import ManifestError
 
 GROUP: Final = "kustomize.config.k8s.io"
 NAMES: Final = ("kustomization.yaml", "kustomization.yml")
-"""Files that may be without apiVersion and kind."""
+"""Files that may lack apiVersion and kind."""
 _RESOURCES: Final = ("resources", "bases", "components")
 _HEAD: Final = frozenset({"apiVersion", "kind", "metadata", *_RESOURCES})
 
 
 @dataclass(frozen=True, slots=True)
 class Kustomization:
-    """A kustomization as a file defines it; `resources` are files and folders, `others` are texts that may be paths."""
+    """One kustomization; `resources` are files and folders, `others` are texts that may be paths."""
 
     path: str
     line: int
@@ -37,7 +37,7 @@ class Kustomization:
 
     @property
     def error(self) -> ManifestError:
-        """The command to use instead, if there is one, for a kustomization with more than resources."""
+        """For a kustomization with more than resources. It names the command to use instead, if there is one."""
         reason = "skipped: kdns builds no kustomizations, and leaves patches out"
         if posixpath.basename(self.path) in NAMES:  # kustomize reads no other file
             reason = f"{reason}; `kubectl kustomize {source_text(self.folder)}` writes what it builds"
@@ -45,7 +45,7 @@ class Kustomization:
 
 
 def kustomization(path: str, line: int, value: object) -> Kustomization | None:
-    """Returns the kustomization, or component of one, that a parsed document is; None for any other document."""
+    """A kustomization or component; None for any other document."""
     if not isinstance(value, dict):
         return None
     group = str(value.get("apiVersion") or "").partition("/")[0]
@@ -56,7 +56,7 @@ def kustomization(path: str, line: int, value: object) -> Kustomization | None:
         tuple(posixpath.normpath(posixpath.join(folder, text)) for text in _texts(part))
         for part in (
             [value.get(name) for name in _RESOURCES],
-            [each for name, each in value.items() if name not in _HEAD],
+            [part for name, part in value.items() if name not in _HEAD],
         )
     )
     return Kustomization(path, line, resources, others, has_effects=not value.keys() <= _HEAD)
@@ -65,23 +65,23 @@ def kustomization(path: str, line: int, value: object) -> Kustomization | None:
 def _texts(value: object) -> Iterator[str]:
     match value:
         case str():
-            yield value.rpartition("=")[2] if "\n" not in value else ""  # of `KEY=FILE` in a generator, the file
+            yield value.rpartition("=")[2] if "\n" not in value else ""  # generators have `KEY=FILE`
         case list():
-            for each in value:
-                yield from _texts(each)
+            for item in value:
+                yield from _texts(item)
         case dict():
             yield from _texts(list(value.values()))
 
 
 def left_out(paths: Iterable[str], kustomizations: Sequence[Kustomization]) -> frozenset[str]:
-    """Returns the paths that kustomizations name, but never as a resource."""
-    named = {path for each in kustomizations for path in each.others}
-    named -= {path for each in kustomizations for path in each.resources}
+    """Paths that kustomizations name, but never as a resource."""
+    named = {path for kustomization in kustomizations for path in kustomization.others}
+    named -= {path for kustomization in kustomizations for path in kustomization.resources}
     return frozenset(path for path in paths if posixpath.normpath(path) in named)
 
 
 def clusters(manifests: Iterable[Manifest], kustomizations: Sequence[Kustomization]) -> list[list[Manifest]]:
-    """Returns the sets of manifests to check together: the first of each object, then the alternatives in its place."""
+    """Sets of manifests to check together: the first of each object, then the alternatives in its place."""
     roots = _roots(kustomizations)
     layers: list[dict[Key, list[Manifest]]] = []
     for manifest in manifests:
@@ -94,19 +94,19 @@ def clusters(manifests: Iterable[Manifest], kustomizations: Sequence[Kustomizati
             layers.append(layer := {})
         layer.setdefault(manifest.key, []).append(manifest)
     first = layers[0] if layers else {}
-    return [[each for same in {**first, **layer}.values() for each in same] for layer in layers]
+    return [[manifest for same in {**first, **layer}.values() for manifest in same] for layer in layers]
 
 
 def _roots(kustomizations: Sequence[Kustomization]) -> Mapping[str, frozenset[str]]:
-    """Returns, for each resource file, the folders that build it and are not resources of another folder."""
-    folders = {each.folder: each for each in kustomizations}
-    included = {path for each in kustomizations for path in each.resources}
+    """For each resource file, the folders that build it and are not resources of another folder."""
+    folders = {kustomization.folder: kustomization for kustomization in kustomizations}
+    included = {path for kustomization in kustomizations for path in kustomization.resources}
     roots: dict[str, set[str]] = {}
     for root in folders.keys() - included:
         reached = [root]
-        for path in reached:  # it grows
+        for path in reached:  # which grows meanwhile
             if path in folders:
-                reached += (each for each in folders[path].resources if each not in reached)
+                reached += (resource for resource in folders[path].resources if resource not in reached)
             else:
                 roots.setdefault(path, set()).add(root)
-    return {path: frozenset(found) for path, found in roots.items()}
+    return {path: frozenset(folder_roots) for path, folder_roots in roots.items()}

@@ -1,4 +1,4 @@
-"""A manifest: one object as a file defines it. Reading the files is `kdns.controlplane.manifests.io.files`."""
+"""A manifest: one object as a file defines it. `kdns.controlplane.manifests.io.files` reads the files."""
 
 from __future__ import annotations
 
@@ -49,9 +49,10 @@ Key: TypeAlias = tuple[Kind, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object as a file defines it, as JSON; line counts from 1. The kind is that of the served version.
+    """One object as a file defines it, as JSON; lines count from 1. The kind is that of the served version.
 
-    Thousands of objects stay in memory as long as their files are followed, and JSON takes a fifth of their dicts.
+    Thousands of objects stay in memory as long as their files are followed, and JSON takes a fifth of the memory of
+    dicts.
     """
 
     path: str
@@ -63,23 +64,22 @@ class Manifest:
 
     @property
     def obj(self) -> Json:
-        """The object; each reader gets one of its own."""
+        """Each caller gets a copy of its own."""
         obj: Json = json.loads(self.text)
         return obj
 
     @property
     def key(self) -> Key:
-        """The identity of the object, whose kind is that of the stored object."""
+        """The identity of the object, with the kind of the stored object."""
         return self.kind.stored_kind, self.namespace, self.name
 
     def is_equal(self, other: Manifest | None) -> bool:
-        """Returns whether both define the same object in the same file, on whatever line."""
+        """Both define the same object in the same file, on whatever line."""
         return other is not None and self.path == other.path and self.text == other.text
 
     def written(self, field: str) -> str:
-        """Returns the field name of the manifest.
-
-        API errors name clusterIPs and podCIDRs if only the singular field is given.
+        """The field as the manifest spells it: API errors name clusterIPs and podCIDRs even if it has the singular
+        field.
         """
         spec = self.obj.get("spec")
         for name in ("clusterIP", "podCIDR"):
@@ -88,7 +88,7 @@ class Manifest:
         return field
 
     def to_apply(self, source: str) -> Json:
-        """Returns the object to apply: without `SERVER_FIELDS`, with annotations for its file and the last manifest."""
+        """Without `SERVER_FIELDS`, with annotations for its file and the last manifest."""
         obj = self.obj
         metadata = obj["metadata"]
         for name in SERVER_FIELDS:
@@ -108,7 +108,7 @@ def json_text(obj: Json) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A mistake in one field of a manifest, "" for the object as a whole."""
+    """A mistake in one field of a manifest, "" for the whole object."""
 
     manifest: Manifest
     field: str
@@ -116,13 +116,15 @@ class Mistake:
 
     @property
     def place(self) -> tuple[int, str]:
-        """The line of the object in its file, and the field as it is written there."""
+        """The line of the object in its file, and the field as it is spelled there."""
         return self.manifest.line, self.manifest.written(self.field)
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownKind:
-    """A manifest of a kind that is not stored; `hint` says why and what may be meant. `value` is the whole object."""
+    """A manifest of a kind that is not stored; `hint` says why, or which kind may be meant. `value` is the whole
+    object.
+    """
 
     path: str
     line: int
@@ -138,7 +140,7 @@ class UnknownKind:
 
 
 def _hint(api_version: str, name: str, kinds: Kinds) -> str:
-    """Returns why a kind has no manifests, with the API versions that are served, or the kind that may be meant."""
+    """Why the kind has no manifests: the API versions that are served, or the kind that may be meant."""
     if kinds.by_type(api_version, name):
         return "a question to the API, which is answered and not stored"
     served = [kind.api_version for kind in kinds if kind.kind == name]
@@ -149,10 +151,10 @@ def _hint(api_version: str, name: str, kinds: Kinds) -> str:
 
 
 def with_generated_name(path: str, value: object, taken: set[str]) -> object:
-    """Returns a document that has generateName alone with a name, which is added to those that are `taken`.
+    """Names a document that has only generateName; the name is added to those that are `taken`.
 
-    The name follows from the document, so a restart finds its object, and an edit makes another one in its place.
-    Differs: `kubectl create` makes another object each time.
+    The name is a hash of the document, so a restart finds its object, and an edit creates another one in its place.
+    Differs: `kubectl create` creates another object each time.
     """
     if not (isinstance(value, dict) and isinstance(metadata := value.get("metadata"), dict)):
         return value
@@ -167,7 +169,7 @@ def with_generated_name(path: str, value: object, taken: set[str]) -> object:
 
 
 def manifest_of(path: str, line: int, value: object, kinds: Kinds) -> Manifest | UnknownKind:
-    """Returns the manifest of one parsed document. Raises ManifestError without apiVersion, kind or name."""
+    """Raises ManifestError for a document without apiVersion, kind or name."""
     if not isinstance(value, dict):
         raise ManifestError(path, line, "", f"expected an object with apiVersion and kind, got {_described(value)}")
     api_version, kind_name = (_text(path, line, value, field) for field in ("apiVersion", "kind"))
@@ -185,26 +187,26 @@ def manifest_of(path: str, line: int, value: object, kinds: Kinds) -> Manifest |
 
 
 def unserved(manifest: Manifest, kinds: Kinds) -> UnknownKind:
-    """Returns a manifest whose kind is served no longer."""
+    """A manifest whose kind is no longer served."""
     kind = manifest.kind
     hint = _hint(kind.api_version, kind.kind, kinds)
     return UnknownKind(manifest.path, manifest.line, kind.api_version, kind.kind, hint, manifest.obj)
 
 
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """Returns the manifests in applying order: CustomResourceDefinitions, Namespaces, address ranges, Services with a
-    clusterIP, other Services, others.
+    """In the order of applying: CustomResourceDefinitions, Namespaces, address ranges, Services with a clusterIP,
+    other Services, others.
     """
     return sorted(manifests, key=lambda manifest: (_RANK.get(manifest.kind, _OTHER_RANK), _allocates(manifest)))
 
 
 def source_text(path: str) -> str:
-    """Returns a path as objects can have it: its bytes that are not UTF-8 are escaped."""
+    """A path as an annotation can have it: bytes that are not UTF-8 are escaped."""
     return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def source_of(obj: Json) -> str:
-    """Returns the path of the manifest that defines the object, or ""."""
+    """The path of the manifest that defines the object, or ""."""
     return str((obj["metadata"].get("annotations") or {}).get(MANIFEST, ""))
 
 

@@ -1,7 +1,7 @@
 """Every mistake in manifests, without a cluster: refusals of an empty cluster's API, and conflicts between manifests.
 
-Objects are created one after the other in a store of their own, so that the rules are those of the API. No controller
-runs. Fields whose errors hide further mistakes are removed, and the object is tried again.
+Objects are created one by one in a store of their own, so the rules are those of the API. No controller runs. Fields
+whose errors hide further mistakes are removed, and the object is tried again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kdns.controlplane.storage.store import Store
 from kdns.net import Address, Network, parse_address, parse_network
 
 _ALLOCATED: Final = re.compile(r"spec\.(clusterIP|ipFamil|healthCheckNodePort|ports\[\d+\]\.nodePort)")
-"""Fields of a Service whose values are allocated or filled in before the rules of the other fields are looked at."""
+"""Fields of a Service whose values are allocated or filled in before the rules of the other fields apply."""
 _HEALTH_CHECK_PORT: Final = "spec.healthCheckNodePort"
 _TAKEN: Final = "is already allocated"
 _TEXTS: Final = ("metadata.labels", "metadata.annotations")
@@ -39,44 +39,41 @@ _TEXTS: Final = ("metadata.labels", "metadata.annotations")
 def manifest_mistakes(
     manifests: Iterable[Manifest], config: ClusterConfig, now_s: float, kinds: Catalogue
 ) -> list[Mistake]:
-    """Returns every mistake; of several manifests of one object the first is used.
-
-    `kinds` are those of the manifests.
-    """
+    """Of several manifests of one object, the first is used. `kinds` are those of the manifests."""
     objects: dict[Key, Manifest] = {}
-    found = []
+    mistakes = []
     for manifest in manifests:
         first = objects.setdefault(manifest.key, manifest)
         if first is not manifest:
             where = f"{first.path}:{first.line}"
             reason = f"{manifest.kind.kind} {manifest.name} is already defined at {where}; that definition is used"
-            found.append(Mistake(manifest, "", reason))
+            mistakes.append(Mistake(manifest, "", reason))
     trial = _ScratchCluster(objects, config, now_s, kinds)
     for manifest in in_order(objects.values()):
-        told = dict.fromkeys(trial.mistakes(manifest))
-        found += [Mistake(manifest, field, reason) for field, reason in told]
-    well_typed = trial.well_typed
-    found += _requested_twice([each for each in well_typed if each.kind == SERVICE])
-    return found + list(_overlaps([each for each in well_typed if each.kind == NODE], trial.service_ranges()))
+        distinct = dict.fromkeys(trial.mistakes(manifest))
+        mistakes += [Mistake(manifest, field, reason) for field, reason in distinct]
+    mistakes += _requested_twice(manifest for manifest in trial.well_typed if manifest.kind == SERVICE)
+    nodes = [manifest for manifest in trial.well_typed if manifest.kind == NODE]
+    return mistakes + list(_overlaps(nodes, trial.service_ranges()))
 
 
 def refusals(kind: Kind, obj: Json, store: Callable[[Json], object]) -> Iterator[tuple[Json, str, str]]:
-    """Yields every refusal of `store`: the object, the field and the reason.
+    """Every refusal of `store`: the object, the field and the reason.
 
     After a refusal that hides others, the object is stored again without its field.
     """
-    rest: Json | None = obj
-    while rest is not None:
+    remaining: Json | None = obj
+    while remaining is not None:
         try:
-            store(rest)
+            store(remaining)
         except StatusError as error:
             rows = (error.details or {}).get("causes") or ()
             refused = [(row.get("field", ""), row["message"]) for row in rows]
             if "HealthCheck NodePort" in error.message:
                 refused = [(_HEALTH_CHECK_PORT, error.message)]
             for field, reason in refused or [("", error.message)]:
-                yield rest, field, reason
-            rest = _without(rest, [field for field, _ in refused]) if kind == SERVICE else None
+                yield remaining, field, reason
+            remaining = _without(remaining, [field for field, _ in refused]) if kind == SERVICE else None
         else:
             return
 
@@ -93,8 +90,8 @@ class _ScratchCluster:
         )
         establish(self._api, initial_objects(config, timestamp(now_s)))
         known = {obj["metadata"]["name"] for obj in self._api.list(Request(NAMESPACE)).items}
-        known |= {each.name for each in objects.values() if each.kind == NAMESPACE}
-        self._missing = {each.namespace for each in objects.values()} - {"", *known}
+        known |= {manifest.name for manifest in objects.values() if manifest.kind == NAMESPACE}
+        self._missing = {manifest.namespace for manifest in objects.values()} - {"", *known}
         for name in self._missing:
             with self._api.without_validation():
                 self._api.create(Request(NAMESPACE), {"metadata": {"name": name}})
@@ -106,7 +103,7 @@ class _ScratchCluster:
                     yield network, f"ServiceCIDR {obj['metadata']['name']}"
 
     def mistakes(self, manifest: Manifest) -> Iterator[tuple[str, str]]:
-        """Yields fields and reasons. Then stores the object without the mistaken fields, if that is possible."""
+        """Fields and reasons. Then stores the object without the mistaken fields, if that is possible."""
         kind = manifest.kind
         if manifest.namespace in self._missing:
             yield "metadata.namespace", f'namespaces "{manifest.namespace}" not found'
@@ -120,12 +117,12 @@ class _ScratchCluster:
         self.well_typed.append(manifest)
         pruned = check.prune(kind, to_apply)
         request = Request(*manifest.key, served_version=kind)
-        for rest, field, reason in refusals(kind, pruned, lambda obj: applied(self._api, request, obj)):
-            if not (kind == SERVICE and _TAKEN in reason and self._is_ours(rest, field)):
+        for obj, field, reason in refusals(kind, pruned, lambda obj: applied(self._api, request, obj)):
+            if not (kind == SERVICE and _TAKEN in reason and self._is_ours(obj, field)):
                 yield field, reason
 
     def _is_ours(self, service: Json, field: str) -> bool:
-        """Returns whether a Service of these manifests has the number that this one requests."""
+        """Whether a Service of these manifests owns the number that this one requests."""
         numbers = self._api.services
         prefix = "spec.clusterIP" if field.startswith("spec.clusterIP") else field
         owners = [
@@ -137,7 +134,7 @@ class _ScratchCluster:
 
 
 def _requested_numbers(service: Json) -> Iterator[tuple[str, int, str]]:
-    """Yields the numbers that a Service requests: IP family or "port", the number, and the field."""
+    """The numbers that a Service requests: IP family or "port", the number, and the field."""
     spec = spec_of(service)
     if spec.get("type") != EXTERNAL_NAME:
         texts = [("spec.clusterIP", spec.get("clusterIP"))]
@@ -154,14 +151,14 @@ def _requested_numbers(service: Json) -> Iterator[tuple[str, int, str]]:
 
 
 def _requested_twice(services: Iterable[Manifest]) -> Iterator[Mistake]:
-    """Yields addresses and node ports that two Services request: the second Service does not get them."""
+    """Addresses and node ports that two Services request: the second Service does not get them."""
     first: dict[tuple[str, int], Manifest] = {}
     for service in services:
-        told = set()
+        reported = set()
         for what, number, field in _requested_numbers(service.obj):
             other = first.setdefault((what, number), service)
-            if other is not service and (what, number) not in told:
-                told.add((what, number))
+            if other is not service and (what, number) not in reported:
+                reported.add((what, number))
                 shown = f"node port {number}" if what == "port" else f"cluster IP {_address(what, number)}"
                 by = f"Service {other.namespace}/{other.name} at {other.path}:{other.line}"
                 yield Mistake(service, field, f"{shown} is also requested by {by}")
@@ -172,9 +169,9 @@ def _address(family: str, number: int) -> Address:
 
 
 def _without(obj: Json, fields: Sequence[str]) -> Json | None:
-    """Returns the Service without the fields that hide others; None if there are no such fields."""
-    rest = copied(obj)
-    spec = spec_of(rest)
+    """The Service without the fields that hide others; None if there are no such fields."""
+    service = copied(obj)
+    spec = spec_of(service)
     for field in filter(_ALLOCATED.match, fields):
         if field.startswith("spec.ports["):
             spec["ports"][int(field.partition("[")[2].partition("]")[0])].pop("nodePort", None)
@@ -183,11 +180,11 @@ def _without(obj: Json, fields: Sequence[str]) -> Json | None:
         else:
             for name in ("clusterIP", "clusterIPs", *(("ipFamilies", "ipFamilyPolicy") if "ipFamil" in field else ())):
                 spec.pop(name, None)
-    return rest if rest != obj else None
+    return service if service != obj else None
 
 
 def _overlaps(nodes: Sequence[Manifest], services: Iterable[tuple[Network, str]]) -> Iterator[Mistake]:
-    """Yields Pod CIDRs of Nodes that overlap other ranges. The API accepts them, but routing would fail."""
+    """Pod CIDRs of Nodes that overlap other ranges. The API accepts them, but routing would fail."""
     rows: list[tuple[Network, str, Mistake | None]] = [(network, name, None) for network, name in services]
     for node in nodes:
         for index, cidr in enumerate(pod_cidrs(node.obj.get("spec") or {})):
@@ -200,6 +197,6 @@ def _overlaps(nodes: Sequence[Manifest], services: Iterable[tuple[Network, str]]
         if widest is None or row[0].version != widest[0].version or int(row[0][0]) > int(widest[0][-1]):
             widest = row
             continue
-        (mine, _, told), (theirs, other, _) = (row, widest) if row[2] else (widest, row)
-        if told:
-            yield replace(told, reason=f"{mine} overlaps {theirs} of {other}")
+        (mine, _, mistake), (theirs, other, _) = (row, widest) if row[2] else (widest, row)
+        if mistake:
+            yield replace(mistake, reason=f"{mine} overlaps {theirs} of {other}")

@@ -1,4 +1,4 @@
-"""What of manifests the API accepts and will not work: the rules of `kdns check` on a cluster, before it runs."""
+"""Manifests that the API accepts but that will not work: the rules of `kdns check` on a cluster, before it runs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _JOB_NAMES: Final = ("job-name", "batch.kubernetes.io/job-name")
 
 
 def manifest_problems(manifests: Sequence[Manifest]) -> list[Mistake]:
-    """Returns the problems of the Services of manifests that are applied together, without notes."""
-    services = {(one.namespace, one.name): one for one in manifests if one.kind == SERVICE}
+    """The problems of the Services of manifests that are applied together, without notes."""
+    services = {(manifest.namespace, manifest.name): manifest for manifest in manifests if manifest.kind == SERVICE}
     view = ClusterView.holding(_objects(manifests), KINDS, is_running=False)
     return [
         Mistake(services[problem.key], problem.field, _reason(problem))
@@ -32,13 +32,13 @@ def manifest_problems(manifests: Sequence[Manifest]) -> list[Mistake]:
 
 
 def _reason(problem: Problem) -> str:
-    """Commands would change the cluster, and not the manifest."""
+    """Without remedies that are commands: they would change the cluster, not the manifest."""
     has_advice = problem.remedy and not problem.remedy.startswith("kubectl ")
     return f"{problem.evidence}; {problem.remedy}" if has_advice else problem.evidence
 
 
 def _objects(manifests: Sequence[Manifest]) -> Iterator[Observed]:
-    """Yields what decodes; other objects have mistakes, which are reported elsewhere."""
+    """Skips objects that do not decode: they have mistakes, which are reported elsewhere."""
     for manifest in manifests:
         obj = manifest.obj
         metadata = {**obj["metadata"], "namespace": manifest.namespace}
@@ -55,7 +55,7 @@ def _objects(manifests: Sequence[Manifest]) -> Iterator[Observed]:
 
 
 def _template(manifest: Manifest, obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Returns the template of an object's Pods, with the labels that its controller adds; None for other kinds."""
+    """The template of an object's Pods, with the labels that its controller adds; None for other kinds."""
     if manifest.kind == CRON_JOB:
         return _object(obj, "spec", "jobTemplate", "spec", "template")
     template = _object(obj, "spec", "template") if manifest.kind in {JOB, *WORKLOADS} else None
@@ -67,7 +67,7 @@ def _template(manifest: Manifest, obj: Mapping[str, Any]) -> Mapping[str, Any] |
 
 
 def _slices(manifest: Manifest, obj: Mapping[str, Any]) -> Iterator[EndpointSlice]:
-    """Yields a slice for each subset of Endpoints, as far as rules about manifests look at it."""
+    """A slice per subset of Endpoints, with the fields that rules on manifests read."""
     for number, subset in enumerate(obj.get("subsets") or ()):
         metadata = {
             "name": f"{manifest.name}-{number}",

@@ -1,7 +1,7 @@
 """The three-way merge of `kubectl apply`: last applied manifest, present manifest, stored object.
 
-A field that left the manifest is removed from the object; fields that others set stay. The last applied manifest is
-the text of an annotation of the object, so that it survives a restart.
+A field that left the manifest is removed from the object; fields that others set stay. The last applied manifest is the
+text of an annotation of the object, so it survives a restart.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from kdns.controlplane.schema.types import Field
 from kdns.controlplane.server.registry import Registry, Request
 
 _PLAIN_MAX: Final = 64 * 1024
-"""Longer texts are compressed: all annotations of an object have 256 KiB, and definitions have up to 1 MiB."""
+"""Longer texts are compressed: the annotations of an object may have 256 KiB, and definitions have up to 1 MiB."""
 _TEXT_MAX: Final = 16 * 1024 * 1024
 _ZLIB: Final = "zlib:"
 
 
 def text_of(manifest: Json) -> str:
-    """Returns the manifest as JSON; a long one compressed, in base64."""
+    """JSON; a long text is compressed, in base64."""
     text = json.dumps(manifest, separators=(",", ":"), sort_keys=True)
     if len(text) <= _PLAIN_MAX:
         return text
@@ -34,7 +34,7 @@ def text_of(manifest: Json) -> str:
 
 
 def manifest_of(text: str) -> Json:
-    """Returns the manifest in a text; {} for an invalid text."""
+    """{} for an invalid text."""
     try:
         if text.startswith(_ZLIB):
             packed = base64.b64decode(text.removeprefix(_ZLIB), validate=True)
@@ -46,14 +46,14 @@ def manifest_of(text: str) -> Json:
 
 
 def last_applied(obj: Json) -> Json:
-    """Returns the manifest that was applied last, from the annotation; {} without it."""
+    """{} for an object without the annotation."""
     return manifest_of((obj["metadata"].get("annotations") or {}).get(LAST_APPLIED) or "")
 
 
 def applied(api: Registry, request: Request, obj: Json) -> tuple[Json | None, Json]:
     """Creates the object of a manifest, or merges it into the stored one; then its status, if it has one.
 
-    Returns the object as it was, None for a new one, and as it is now. A dry run leaves the status out.
+    Returns the object before, None for a new one, and after. A dry run leaves the status out.
     """
     kind = request.served_version or request.kind
     before = api.get(request) if api.store.get(request.kind, request.key) else None
@@ -92,7 +92,7 @@ def _values(place: Field | None, last: Any, modified: Any, live: Any) -> Any:
 
 
 def _lists(place: Field, last: list[Any], modified: list[Any], live: list[Any]) -> list[Any]:
-    """Returns the items of the manifest in its order, then those that others have added."""
+    """The items of the manifest in its order, then those that others have added."""
     last_by, modified_by, live_by = (
         {_identity(place, item): item for item in items} for items in (last, modified, live)
     )

@@ -1,4 +1,4 @@
-"""Manifest files: found below paths, read, and scanned for changes."""
+"""Manifest files: searched below paths, read, and scanned for changes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -29,15 +30,15 @@ STDIN: Final = Path("-")
 _DESCRIPTORS: Final = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 Stamp: TypeAlias = tuple[int, int, int]
-"""Modification time in nanoseconds, size and inode. A file with another stamp is read again."""
+"""Modification time in nanoseconds, size and inode; if it changes, the file is read again."""
 UNREADABLE: Final[Stamp] = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """A file that was read: the manifests of the documents that can be read, and every mistake in the others.
+    """A file that was read: the manifests of the readable documents, and every mistake in the others.
 
-    `warnings` are about documents that can be read.
+    `warnings` are about readable documents.
     """
 
     stamp: Stamp
@@ -48,40 +49,39 @@ class ManifestFile:
     kustomizations: tuple[Kustomization, ...] = ()
 
     def with_lost(self, before: ManifestFile) -> ManifestFile:
-        """Returns the file with the manifests that it had before its mistakes, unless it defines them anew."""
+        """Keeps the manifests that the file had before its mistakes, unless it defines them anew."""
         defined = {manifest.key for manifest in self.manifests}
         lost = [manifest for manifest in before.manifests if manifest.key not in defined]
         kustomizations = self.kustomizations or before.kustomizations
         return replace(self, manifests=(*self.manifests, *lost), kustomizations=kustomizations)
 
     def resolved(self, kinds: Kinds) -> ManifestFile:
-        """Returns the file as the kinds are now: some were perhaps not served when it was read, or are no longer."""
-        found: list[Manifest | UnknownKind] = [
+        """The file by the present kinds, which may differ from those served when it was read."""
+        documents: list[Manifest | UnknownKind] = [
             manifest if manifest.kind in kinds else unserved(manifest, kinds) for manifest in self.manifests
         ]
         errors = list(self.errors)
         for unknown in self.unknown:
             try:
-                found.append(manifest_of(unknown.path, unknown.line, unknown.value, kinds))
+                documents.append(manifest_of(unknown.path, unknown.line, unknown.value, kinds))
             except ManifestError as error:
                 errors.append(error)
-        found.sort(key=lambda each: each.line)
-        manifests = tuple(each for each in found if isinstance(each, Manifest))
+        documents.sort(key=lambda document: document.line)
         return replace(
             self,
-            manifests=manifests,
-            unknown=tuple(each for each in found if isinstance(each, UnknownKind)),
+            manifests=tuple(document for document in documents if isinstance(document, Manifest)),
+            unknown=tuple(document for document in documents if isinstance(document, UnknownKind)),
             errors=tuple(errors),
         )
 
 
 def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path, Stamp]:
-    """Returns every manifest file at or below `paths`, without hidden ones; one of `paths` itself may have any suffix.
+    """Every manifest file at or below `paths`, without hidden ones; one of `paths` itself may have any suffix.
 
-    Paths that do not exist are added to `absent`. Raises ManifestError for an unreadable folder, whose files would seem
-        to be deleted; an unreadable file is UNREADABLE.
+    Paths that do not exist are added to `absent`. An unreadable file is UNREADABLE. Raises ManifestError for an
+    unreadable folder, whose files would seem to be deleted.
     """
-    found: dict[Path, Stamp] = {}
+    stamp_of: dict[Path, Stamp] = {}
     for path in paths:
         try:
             candidates = sorted(_below(path)) if stat.S_ISDIR(path.stat().st_mode) else [path]
@@ -97,16 +97,16 @@ def stamps(paths: Iterable[Path], absent: set[Path] | None = None) -> dict[Path,
             except FileNotFoundError:
                 continue
             except OSError:  # `read` reports it
-                found.setdefault(candidate, UNREADABLE)
+                stamp_of.setdefault(candidate, UNREADABLE)
             else:
-                found.setdefault(candidate, (status.st_mtime_ns, status.st_size, status.st_ino))
-    return found
+                stamp_of.setdefault(candidate, (status.st_mtime_ns, status.st_size, status.st_ino))
+    return stamp_of
 
 
 def read(path: Path, stamp: Stamp, kinds: Kinds, text: str | None = None) -> ManifestFile:
-    """Returns the file, or this text of it, parsed; mistakes are part of the result.
+    """Mistakes are part of the result. `text` replaces the content of the file.
 
-    A pipe may never have an end, and is empty the second time: see `texts_read_once`.
+    Pipes need `texts_read_once`: they may never end, and are empty the second time.
     """
     try:
         text = regular_text(path) if text is None else text
@@ -114,21 +114,21 @@ def read(path: Path, stamp: Stamp, kinds: Kinds, text: str | None = None) -> Man
         return ManifestFile(stamp, errors=(error,))
     stream = parse(str(path), text)
     mistakes = [*stream.mistakes]
-    found = manifests_of(text, stream.documents, kinds, mistakes)
+    items = manifests_of(text, stream.documents, kinds, mistakes)
     return ManifestFile(
         stamp,
-        tuple(item for item in found if isinstance(item, Manifest)),
-        tuple(item for item in found if isinstance(item, UnknownKind)),
+        tuple(item for item in items if isinstance(item, Manifest)),
+        tuple(item for item in items if isinstance(item, UnknownKind)),
         tuple(sorted(mistakes, key=lambda mistake: mistake.line)),
         stream.duplicates,
-        tuple(item for item in found if isinstance(item, Kustomization)),
+        tuple(item for item in items if isinstance(item, Kustomization)),
     )
 
 
 def manifests_of(
     text: str, documents: Iterable[Document], kinds: Kinds, mistakes: list[ManifestError]
 ) -> list[Manifest | UnknownKind | Kustomization]:
-    """Returns the manifests of the documents of a text; adds errors of invalid documents to the mistakes."""
+    """Adds errors of invalid documents to `mistakes`."""
     items: list[Manifest | UnknownKind | Kustomization] = []
     generated: set[str] = set()
     for document in documents:
@@ -143,13 +143,13 @@ def manifests_of(
 
 
 def located(mistakes: Sequence[Mistake], text_of: Callable[[Path], str]) -> list[ManifestError]:
-    """Returns mistakes at the lines of their fields, or of the object if a field is not found.
+    """Mistakes with the lines of their fields, or of the object if a field is missing.
 
     Each file is read once.
     """
     places: dict[str, list[tuple[int, str]]] = {}
-    for each in mistakes:
-        places.setdefault(each.manifest.path, []).append(each.place)
+    for mistake in mistakes:
+        places.setdefault(mistake.manifest.path, []).append(mistake.place)
     lines: dict[str, dict[tuple[int, str], int]] = {}
     for path, wanted in places.items():
         try:
@@ -157,13 +157,13 @@ def located(mistakes: Sequence[Mistake], text_of: Callable[[Path], str]) -> list
         except ManifestError:  # the file has changed meanwhile
             lines[path] = {place: place[0] for place in wanted}
     return [
-        ManifestError(each.manifest.path, lines[each.manifest.path][each.place], each.field, each.reason)
-        for each in mistakes
+        ManifestError(mistake.manifest.path, lines[mistake.manifest.path][mistake.place], mistake.field, mistake.reason)
+        for mistake in mistakes
     ]
 
 
 def regular_text(path: Path) -> str:
-    """Returns the text of a regular file. Raises ManifestError for any other, and as `text_of`."""
+    """Raises ManifestError for anything but a regular file, and as `text_of`."""
     try:
         is_regular = stat.S_ISREG(path.stat().st_mode)
     except OSError as error:
@@ -174,7 +174,7 @@ def regular_text(path: Path) -> str:
 
 
 def texts_read_once(paths: Iterable[Path]) -> dict[Path, str]:
-    """Returns the texts of standard input (`-`), of this process's descriptors and of pipes: they cannot be watched for
+    """The texts of standard input (`-`), of this process's descriptors and of pipes, which cannot be watched for
     changes.
 
     Raises ManifestError.
@@ -191,7 +191,7 @@ def _is_read_once(path: Path) -> bool:
         return True
     try:
         mode = path.stat().st_mode
-    except OSError:  # `check_exist` and `stamps` tell of it
+    except OSError:  # `check_exist` and `stamps` report it
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
@@ -199,7 +199,7 @@ def _is_read_once(path: Path) -> bool:
 def load(
     paths: Sequence[Path], kinds: Kinds, texts: Mapping[Path, str] | None = None
 ) -> tuple[list[Manifest], list[UnknownKind]]:
-    """Returns all manifests of files and folders, and those `texts_read_once`; InputError with all that is wrong."""
+    """The manifests of files and folders, and of `texts_read_once`. Raises InputError with every mistake."""
     scanner = Scanner(paths, kinds, texts or {})
     check_exist(scanner.followed)
     scanner.scan(settle=False)
@@ -228,11 +228,10 @@ def check_exist(paths: Iterable[Path]) -> None:
 
 @dataclass(slots=True)
 class Scanner:
-    """The files below some paths over time. A changed file is read when it has not changed again for one scan.
+    """The files below some paths over time. A changed file is read when the next scan finds it unchanged.
 
-    When a whole path is missing, such as a renamed folder, its files are kept.
-    `files` are without those that a kustomization leaves out.
-    `absent` holds the paths that were missing in two scans: an editor that replaces a file does so in less.
+    When a whole path is missing, such as a renamed folder, its files are kept. `absent` holds the paths that were
+    missing in two scans: an editor that replaces a file is faster. `files` lacks those that a kustomization leaves out.
     `texts` are those of the paths that are read once.
     """
 
@@ -251,12 +250,12 @@ class Scanner:
         return [path for path in self.paths if path not in self.texts]
 
     def text_of(self, path: Path) -> str:
-        """Returns the text of a file, like `text_of`, also of a file that is read once."""
+        """Like `text_of`, also for a file that is read once."""
         text = self.texts.get(path)
         return text_of(path) if text is None else text
 
     def scan(self, *, settle: bool = True) -> bool:
-        """Scans once; returns whether anything changed. Without `settle`, changed files are read at once.
+        """Returns whether anything changed. Without `settle`, changed files are read at once.
 
         While a path cannot be read, `error` is set and `files` is kept.
         """
@@ -283,7 +282,7 @@ class Scanner:
             loaded = read(path, now[path], self.kinds, self.texts.get(path))
             before = self._read.get(path)
             self._read[path] = loaded.with_lost(before.resolved(self.kinds)) if loaded.errors and before else loaded
-        kustomizations = [each for loaded in self._read.values() for each in loaded.kustomizations]
+        kustomizations = list(chain.from_iterable(loaded.kustomizations for loaded in self._read.values()))
         patches = left_out(map(str, self._read), kustomizations)
         self.files = {path: loaded for path, loaded in self._read.items() if str(path) not in patches}
         return bool(gone or changed or had_error or self.absent != had_absent)

@@ -1,6 +1,6 @@
 """Applies manifests to the API at start, then follows their files.
 
-Folders are scanned four times a second. A changed file is read when the next scan finds it unchanged, so that no
+Folders are scanned four times a second. A changed file is read when the next scan finds it unchanged, so no
 half-written file is read: an edit takes effect after 0.25 to 0.5 s.
 """
 
@@ -62,12 +62,12 @@ class BeingDeletedError(StatusError):
 class ManifestFollower:
     """Keeps the objects of the API equal to the manifests below `paths`; `texts` replace the files of their paths.
 
-    `report` gets each problem once while it lasts: invalid files, refused objects, duplicates, unknown kinds.
-    `changes` reports the changes of every pass except the first, and files whose problems are solved.
+    `report` gets each problem once while it lasts: invalid files, refused objects, duplicates, unknown kinds. `changes`
+    reports the changes of every pass except the first, and files whose problems are solved.
+
     The objects of a document with a mistake stay as they are, and so do those of a member of `paths` that has
-    disappeared.
-    Refused objects are applied again in every pass. Those of the `trusted` paths, which kdns wrote, are not validated.
-    An object that a client deletes is created again when its file is written.
+    disappeared. Refused objects are applied again in every pass. Manifests of `trusted` paths, which kdns wrote, are
+    not validated. An object that a client deletes is recreated when its file is written.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ManifestFollower:
             await asyncio.sleep(self._poll_s)
             try:
                 await self.scan()
-            except Exception as error:  # a task's boundary: the files are followed whatever failed
+            except Exception as error:  # task boundary: the files are followed whatever failed
                 if repr(error) != failure:
                     log.exception("manifests not applied")
                 failure = repr(error)
@@ -189,14 +189,14 @@ class ManifestFollower:
         return applied, len(self._refusals)
 
     def _is_applied_already(self, manifest: Manifest) -> bool:
-        """A file that was read again brings its deleted objects back, even if the manifests are the same."""
+        """A file that is written again brings its deleted objects back, even if the manifests are the same."""
         before = self._applied.get(manifest.key)
         if before is manifest:
             return True
         return manifest.is_equal(before) and self._api.store.get(manifest.key[0], manifest.key[1:]) is not None
 
     def _store(self, manifest: Manifest) -> None:
-        """Applies the object; one is replaced if immutable fields changed, unless its creation would be refused."""
+        """Applies the object. If immutable fields changed, it is replaced, unless its creation would be refused."""
         kind, request, to_apply = manifest.kind, _request(manifest), _to_apply(manifest)
         if wrong := list(check.mistakes(kind, to_apply)):
             causes = [{"field": field, "message": reason} for field, reason in wrong]
@@ -225,7 +225,7 @@ class ManifestFollower:
             raise BeingDeletedError(manifest)
 
     def _mistakes(self, manifest: Manifest, error: StatusError) -> list[Mistake]:
-        """Returns every mistake in a refused manifest, as `kdns check` finds them.
+        """Every mistake in a refused manifest, as `kdns check` reports them.
 
         Without causes, the whole message is about the object.
         """
@@ -257,7 +257,7 @@ class ManifestFollower:
         return True
 
     def _orphans(self) -> Iterator[Key]:
-        """Yields objects of an earlier run whose manifest, below the same paths and in a valid file, is gone.
+        """Objects of an earlier run whose manifest, below the same paths and in a valid file, is gone.
 
         None while a folder cannot be read.
         """
@@ -273,7 +273,6 @@ class ManifestFollower:
                     yield key
 
     def _report_new(self) -> None:
-        """Reports the problems that were not there in the last pass."""
         for remark in self._remarks():
             self._report(remark)
         problems = list(self._problems())
@@ -283,11 +282,11 @@ class ManifestFollower:
         wrong = {problem.path for problem in problems}
         for path in sorted(set(self._reported.values()) - wrong):
             removed = "" if Path(path).exists() else "removed, "
-            self._changes.tell(f"{path}: {removed}no mistakes left")
+            self._changes.report(f"{path}: {removed}no mistakes left")
         self._reported = {str(problem): problem.path for problem in problems}
 
     def doubts(self) -> list[ManifestError]:
-        """Returns what of the manifests is accepted and will not work."""
+        """Manifests that are accepted but will not work."""
         return located(manifest_problems([*self._manifests.values()]), self._scanner.text_of)
 
     def _remarks(self) -> Iterator[ManifestError]:
@@ -309,14 +308,14 @@ class ManifestFollower:
                 if first is not manifest:
                     what = f"{manifest.kind.kind} {manifest.name} is already defined at {first.path}:{first.line}"
                     yield ManifestError(manifest.path, manifest.line, "", f"{what}; that definition is used")
-            yield from (each.error for each in loaded.kustomizations if each.has_effects)
+            yield from (kustomization.error for kustomization in loaded.kustomizations if kustomization.has_effects)
         for refused in self._refusals.values():
             yield from refused.mistakes
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The API's error for a manifest, and the same as mistakes in the file, one for each cause."""
+    """The API's error for a manifest, and the mistakes in the file, one per cause."""
 
     message: str
     mistakes: tuple[ManifestError, ...]

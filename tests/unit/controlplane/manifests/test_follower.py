@@ -116,7 +116,7 @@ class House:
         self.follower = self.newly_started()
 
     def newly_started(self) -> ManifestFollower:
-        changes = ChangeLog(tell=lambda line: self.lines.append(line.replace(f"{self.folder}/", "")))
+        changes = ChangeLog(report=lambda line: self.lines.append(line.replace(f"{self.folder}/", "")))
         return ManifestFollower(cast("Registry", self.api), [self.folder], report=self.report, changes=changes)
 
     def write(self, name: str, text: str) -> None:
