@@ -1,7 +1,7 @@
 """Objects against the schema: unknown fields, values of the wrong JSON type, and pruning to known fields.
 
-Kubernetes documentation, "Field validation".
-Differs: each error has the path of its field, where kube-apiserver names the type of a Go struct or nothing.
+Kubernetes documentation, "Field validation". Differs: each error has the path of its field, where kube-apiserver names
+the type of a Go struct or nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ELEMENT_ZEROS = {**_ZEROS, "quantity": "0", "intorstr": 0, "rawextension": None
 
 
 class Pairs(list[tuple[str, Any]]):
-    """The names and values of a JSON object in the order of the text, duplicates included."""
+    """The members of a JSON object in the order of the text, duplicates included."""
 
 
 class Mistake(NamedTuple):
@@ -43,10 +43,10 @@ DUPLICATE: Final = "duplicate field"
 
 
 def mistakes(kind: Kind, tree: Any) -> Iterator[Mistake]:
-    """Yields unknown fields, values of the wrong type, and fields that occur twice, in the order of the text.
+    """Unknown fields, values of the wrong type, and fields that occur twice, in the order of the text.
 
-    `tree` is the object, or its `Pairs`. null matches any type, and nothing is checked below an unknown field. The
-    values of a custom kind are validated against its schema instead, apart from its metadata.
+    `tree` is the object, or its `Pairs`. null matches any type, and nothing is checked below an unknown field. Of a
+    custom kind only the metadata's types are checked here; its own schema has the rest.
     """
     for mistake in _mistakes(object_of(kind), tree):
         if mistake.why in _STRICT or not kind.schema or mistake.path.startswith("metadata"):
@@ -57,19 +57,20 @@ _STRICT: Final = (UNKNOWN, DUPLICATE)
 
 
 def unknown_fields(kind: Kind, obj: Json) -> list[Mistake]:
-    return [each for each in mistakes(kind, obj) if each.why == UNKNOWN]
+    return [mistake for mistake in mistakes(kind, obj) if mistake.why == UNKNOWN]
 
 
 def mistyped_fields(kind: Kind, obj: Json) -> list[Mistake]:
-    return [each for each in mistakes(kind, obj) if each.why not in _STRICT]
+    return [mistake for mistake in mistakes(kind, obj) if mistake.why not in _STRICT]
 
 
 def mistyped_delete_options(options: Json) -> list[Mistake]:
-    return [each for each in _mistakes(Field("", f"{META}.DeleteOptions"), options) if each.why not in _STRICT]
+    of_options = _mistakes(Field("", f"{META}.DeleteOptions"), options)
+    return [mistake for mistake in of_options if mistake.why not in _STRICT]
 
 
 def prune(kind: Kind, obj: Json) -> Json:
-    """Returns the object in its stored form: quantities and times are written as in Kubernetes, so `1000m` is 1.
+    """The object in its stored form: quantities and times are written as in Kubernetes, so `1000m` is 1.
 
     It has no unknown fields, no nulls, and none of the empty lists and maps, false, 0 and "" that omitempty drops.
     """
@@ -78,37 +79,37 @@ def prune(kind: Kind, obj: Json) -> Json:
         metadata = metadata if isinstance(metadata, dict) else {}
         custom: Json = custom_pruned(kind.schema, {**obj, "metadata": metadata}, is_resource=True)
         return custom
-    return _walk(object_of(kind), obj, "", [])  # type: ignore[no-any-return]  # of a dict, a dict is returned
+    return _walk(object_of(kind), obj, "", [])  # type: ignore[no-any-return]  # a dict for a dict
 
 
 def _mistakes(place: Field, tree: Any) -> list[Mistake]:
-    found: list[Mistake] = []
-    _walk(place, tree, "", found)
-    return found
+    mistakes: list[Mistake] = []
+    _walk(place, tree, "", mistakes)
+    return mistakes
 
 
-def _walk(place: Field, value: Any, path: str, found: list[Mistake]) -> Any:
-    """Returns the value in its stored form, and adds its mistakes; a mistyped value stays as it is."""
+def _walk(place: Field, value: Any, path: str, mistakes: list[Mistake]) -> Any:
+    """The value in its stored form; adds its mistakes. A mistyped value stays as it is."""
     if value is None:
         return None
     if place.list_of and isinstance(value, list) and not isinstance(value, Pairs):
-        return [_walk_element(place.element, item, f"{path}[{index}]", found) for index, item in enumerate(value)]
+        return [_walk_element(place.element, item, f"{path}[{index}]", mistakes) for index, item in enumerate(value)]
     if place.list_of:
-        found.append(Mistake(path, expected("a list", value)))
+        mistakes.append(Mistake(path, expected("a list", value)))
     elif not place.map_of and place.type in SCALARS:
-        return _scalar(place, value, path, found)
+        return _scalar(place, value, path, mistakes)
     elif isinstance(value, dict | Pairs):
-        return _walk_members(place, value.items() if isinstance(value, dict) else value, path, found)
+        return _walk_members(place, value.items() if isinstance(value, dict) else value, path, mistakes)
     else:
-        found.append(Mistake(path, expected("an object", value)))
+        mistakes.append(Mistake(path, expected("an object", value)))
     return value
 
 
-def _scalar(place: Field, value: Any, path: str, found: list[Mistake]) -> Any:
+def _scalar(place: Field, value: Any, path: str, mistakes: list[Mistake]) -> Any:
     what, matches = VALUES[place.type_name]
     if not matches(value):
         hint = "; put it in quotes" if place.type == "string" and isinstance(value, int | float) else ""
-        found.append(Mistake(path, expected(what, value, is_shown=place.type not in _CONCEALED) + hint))
+        mistakes.append(Mistake(path, expected(what, value, is_shown=place.type not in _CONCEALED) + hint))
         return value
     if place.type == "strings":
         return [item or "" for item in value]
@@ -116,7 +117,7 @@ def _scalar(place: Field, value: Any, path: str, found: list[Mistake]) -> Any:
     return write(value) if write else value
 
 
-def _walk_members(place: Field, members: Iterable[tuple[str, Any]], path: str, found: list[Mistake]) -> Json:
+def _walk_members(place: Field, members: Iterable[tuple[str, Any]], path: str, mistakes: list[Mistake]) -> Json:
     result: Json = {}
     seen: set[str] = set()
     for name, value in members:
@@ -124,39 +125,36 @@ def _walk_members(place: Field, members: Iterable[tuple[str, Any]], path: str, f
         child = place.child(name)
         if child is None:
             if not resolved(place.type).is_open:
-                found.append(Mistake(dotted, UNKNOWN))
+                mistakes.append(Mistake(dotted, UNKNOWN))
             continue
         if name in seen:
-            found.append(Mistake(dotted, DUPLICATE))
+            mistakes.append(Mistake(dotted, DUPLICATE))
         seen.add(name)
         if place.map_of:
-            result[name] = _walk_element(child, value, f"{path}[{name}]", found)
+            result[name] = _walk_element(child, value, f"{path}[{name}]", mistakes)
         else:
-            stored = _walk(child, value, dotted, found)
+            stored = _walk(child, value, dotted, mistakes)
             if value or _is_serialized(child, value):
                 result[name] = stored
     return result
 
 
-def _walk_element(place: Field, element: Any, path: str, found: list[Mistake]) -> Any:
-    """Walks an element of a list or map. null becomes Go's zero value, such as an empty object."""
+def _walk_element(place: Field, element: Any, path: str, mistakes: list[Mistake]) -> Any:
+    """null in a list or map becomes Go's zero value, such as an empty object."""
     if element is None:
         return copy(_ELEMENT_ZEROS.get(place.type_name, "")) if place.type in SCALARS else {}
-    return _walk(place, element, path, found)
+    return _walk(place, element, path, mistakes)
 
 
 def _is_serialized(field: Field, value: Any) -> bool:
-    """Returns whether Go serializes a value that is null, empty or zero."""
+    """Whether Go writes a value that is null, empty or zero."""
     if field.list_of or field.map_of:
         return field.pointer and value is not None
     return value is not None and (field.writes_zero or value != _ZEROS.get(field.type_name))
 
 
 def _time_written(value: object, timespec: str, characters: int) -> object:
-    """Returns a time as Kubernetes writes it: in UTC, with seconds or microseconds.
-
-    Other values are returned unchanged.
-    """
+    """As Kubernetes writes times: in UTC, with seconds or microseconds. Other values are returned unchanged."""
     if not isinstance(value, str) or (len(value) == characters and value.endswith("Z")):
         return value
     try:
@@ -171,11 +169,11 @@ WRITTEN: Final[Mapping[str, Callable[[Any], object]]] = {
     "time": partial(_time_written, timespec="seconds", characters=len("2006-01-02T15:04:05Z")),
     "microtime": partial(_time_written, timespec="microseconds", characters=len("2006-01-02T15:04:05.000000Z")),
 }
-"""Type → how its values are written, which may differ from how they were sent."""
+"""How values of a type are written, which may differ from how they were sent."""
 
 
 def _is_base64(value: Any) -> bool:
-    """Returns whether Go decodes the text, which skips line breaks."""
+    """Go skips line breaks when it decodes."""
     return isinstance(value, str) and re.fullmatch(BASE64, re.sub(r"[\r\n]", "", value)) is not None
 
 
@@ -197,7 +195,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _is_strings(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str | None) for each in value)
+    return isinstance(value, list) and all(isinstance(item, str | None) for item in value)
 
 
 def _is_any(_value: Any) -> bool:
@@ -221,7 +219,7 @@ VALUES: Final[Mapping[TypeName, tuple[str, Callable[[Any], bool]]]] = {
     "rawextension": ("", _is_any),
     "strings": ("a list of strings", _is_strings),
 }
-"""Type of a scalar → its name in errors, and whether a value has it."""
+"""The name of a scalar type in errors, and whether a value has the type."""
 
 _CONCEALED: Final = frozenset({"string", "bytes", "strings"})
 """Types whose values may be secret; errors do not show them."""
@@ -232,7 +230,7 @@ def cannot_be_handled(kind: Kind, reason: str) -> StatusError:
 
 
 def another_type(kind: Kind, obj: Json) -> str:
-    """Returns why apiVersion and kind of an object do not match a kind; "" if they match, and if both are absent."""
+    """Why apiVersion and kind of an object do not match a kind; "" if they match or are absent."""
     api_version, name = obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind
     if (api_version, name) == (kind.api_version, kind.kind) or not (
         isinstance(api_version, str) and isinstance(name, str)  # `mistyped_fields` names others

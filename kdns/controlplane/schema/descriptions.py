@@ -17,7 +17,7 @@ _COMMON = frozenset({"apiVersion", "kind", "metadata"})
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The text of a type and those of its fields; `base` is the type whose texts replace missing ones."""
+    """The text of a type and those of its fields; `base` is a type whose texts replace missing ones."""
 
     text: str = ""
     fields: dict[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ def common_description(name: str) -> str:
 
 
 def description_at(kind: Kind, path: str) -> str:
-    """Returns the text of the field at a path such as `spec.ports`, or "". A key of a map has the text of the map.
+    """The text of the field at a path such as `spec.ports`, or "". A key of a map has the text of the map.
 
     Raises KeyError if the field does not exist.
     """

@@ -23,14 +23,14 @@ Policy: TypeAlias = Literal["Ignore", "Warn", "Strict"]
 """Drop unknown and duplicate fields silently, drop them with a warning, or refuse the write."""
 
 ERRORS_MAX = 100
-"""Errors in one message, and duplicate fields of one body, as in kube-apiserver."""
+"""Per message, and duplicate fields per body, as in kube-apiserver."""
 
 
 class FieldValidator:
     """Validates the fields of one request's object and collects `warnings`.
 
-    `duplicates` are the errors that the decoder of the body reports; `pairs` is a body whose duplicates are reported
-    among the unknown fields. The errors of a patch (`is_patch`) quote the patched object.
+    `duplicates` are errors of the body's decoder; duplicates in `pairs`, the body itself, are reported among the
+    unknown fields. The errors of a patch (`is_patch`) quote the patched object.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class FieldValidator:
         self.warnings: list[str] = []
 
     def __call__(self, obj: Json) -> Json:
-        """Returns the object as Go serializes it. Raises an error for values of the wrong type, and for such fields
-        if strict.
+        """Returns the object as Go serializes it. Raises an error for values of the wrong type, and for unknown and
+        duplicate fields if strict.
 
         Without a `kind` or an `apiVersion` it is of this kind.
         """
@@ -74,7 +74,7 @@ class FieldValidator:
 
 
 def with_duplicates(text: bytes) -> Pairs | None:
-    """Returns a valid JSON object with the fields that occur twice; None if no field does."""
+    """A valid JSON object that has fields twice; None if no field occurs twice."""
     has_duplicates = False
 
     def decoded(pairs: list[tuple[str, Any]]) -> Pairs:
@@ -87,8 +87,7 @@ def with_duplicates(text: bytes) -> Pairs | None:
 
 
 def duplicate_fields(tree: Any) -> list[str]:
-    """Returns paths such as `spec.ports[0].name` of fields that occur twice in a JSON text; each path once, at most
-    100.
+    """Paths such as `spec.ports[0].name` of fields that occur twice in a JSON text, deduplicated, at most 100.
 
     A decoder keeps the last value of such a field.
     """

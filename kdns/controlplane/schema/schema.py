@@ -10,11 +10,11 @@ from kdns.controlplane.schema.custom.types import custom_type
 from kdns.controlplane.schema.types import Field, TypeName, TypeRef, package_named
 
 KUBERNETES_VERSION: Final = "1.36.0"
-"""The release that the API follows and that the data are of."""
+"""The API and the data are those of this release."""
 
 
 def type_of(kind: Kind) -> TypeRef:
-    """Returns the type that objects of a kind have. Raises KeyError if the release lacks it."""
+    """Raises KeyError if the release lacks the kind."""
     if kind.schema:
         return custom_type(kind.schema)
     type_name = type_at(kind.api_version, kind.kind)
@@ -25,7 +25,7 @@ def type_of(kind: Kind) -> TypeRef:
 
 @cache
 def type_at(api_version: str, kind: str) -> TypeName | None:
-    """Returns the type of objects with this apiVersion and kind; None if the release lacks it."""
+    """None if the release lacks the kind."""
     group, _, version = api_version.rpartition("/")
     try:
         package = package_named(f"{group.split('.')[0] or 'core'}.{version}")
@@ -46,14 +46,11 @@ def _place(type_ref: TypeRef) -> Field:
 
 
 def field_at(kind: Kind, path: str) -> Field:
-    """Returns the field at a path such as `spec.ports.nodePort`, through lists and maps.
-
-    Raises KeyError if it is absent.
-    """
+    """Leads through lists and maps: `spec.ports.nodePort`. Raises KeyError if the field is absent."""
     place = object_of(kind)
     for name in path.split("."):
-        found = place.child(name)
-        if found is None:
+        child = place.child(name)
+        if child is None:
             raise KeyError(name)
-        place = found
+        place = child
     return place

@@ -1,10 +1,11 @@
 """Objects as Go serializes them, by a msgspec type compiled for each type of the schema.
 
-encoding/json drops the empty values of fields with omitempty. It writes a field without omitempty whatever its value
-is, and a struct even with omitempty, unless it is a pointer: `ports: null` of an EndpointSlice, `status:
-{"loadBalancer": {}}` of a Service, `resources: {}` of a container. In a compiled type, a field that Go drops
-when it is empty has a plain default, which msgspec omits; a field that Go always writes has a default from a factory,
-which msgspec writes.
+encoding/json drops the empty values of fields with omitempty. It always writes a field without omitempty, and a struct
+even with omitempty, unless it is a pointer: `ports: null` of an EndpointSlice, `status: {"loadBalancer": {}}` of a
+Service, `resources: {}` of a container.
+
+In a compiled type, a field that Go drops when it is empty has a plain default, which msgspec omits. A field that Go
+always writes has a default from a factory, which msgspec writes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from kdns.controlplane.schema.types import META, SCALARS, Field, TypeName, TypeR
 
 
 class _Written:
-    """A value that is written in one of several ways, such as a quantity."""
+    """A value that can be written in several ways, such as a quantity."""
 
     __slots__ = ("value",)
 
@@ -51,7 +52,7 @@ _TYPES: Final[Mapping[TypeName, Any]] = {
     **_WRITTEN,
 }
 _ZEROS: Final[Mapping[TypeName, Any]] = {"string": "", "bool": False, "int32": 0, "int64": 0, "number": 0.0}
-"""Scalars → their empty values; those of bytes and of JSON are null."""
+"""The empty values of scalars; those of bytes and of JSON are null."""
 
 _STRUCTS: Final[Mapping[TypeName, Any]] = {
     "time": None,
@@ -60,15 +61,15 @@ _STRUCTS: Final[Mapping[TypeName, Any]] = {
     "quantity": _WRITTEN["quantity"]("0"),
     "intorstr": 0,
 }
-"""Scalars that are structs in Go → their empty values."""
+"""The empty values of scalars that are structs in Go."""
 
 
 class Serialized(dict[str, Any]):
-    """An object of a request as Go serializes it, a new value that nobody else holds."""
+    """An object of a request as Go serializes it; nobody else refers to it."""
 
 
 def serialized(kind: Kind, obj: Json) -> Json:
-    """Returns the object as Go serializes it: a new value, without unknown fields, with kind and apiVersion first.
+    """A new value, without unknown fields, with kind and apiVersion first.
 
     Values of the wrong type stay as they are.
     """
@@ -83,7 +84,7 @@ def serialized(kind: Kind, obj: Json) -> Json:
 
 
 def encoded(kind: Kind, obj: Json) -> bytes:
-    """Returns the JSON of `serialized`."""
+    """The JSON of `serialized`, usually without the object in between."""
     if is_compiled(kind) and (struct := _struct(type_of(kind), typed(kind, obj))) is not None:
         return _encode(struct)
     return _encode(serialized(kind, obj))
@@ -94,16 +95,16 @@ def typed(kind: Kind, obj: Json) -> Json:
 
 
 def matching(kind: Kind, obj: Json) -> Json | None:
-    """Returns the object as Go serializes it; None if a value needs a closer look.
+    """`serialized` for most objects; None if a value needs the slow path.
 
-    That is an unknown field, a value of the wrong type, a null in the place of an empty value, or an empty list in the
-    place of a null.
+    Those are an unknown field, a value of the wrong type, null instead of an empty value, or an empty list instead of
+    null.
     """
     return _exact(type_of(kind), obj) if is_compiled(kind) else None
 
 
 def read(kind: Kind, text: bytes) -> Json | None:
-    """Returns the object of a compact JSON text as Go serializes it; None for a text that needs a closer look.
+    """Fast path: the object of a compact JSON text as Go serializes it. None for text that needs the slow path.
 
     No field of the text is unknown, occurs twice, or has a value of the wrong type.
     """
@@ -133,14 +134,14 @@ def is_compiled(kind: Kind) -> bool:
 
 @cache
 def _contains_itself(type_ref: TypeRef) -> bool:
-    """Returns whether a type in the type contains itself, as schemas do; no such type is compiled."""
+    """A type below the type contains itself, as schemas do; no such type is compiled."""
 
-    def found(each: TypeRef, above: frozenset[TypeRef]) -> bool:
-        below = above | {each}
-        inner = {field.type for field in fields(each).values() if field.type not in SCALARS}
-        return bool(inner & below) or any(found(one, below) for one in inner)
+    def is_cyclic(outer: TypeRef, above: frozenset[TypeRef]) -> bool:
+        path = above | {outer}
+        inner_types = {field.type for field in fields(outer).values() if field.type not in SCALARS}
+        return bool(inner_types & path) or any(is_cyclic(inner, path) for inner in inner_types)
 
-    return found(type_ref, frozenset())
+    return is_cyclic(type_ref, frozenset())
 
 
 def _struct(type_ref: TypeRef, obj: Json) -> Any:
@@ -157,15 +158,15 @@ def _exact(type_ref: TypeRef, obj: Json) -> Json | None:
 
 
 def _custom(kind: Kind, whole: Json) -> Json:
-    """Returns an object of a custom kind: its metadata as Go serializes them, and what its schema has of the rest."""
+    """An object of a custom kind: its metadata as Go serializes them, and the fields that its schema has."""
     pruned = check.prune(kind, whole)
     metadata = _exact(f"{META}.ObjectMeta", pruned["metadata"])
-    rest = {name: value for name, value in pruned.items() if name not in {"kind", "apiVersion", "metadata"}}
+    fields = {name: value for name, value in pruned.items() if name not in {"kind", "apiVersion", "metadata"}}
     return {
         "kind": kind.kind,
         "apiVersion": kind.api_version,
         "metadata": pruned["metadata"] if metadata is None else metadata,
-        **rest,
+        **fields,
     }
 
 
@@ -175,7 +176,7 @@ def _decoded(written: type[Any], value: object) -> object:
 
 @lru_cache(maxsize=4096)
 def _text(name: str, value: Any) -> object:
-    """Returns a scalar in its canonical form. Raises ValueError for a value of the wrong type."""
+    """A scalar in its canonical form. Raises ValueError for a value of the wrong type."""
     is_valid = check.VALUES[name][1]
     if not is_valid(value):
         raise ValueError(name)
@@ -200,27 +201,27 @@ def _compiled(type_ref: TypeRef) -> Any:
 
 
 def _place(field: Field) -> tuple[tuple[int, ...], bool]:
-    """Returns the sort key of a field: its number, mostly as in Go's struct. kind has none and is first."""
+    """The sort key of a field: its number, mostly as in Go's struct. `kind` has no number and is first."""
     return field.number, field.name != "kind"
 
 
 def _field(field: Field) -> tuple[Any, Any]:
-    one: Any = _TYPES[field.type_name] if field.type in SCALARS else _compiled(field.type)
-    container: Any = list[one] if field.list_of else dict[str, one]
+    value: Any = _TYPES[field.type_name] if field.type in SCALARS else _compiled(field.type)
+    container: Any = list[value] if field.list_of else dict[str, value]
     if field.list_of or field.map_of:
         if not field.writes_zero:
             return container, msgspec.field(default_factory=list if field.list_of else dict)
-        if not field.pointer:  # what is empty is null
+        if not field.pointer:  # an empty one is null
             container = Annotated[container, msgspec.Meta(min_length=1)]
         return container | None, _written(None) if field.always else None
     if field.pointer:
-        return one | None, _written(None) if field.always else None
+        return value | None, _written(None) if field.always else None
     if field.type not in SCALARS:
-        return (one | None, None) if field.omitzero else (one, msgspec.field(default_factory=one))
+        return (value | None, None) if field.omitzero else (value, msgspec.field(default_factory=value))
     if field.type in _STRUCTS:
-        return one | None, None if field.omitzero else _written(_STRUCTS[field.type_name])
+        return value | None, None if field.omitzero else _written(_STRUCTS[field.type_name])
     zero = _ZEROS.get(field.type_name)
-    optional = one | None if zero is None else one
+    optional = value | None if zero is None else value
     return optional, _written(zero) if field.always else zero
 
 

@@ -45,7 +45,7 @@ TypeName: TypeAlias = str
 """A type's full name, as OpenAPI spells it (io.k8s.api.core.v1.PodSpec), or a word of SCALARS."""
 
 TypeRef: TypeAlias = "TypeName | Type"
-"""A type by its name, or itself: those of custom kinds are not of the release."""
+"""A type by its name, or itself: types of custom kinds are not in the release."""
 
 SCALARS: Final = frozenset(
     {"string", "bytes", "bool", "int32", "int64", "number", "quantity", "intorstr", "time", "microtime"}
@@ -83,7 +83,7 @@ class Field(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def writes_zero(self) -> bool:
-        """Whether false, 0, "" and what is empty are serialized: a pointer in Go, or a field without omitempty."""
+        """false, 0, "" and empty values are serialized: a pointer in Go, or a field without omitempty."""
         return self.pointer or self.always
 
     @cached_property
@@ -91,12 +91,12 @@ class Field(msgspec.Struct, frozen=True, dict=True):
         return Field("", self.type)
 
     def child(self, name: str) -> Field | None:
-        """Returns a field of an object, or of the objects in a list; None if the schema has none of this name."""
+        """A field of an object, or of the objects in a list; None if the schema has none of this name."""
         return self.element if self.map_of else fields(self.type).get(name)
 
     @cached_property
     def form(self) -> Form:
-        """How field managers own the value: its parts (the items of a list by key, or of a set), or it as a whole."""
+        """How field managers own the value: by part (items of a list by key, or of a set), or as a whole."""
         if self.map_of:
             return "atomic" if self.map_type == "atomic" else "map"
         if self.list_of:
@@ -108,7 +108,7 @@ class Field(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def key_defaults(self) -> Mapping[str, Any]:
-        """The keys of a list's items, each with its default, in the order of their names."""
+        """The keys of a list's items, each with its default, by name."""
         return {key: fields(self.type)[key].default for key in sorted(self.list_map_keys)}
 
 
@@ -144,15 +144,16 @@ class Package(msgspec.Struct, frozen=True):
 
 
 def types() -> Mapping[TypeName, Type]:
-    """Returns every type by its full name. Reads all data; for one type, `type_named` is faster."""
+    """Every type by its full name. Reads all data; for one type, `type_named` is faster."""
     files = sorted(file.name for file in _files().iterdir())
     packages = [package_named(name.removesuffix(".txt")) for name in files]
-    return {name: type_named(name) for each in packages for name in (f"{each.name}.{short}" for short in each.blocks)}
+    names = (f"{package.name}.{short}" for package in packages for short in package.blocks)
+    return {name: type_named(name) for name in names}
 
 
 @cache
 def type_named(type_name: TypeName) -> Type:
-    """Returns the type of a full name, parsed at the first call. Raises KeyError if it does not exist."""
+    """Parsed at the first call. Raises KeyError if the type does not exist."""
     name, _, short = type_name.rpartition(".")
     try:
         return parse_type(package_named(_short_package(name)), short)
@@ -161,12 +162,12 @@ def type_named(type_name: TypeName) -> Type:
 
 
 def resolved(type_ref: TypeRef) -> Type:
-    """Returns the type itself. Raises KeyError for an unknown name."""
+    """Raises KeyError for an unknown name."""
     return type_named(type_ref) if isinstance(type_ref, str) else type_ref
 
 
 def fields(type_ref: TypeRef) -> Mapping[str, Field]:
-    """Returns the fields of a type by name; none for a scalar. Raises KeyError for an unknown type."""
+    """By name; empty for a scalar. Raises KeyError for an unknown type."""
     return {} if type_ref in SCALARS else resolved(type_ref).fields
 
 
@@ -180,12 +181,12 @@ def _files() -> Traversable:
 
 @cache
 def package_named(short: str) -> Package:
-    """Returns a file of the data. Raises FileNotFoundError if it does not exist."""
+    """Raises FileNotFoundError if the package does not exist."""
     return parse_package(_files().joinpath(f"{short}.txt").read_text("utf-8"))
 
 
 def parse_package(text: str) -> Package:
-    """Returns the file's types, unparsed: most processes need few of them."""
+    """Types stay unparsed: most processes need few of them."""
     head, *blocks = text.rstrip("\n").split("\n\n")
     name = api_version = ""
     imports = {}
@@ -199,16 +200,16 @@ def parse_package(text: str) -> Package:
 
 
 def parse_type(package: Package, short: str) -> Type:
-    """Returns one type of a file. Raises KeyError if the file lacks it."""
-    first, *rest = package.blocks[short].split("\n  ")
+    """Raises KeyError if the file lacks the type."""
+    first, *lines = package.blocks[short].split("\n  ")
     words = dict(word.split("=", 1) for word in first.split(" ")[1:])
     unions = tuple(json.loads(words.get("unions", "[]")))
-    known = {field.name: field for field in (_field(package, line) for line in rest)}
+    known = {field.name: field for field in (_field(package, line) for line in lines)}
     return Type(f"{package.name}.{short}", known, words.get("map") == "atomic", unions)
 
 
 def _field(package: Package, line: str) -> Field:
-    name, of, number, *words = line.split(" ")
+    name, reference, number, *words = line.split(" ")
     options: dict[str, Any] = {}
     for word in words:
         key, _, value = word.partition("=")
@@ -231,9 +232,9 @@ def _field(package: Package, line: str) -> Field:
                 raise ValueError(f"{package.name}: unknown word {word!r} in {line!r}")
     return Field(
         name.removesuffix("*"),
-        _resolved(package, of.strip("[]{}")),
-        list_of=of.startswith("["),
-        map_of=of.startswith("{"),
+        _resolved(package, reference.strip("[]{}")),
+        list_of=reference.startswith("["),
+        map_of=reference.startswith("{"),
         required=name.endswith("*"),
         number=() if number == "-" else tuple(map(int, number.split("."))),
         **options,
@@ -241,7 +242,7 @@ def _field(package: Package, line: str) -> Field:
 
 
 def _resolved(package: Package, reference: str) -> TypeName:
-    """Returns the full name of a type that a file refers to."""
+    """The full name of a type that a file refers to."""
     if reference in SCALARS:
         return reference
     other, _, short = reference.rpartition(".")

@@ -1,1 +1,1 @@
-"""The schemas of CustomResourceDefinitions: their rules, and what they make of an object."""
+"""The schemas of CustomResourceDefinitions: their own rules, and validation, pruning and defaulting by them."""

@@ -10,7 +10,7 @@ _PATTERNS_MAX = 4096
 
 @lru_cache(maxsize=_PATTERNS_MAX)
 def compiled(pattern: str) -> Any:
-    """Returns the compiled pattern. Raises ValueError with the reason for an invalid one."""
+    """Raises ValueError with the reason for an invalid pattern."""
     import re2  # noqa: PLC0415 - few clusters have such schemas
 
     options = re2.Options()

@@ -1,8 +1,7 @@
 """The rules of structural schemas (Kubernetes documentation, "Specifying a structural schema"), as tables of words.
 
-Everywhere outside of allOf, anyOf, oneOf and not a schema has a type; inside of these it only restricts values, of
-fields that are specified outside.
-Differs: what may be said of metadata is not checked.
+Outside of allOf, anyOf, oneOf and not (the junctors) every schema has a type. Inside, a schema only restricts values of
+fields that are specified outside. Differs: restrictions on metadata are not checked.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from kdns.controlplane.schema.custom.types import RESOURCE_FIELDS, pruned
 from kdns.controlplane.schema.custom.validation import Validator
 
 DEPTH_MAX: Final = 150
-"""How deep the JSON of a schema may be; every walk along a schema has a few Python frames for each level."""
+"""Levels of the JSON of a schema; every walk along a schema has a few Python frames per level."""
 _LIST_TYPE: Final = "x-kubernetes-list-type"
 _LIST_KEYS: Final = "x-kubernetes-list-map-keys"
 _MAP_TYPE: Final = "x-kubernetes-map-type"
@@ -35,7 +34,7 @@ _VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     _MAP_TYPE: ("atomic", "granular"),
 }
 _TYPED: Final = {_LIST_TYPE: ("array", "specified"), _MAP_TYPE: ("object", "specified"), _EMBEDDED: ("object", "true")}
-"""Word → the type that a schema with it has."""
+"""The type that a schema with the word must have."""
 
 _FORBIDDEN: Final[Mapping[str, str]] = {
     "uniqueItems": "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
@@ -55,7 +54,7 @@ _FORBIDDEN_IN_JUNCTORS: Final[Mapping[str, str]] = {
 }
 _JUNCTOR: Final = re.compile(r"\.(?:(?:allOf|anyOf|oneOf)\[[0-9]+\]|not(?![^.]))")
 _INTEGER_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
-"""The anyOf whose schemas may have types."""
+"""The only anyOf whose schemas may have types."""
 
 
 class _Place(NamedTuple):
@@ -85,7 +84,7 @@ def violations(source: Json, path: str) -> list[Cause]:
 
 
 def _mistyped(source: Any, path: str, error: msgspec.ValidationError) -> Cause:
-    """Returns the cause of a value that msgspec cannot decode; `[...]` in its path stands for any property."""
+    """The cause for a value that msgspec cannot decode; `[...]` in its path stands for any property."""
     why, _, where = str(error).partition(" - at `$")
     before, is_cut, _ = where.rstrip("`").partition("[...]")
     if not is_cut:
@@ -105,8 +104,8 @@ def _mistyped(source: Any, path: str, error: msgspec.ValidationError) -> Cause:
 def _is_deeper(value: Any, depth: int) -> bool:
     level = [value]
     for _ in range(depth):
-        below = [each.values() if isinstance(each, Mapping) else each for each in level]
-        level = [each for values in below for each in values if isinstance(each, Mapping | list)]
+        below = [container.values() if isinstance(container, Mapping) else container for container in level]
+        level = [value for values in below for value in values if isinstance(value, Mapping | list)]
     return bool(level)
 
 
@@ -134,7 +133,7 @@ def _root(schema: Json, path: str) -> Iterator[Cause]:
 
 
 def _words(place: _Place) -> Iterator[Cause]:
-    """Yields words that may not be there, unknown values of others, and the types that they need."""
+    """Forbidden words, unknown values of others, and the types that they need."""
     path, schema, kind = place.path, place.schema, place.schema.get("type") or ""
     for word, why in {**_FORBIDDEN, **(_FORBIDDEN_IN_JUNCTORS if place.in_junctor else {})}.items():
         if schema.get(word):
@@ -159,7 +158,7 @@ def _words(place: _Place) -> Iterator[Cause]:
 
 
 def _unspecified(places: Iterable[_Place]) -> Iterator[Cause]:
-    """Yields the fields that only junctors have, without those below them."""
+    """Fields that only junctors have, without those below them."""
     specified = {place.field for place in places if not place.in_junctor}
     above = ""
     for place in places:
@@ -169,7 +168,7 @@ def _unspecified(places: Iterable[_Place]) -> Iterator[Cause]:
 
 
 def _structure(place: _Place) -> Iterator[Cause]:
-    """Yields what a schema outside of junctors lacks, and parts that exclude each other."""
+    """What a schema outside of junctors lacks, and parts that exclude each other."""
     path, schema, others = place.path, place.schema, place.schema.get("additionalProperties")
     if not any(map(schema.get, ("type", _INT_OR_STRING, _PRESERVES, _EMBEDDED))):
         what = "array items" if path.endswith(".items") else "object fields"
@@ -187,7 +186,7 @@ def _structure(place: _Place) -> Iterator[Cause]:
 
 
 def _items(path: str, schema: Json, items: Json) -> Iterator[Cause]:
-    """Yields what of the items of a set or map does not suit it."""
+    """Properties of items that a set or map cannot have."""
     list_type, keys = schema.get(_LIST_TYPE), schema.get(_LIST_KEYS) or ()
     if list_type in {"set", "map"} and items.get("nullable"):
         yield forbidden(f"{path}.items.nullable", f"cannot be nullable when {_LIST_TYPE} is {list_type}")
@@ -246,12 +245,12 @@ def _defaults(schema: Schema, path: str) -> Iterator[Cause]:
 
 
 def rule_paths(source: Json) -> Iterator[str]:
-    """Yields the places of a valid openAPIV3Schema that have rules in CEL, such as `spec.ports[*]`; "" for the root."""
+    """The places of a valid openAPIV3Schema that have rules in CEL, such as `spec.ports[*]`; "" for the root."""
     return (place.field for place in _places(source, "") if place.schema.get("x-kubernetes-validations"))
 
 
 def type_at(source: Json, names: list[str]) -> str | None:
-    """Returns the type of the values at a path of fields, "" if they may have several; None for no such field."""
+    """The type of the values at a path of fields, "" if they may have several; None for no such field."""
     for name in names:
         others = source.get("additionalProperties")
         below = (source.get("properties") or {}).get(name, others if isinstance(others, dict) else None)

@@ -1,4 +1,4 @@
-"""Structural schemas as types, along which fields have owners and are found unknown; pruning and defaulting along them.
+"""Structural schemas as types, by which fields have owners and unknown fields are detected; pruning and defaulting.
 
 What a type cannot express, such as a list of lists, is one value of any kind. Values of another type than the schema's
 are left alone: validation refuses them.
@@ -24,12 +24,12 @@ _RESOURCE: Final = {
 
 @lru_cache(maxsize=1024)
 def custom_type(schema: Schema) -> Type:
-    """Returns the type of a custom kind's objects. Equal types are one, so that others can be cached by it."""
+    """Cached, since further caches have the type as their key."""
     return _object(schema, "CustomResource", is_resource=True)
 
 
 def _object(schema: Schema, name: str, *, is_resource: bool = False) -> Type:
-    fields = {each: _field(each, child) for each, child in schema.properties.items()}
+    fields = {field_name: _field(field_name, child) for field_name, child in schema.properties.items()}
     return Type(
         name,
         fields | _RESOURCE if is_resource or schema.embedded else fields,
@@ -39,7 +39,7 @@ def _object(schema: Schema, name: str, *, is_resource: bool = False) -> Type:
 
 
 def _field(name: str, schema: Schema) -> Field:
-    """Returns a field of an object; a value that is sent is kept, whatever it is, as that of a pointer in Go."""
+    """A pointer as in Go: every value that is sent is kept."""
     default = schema.default if schema.has_default else None
     if schema.type == "array" and schema.items:
         is_plain_set = schema.items.type in _SCALARS and not schema.items.nullable
@@ -69,42 +69,42 @@ def _element(name: str, schema: Schema) -> TypeRef:
 
 
 RESOURCE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
-"""The fields that every object has, and embedded resources too."""
+"""Fields of every object, and of embedded resources."""
 
 
 def child_of(schema: Schema, name: str) -> Schema | None:
-    """Returns the schema of a field of an object; None if it has none of its own."""
-    found = schema.properties.get(name)
-    if found is None and isinstance(schema.additional_properties, Schema):
+    """None if the schema has none for the field."""
+    own = schema.properties.get(name)
+    if own is None and isinstance(schema.additional_properties, Schema):
         return schema.additional_properties
-    return found
+    return own
 
 
 def pruned(schema: Schema, value: Any, *, is_resource: bool = False) -> Any:
-    """Returns the value without the fields that the schema does not have; `is_resource`: it has metadata."""
+    """Drops the fields that the schema does not have; `is_resource`: the value has metadata."""
     if isinstance(value, list) and schema.items:
-        return [pruned(schema.items, each, is_resource=schema.items.embedded) for each in value]
+        return [pruned(schema.items, item, is_resource=schema.items.embedded) for item in value]
     if not isinstance(value, dict):
         return value
     keeps_all = bool(schema.preserve_unknown) or schema.additional_properties is True
-    kept = {}
+    result = {}
     for name, inner in value.items():
         if is_resource and name in RESOURCE_FIELDS:
-            kept[name] = inner
+            result[name] = inner
         elif child := child_of(schema, name):
-            kept[name] = pruned(child, inner, is_resource=child.embedded)
+            result[name] = pruned(child, inner, is_resource=child.embedded)
         elif keeps_all:
-            kept[name] = inner
-    return kept
+            result[name] = inner
+    return result
 
 
 def defaulted(schema: Schema, value: Any) -> Any:
-    """Returns the value with the defaults of absent fields, and without nulls where the schema is not nullable.
+    """Sets the defaults of absent fields, and drops nulls where the schema is not nullable.
 
     A null in a list or a map of values with a default becomes the default.
     """
     if isinstance(value, list) and (items := schema.items):
-        return [defaulted(items, _default(items) if _needs_default(items, each) else each) for each in value]
+        return [defaulted(items, _default(items) if _needs_default(items, item) else item) for item in value]
     if not isinstance(value, dict):
         return value
     filled = {}

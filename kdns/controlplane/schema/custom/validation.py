@@ -1,12 +1,13 @@
-"""Validation of custom resources; the texts are those of kube-apiserver (kube-openapi/validate).
+"""Validation of custom resources, with the messages of kube-apiserver (kube-openapi/validate).
 
-A schema becomes a tree of functions, each part once, at the first value that it is for: they check what the schema says
-and nothing else, and a path becomes text for a violation only. Of `x-kubernetes-validations` nothing is evaluated.
-Differs: at most 100 violations are named, and the work for allOf, anyOf, oneOf and not is limited. kube-apiserver has
-no such limits; a few kilobytes of nested `oneOf` would hold this server for minutes.
+A schema is compiled to a tree of functions, each part when its first value arrives. They check only what the schema
+restricts, and build the text of a path only for a violation. `x-kubernetes-validations` are not evaluated.
 
-A library that makes Python source of a schema (fastjsonschema) is no way: its patterns are those of `re`, whose time is
-exponential and which refuses some of Go's, the source for 50 levels is invalid, and that for 20,000 fields takes 6 s.
+Differs: at most 100 violations are reported, and the work for allOf, anyOf, oneOf and not is limited. kube-apiserver
+has no such limits; a few kilobytes of nested `oneOf` would block this server for minutes.
+
+Libraries that generate Python source from a schema (fastjsonschema) do not fit: their patterns are those of `re`, which
+takes exponential time and refuses some of Go's; their source for 50 levels is invalid, and for 20,000 fields takes 6 s.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ from kdns.controlplane.schema.custom.types import RESOURCE_FIELDS
 
 CAUSES_MAX: Final = 100
 CHECKS_MAX: Final = 500_000
-"""How often schemas in junctors may be tried on the values of one object; each try takes some µs."""
+"""Attempts of schemas in junctors on the values of one object; each takes some µs."""
 
 _NO_PATH: Final = "<nil>"
 """The field of a cause about several schemas: its message has the path."""
 
 Path: TypeAlias = tuple[Any, "str | int"] | None
-"""The path of the parent, and the name or index in it; None for the object itself."""
+"""The parent's path, and the name or index in it; None for the object itself."""
 
 
 class _FullError(Exception):
-    """There are CAUSES_MAX causes."""
+    """CAUSES_MAX is reached."""
 
 
 class _Findings:
-    """The violations of one value, or of one alternative of it."""
+    """Violations of one value, or of one alternative of it."""
 
     __slots__ = ("causes", "checks")
 
@@ -71,8 +72,8 @@ class _Findings:
         for cause in causes:
             self.add(cause)
 
-    def several(self, at: Path, text: str, causes: Sequence[Cause] = ()) -> None:
-        """Adds a violation of several schemas at once, and those of the one that fits best."""
+    def add_combined(self, at: Path, text: str, causes: Sequence[Cause] = ()) -> None:
+        """Adds one violation of several schemas, and those of the schema that fits best."""
         self.add(invalid_value(_NO_PATH, "", f"{quoted(_text(at))} {text}"))
         self.extend(causes)
 
@@ -82,7 +83,7 @@ class _Findings:
         return self.causes
 
     def tried(self, check: Check, value: Any, at: Path) -> list[Cause]:
-        """Returns the violations of an alternative, which are none of the value yet."""
+        """Violations of an alternative, which do not count for the value yet."""
         trial = _Findings(self.checks)
         causes = trial.run(check, value, at)
         self.checks = trial.checks
@@ -94,16 +95,13 @@ Check: TypeAlias = Callable[[Any, Path, _Findings], None]
 
 
 class Validator:
-    """The compiled form of a schema."""
+    """A compiled schema."""
 
     def __init__(self, schema: Schema) -> None:
         self._check = _check(schema)
 
     def causes(self, value: Any, path: str = "") -> list[Cause]:
-        """Returns the violated rules of a value, and of the values below it.
-
-        Raises 413 if it takes more than CHECKS_MAX checks.
-        """
+        """Raises 413 if the value takes more than CHECKS_MAX checks."""
         return _Findings(0).run(self._check, value, (None, path) if path else None)
 
 
@@ -116,7 +114,7 @@ def _text(at: Path) -> str:
 
 
 def _check(schema: Schema, *, is_alternative: bool = False) -> Check:
-    """Returns the check of a schema, in the order of kube-apiserver's causes."""
+    """Rules in the order of kube-apiserver's causes."""
     rules = (_type, _format, _junctors, _bounds, _list, _enum, _object)
     steps = [step for rule in rules for step in rule(schema, is_alternative)]
     is_nullable = schema.nullable or not (schema.type or schema.int_or_string)
@@ -134,7 +132,7 @@ def _check(schema: Schema, *, is_alternative: bool = False) -> Check:
 
 
 def json_type(value: Any) -> str:
-    """Returns the type of a JSON value; a number without a fraction is an integer."""
+    """A number without a fraction is an integer."""
     if isinstance(value, float):
         return "integer" if value.is_integer() else "number"
     return _JSON_TYPES.get(type(value), "object")
@@ -199,19 +197,21 @@ def _junctors(schema: Schema, _is_alternative: bool) -> Iterable[Check]:
     def check(value: Any, at: Path, findings: _Findings) -> None:
         tried = [findings.tried(alternative, value, at) for alternative in any_of]
         if tried and all(tried):
-            findings.several(at, "must validate at least one schema (anyOf)", min(tried, key=len))
+            findings.add_combined(at, "must validate at least one schema (anyOf)", min(tried, key=len))
         tried = [findings.tried(alternative, value, at) for alternative in one_of]
         valid = sum(not causes for causes in tried)
         if tried and valid != 1:
             which = f"Found {valid} valid alternatives" if valid else "Found none valid"
             text = f"must validate one and only one schema (oneOf). {which}"
-            findings.several(at, text, () if valid else min(tried, key=len))
+            findings.add_combined(at, text, () if valid else min(tried, key=len))
         tried = [findings.tried(alternative, value, at) for alternative in all_of]
         findings.extend(chain.from_iterable(tried))
         if any(tried):
-            findings.several(at, f"must validate all the schemas (allOf){'. None validated' if all(tried) else ''}")
+            findings.add_combined(
+                at, f"must validate all the schemas (allOf){'. None validated' if all(tried) else ''}"
+            )
         if any(not findings.tried(alternative, value, at) for alternative in negated):
-            findings.several(at, "must not validate the schema (not)")
+            findings.add_combined(at, "must not validate the schema (not)")
 
     if any_of or one_of or all_of or negated:
         yield check
@@ -287,7 +287,7 @@ _BOUNDS: Final[tuple[tuple[str, frozenset[type], _IsViolated, _Violation], ...]]
     ("min_properties", _OBJECT, _is_under, _in_body("have at least {} properties")),
     ("max_properties", _OBJECT, _is_over, _too_many),
 )
-"""Words of a schema: the values they are for, when they are violated, and by which cause."""
+"""Words of a schema: the values that they restrict, when these are violations, and the cause."""
 
 _EXCLUSIVE: Final[Mapping[str, tuple[_IsViolated, _Violation]]] = {
     "maximum": (ge, _in_body("be less than {}")),
@@ -400,7 +400,7 @@ def _fits(pattern: re.Pattern[str]) -> Callable[[str], bool]:
 
 _FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {
     "byte": _is_base64,
-    "cidr": lambda text: "/" in text and _parses(lambda each: ip_network(each, strict=False))(text),
+    "cidr": lambda text: "/" in text and _parses(partial(ip_network, strict=False))(text),
     "date": _parses(date.fromisoformat),
     "date-time": _is_time,
     "datetime": _is_time,
@@ -411,4 +411,4 @@ _FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {
     "uri": lambda text: _parses(urlsplit)(text) and bool(urlsplit(text).scheme or text.startswith("/")),
     "uuid": _fits(_UUID),
 }
-"""Format of strings → whether a text has it; other formats say nothing, as in kube-apiserver."""
+"""Whether a text has a format; other formats are ignored, as in kube-apiserver."""
