@@ -24,7 +24,7 @@ _RULES: Final[Json] = {
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user as authentication found it; `extra` has further facts by name."""
+    """An authenticated user; `extra` has further attributes by name."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -39,10 +39,10 @@ class User:
 
 
 ADMIN: Final = User("kubernetes-admin", ("system:masters", AUTHENTICATED))
-"""The user of an API without authentication, or of an unknown token."""
+"""The user of an API without authentication, and of a token without a user."""
 
 NOBODY: Final = User("system:anonymous", (UNAUTHENTICATED,))
-"""The user of a request to an open path."""
+"""The user of an unauthenticated request to an open path."""
 
 
 def authenticated(user: User) -> User:
@@ -53,13 +53,13 @@ def authenticated(user: User) -> User:
 
 @dataclass(frozen=True, slots=True)
 class Reviewer:
-    """Answers reviews. `user_of` knows the tokens; `audience` is the one that they are for."""
+    """Answers reviews. `user_of` looks up tokens; `audience` is the audience of all tokens."""
 
     user_of: Callable[[str], User | None]
     audience: str
 
     def answered(self, kind: Kind, namespace: str, review: Json, user: User, now_s: float) -> Json:
-        """Returns the review with its status for `user`. Raises 400 or 422 for one that cannot be answered."""
+        """Raises 400 or 422 for a review that cannot be answered."""
         review = typed(kind, review)
         metadata = review["metadata"] = {**review["metadata"]}
         metadata["namespace"] = metadata.get("namespace", "") if kind.namespaced else ""
@@ -76,7 +76,7 @@ class Reviewer:
         return {**review, "status": self._token(spec) if kind is TOKEN_REVIEW else {"allowed": True}}
 
     def _token(self, spec: Json) -> Json:
-        """Returns the token's user, if the token is meant for one of the audiences."""
+        """Authenticated if the token is known and meant for one of the audiences."""
         if not spec.get("token"):
             raise bad_request("token is required for TokenReview in authentication")
         user = self.user_of(spec["token"]) if self.audience in (spec.get("audiences") or [self.audience]) else None

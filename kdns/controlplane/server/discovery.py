@@ -32,7 +32,7 @@ SUBRESOURCE_VERBS = {
 EVICTION: Final = Kind("policy", "v1", "Eviction", "evictions")
 BINDING: Final = Kind("", "v1", "Binding", "bindings")
 _SUBRESOURCE_KINDS: Final = {"eviction": EVICTION, "binding": BINDING, "scale": SCALE}
-"""Subresource → the kind of its objects, if that is not the kind of the resource."""
+"""The kind of a subresource's objects, if it is not the kind of the resource."""
 
 
 def kind_at(kind: Kind, subresource: str) -> Kind:
@@ -40,7 +40,7 @@ def kind_at(kind: Kind, subresource: str) -> Kind:
 
 
 def version(build: str, platform: tuple[str, str]) -> Json:
-    """Gets /version; `build` is kdns's own version, `platform` an operating system and an architecture."""
+    """/version; `build` is kdns's own version, `platform` an operating system and an architecture."""
     major, minor, _ = KUBERNETES_VERSION.split(".")
     return {
         "major": major,
@@ -58,26 +58,26 @@ def version(build: str, platform: tuple[str, str]) -> Json:
 def verbs_of(kinds: Catalogue, kind: Kind) -> list[str]:
     if kind.is_review:
         return ["create"]
-    whole = kinds[kind.stored_kind].delete.collection
-    return [verb for verb in VERBS if verb != "deletecollection" or whole]
+    has_collection = kinds[kind.stored_kind].delete.collection
+    return [verb for verb in VERBS if verb != "deletecollection" or has_collection]
 
 
 def group_versions(kinds: Catalogue) -> list[tuple[str, str]]:
-    """Returns (group, version) of all served kinds; the core group is ""."""
+    """(group, version) of all served kinds; the core group is ""."""
     served = dict.fromkeys((kind.group, kind.version) for kind in kinds)
     return sorted(served, key=_priority)
 
 
 def _priority(group_version: tuple[str, str]) -> tuple[object, ...]:
-    """Returns the place of a group version: known groups first, then others by name and, stable first, by version."""
+    """The sort key: known groups first, then others by name and, stable first, by version."""
     group, version = group_version
     if not group or group in _GROUPS:
         return (_GROUPS.index(group) if group else -1,)
-    found = _VERSION.fullmatch(version)
-    if found is None:
+    match = _VERSION.fullmatch(version)
+    if match is None:
         return len(_GROUPS), group, 1, version
     levels = {"alpha": 2, "beta": 1, None: 0}
-    return len(_GROUPS), group, 0, levels[found["level"]], -int(found["major"]), -int(found["minor"] or 0)
+    return len(_GROUPS), group, 0, levels[match["level"]], -int(match["major"]), -int(match["minor"] or 0)
 
 
 def core_versions(kinds: Catalogue, address: str) -> Json:
@@ -87,7 +87,7 @@ def core_versions(kinds: Catalogue, address: str) -> Json:
 
 
 def group(kinds: Catalogue, name: str) -> Json | None:
-    """Gets /apis/<group>, None for a group that is not served."""
+    """/apis/<group>; None for a group that is not served."""
     versions = [{"groupVersion": f"{name}/{v}", "version": v} for served, v in group_versions(kinds) if served == name]
     if not (name and versions):
         return None
@@ -102,12 +102,12 @@ def group(kinds: Catalogue, name: str) -> Json | None:
 
 def group_list(kinds: Catalogue) -> Json:
     groups = [group(kinds, name) for name in dict.fromkeys(name for name, _ in group_versions(kinds) if name)]
-    bare = [{key: value for key, value in (each or {}).items() if key not in {"kind", "apiVersion"}} for each in groups]
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": bare}
+    items = [{key: value for key, value in (row or {}).items() if key not in {"kind", "apiVersion"}} for row in groups]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": items}
 
 
 def resource_list(kinds: Catalogue, group_name: str, version_name: str) -> Json | None:
-    """Gets /api/v1 and /apis/<group>/<version>, None if no kind is served there."""
+    """/api/v1 and /apis/<group>/<version>; None if no kind is served there."""
     resources = [row for kind in _kinds(kinds, group_name, version_name) for row in _resources(kinds, kind)]
     if not resources:
         return None
@@ -116,8 +116,8 @@ def resource_list(kinds: Catalogue, group_name: str, version_name: str) -> Json 
 
 
 def _kinds(kinds: Catalogue, group_name: str, version_name: str) -> list[Kind]:
-    found = (kind for kind in kinds if (kind.group, kind.version) == (group_name, version_name))
-    return sorted(found, key=lambda kind: kind.plural)
+    served = (kind for kind in kinds if (kind.group, kind.version) == (group_name, version_name))
+    return sorted(served, key=lambda kind: kind.plural)
 
 
 def _resources(kinds: Catalogue, kind: Kind) -> list[Json]:
@@ -145,7 +145,7 @@ def _resources(kinds: Catalogue, kind: Kind) -> list[Json]:
 
 
 def _shown(kind: Kind, subresource: str) -> Json:
-    """Returns the kind of a subresource's objects, with group and version if it differs."""
+    """The kind of a subresource's objects, with group and version if it differs."""
     shown = kind_at(kind, subresource)
     if shown == kind or shown.api_version == kind.api_version:
         return {"kind": shown.kind}
@@ -153,7 +153,7 @@ def _shown(kind: Kind, subresource: str) -> Json:
 
 
 def aggregated(kinds: Catalogue, *, core: bool) -> Json:
-    """Returns all of /api (core) or /apis in one answer: apidiscovery.k8s.io/v2 APIGroupDiscoveryList."""
+    """All of /api (core) or /apis in one document: apidiscovery.k8s.io/v2 APIGroupDiscoveryList."""
     items = []
     for name in dict.fromkeys(name for name, _ in group_versions(kinds) if (not name) is core):
         versions = [
@@ -170,7 +170,7 @@ def aggregated(kinds: Catalogue, *, core: bool) -> Json:
 
 
 def _aggregated(kinds: Catalogue, kind: Kind) -> Json:
-    """Returns one resource; group and version of a kind are empty if they equal those of the resource."""
+    """One resource; group and version of a kind are empty if they equal those of the resource."""
     response_kind: Json = {"group": "", "version": "", "kind": kind.kind}
     optional: Json = {
         "shortNames": list(kind.short_names),

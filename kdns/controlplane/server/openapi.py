@@ -1,10 +1,12 @@
-"""The OpenAPI v3 documents, an index and one document per group version: what kubectl reads of them.
+"""The OpenAPI v3 documents, an index and one document per group version, with the parts that kubectl reads.
 
 kubectl explain reads descriptions. kubectl's writing commands read merge keys, the patch types of each kind, and
 whether it has the query parameters dryRun and fieldValidation.
-Differs: a kind has one path, without the operations and the types that kubectl does not look up. v2 is empty. kubectl
-before 1.29 reads it for each write, later ones for kinds that v3 does not have, and both leave the checks to the server
-where a kind is missing; `explain --output plaintext-openapiv2` finds nothing.
+
+Differs: a kind has one path, without the operations and types that kubectl does not look up. v2 is empty: kubectl
+before 1.29 reads it for each write, later ones for kinds that v3 lacks, and both leave the checks of a missing kind to
+the server. `explain --output plaintext-openapiv2` has no text.
+
 A document is built at the first request after a change of its kinds, and shared: it must not be changed.
 """
 
@@ -26,7 +28,7 @@ from kdns.controlplane.server.patch import APPLY_PATCH, patch_types
 
 _V2_JSON: Final = b'{"swagger":"2.0","info":{"title":"kdns control plane","version":"v2"},"paths":{}}'
 _V2_PROTOBUF: Final = b"\n\x032.0"
-"""`openapi.v2.Document` of gnostic's OpenAPIv2.proto with field 1, swagger; clients in Go read protobuf only."""
+"""`openapi.v2.Document` of gnostic's OpenAPIv2.proto with field 1, swagger; clients in Go read only protobuf."""
 _V2_PROTOBUF_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 _INFO: Final[Json] = {"title": "kdns control plane", "version": f"v{KUBERNETES_VERSION}"}
@@ -65,19 +67,19 @@ _PATCH_QUERY: Final = ("dryRun", "fieldManager", "fieldValidation", "force", "pr
 
 
 def v2_document(accept: str) -> tuple[bytes, str]:
-    """Returns the empty v2 document and its media type; client-go spells that of protobuf with an @ in `accept`."""
+    """The empty v2 document and its media type; client-go spells that of protobuf with an @ in `accept`."""
     return (_V2_PROTOBUF, _V2_PROTOBUF_TYPE) if "openapi.spec.v2" in accept else (_V2_JSON, "application/json")
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The document of one group version; `digest` is the hash of its content, equal in every process, and its ETag."""
+    """The document of one group version; its ETag `digest` is the hash of its content, equal in every process."""
 
     content: Json
     encoded: bytes
     digest: str
     changes: int
-    """How often its kinds had changed when it was built."""
+    """The count of its kinds' changes when it was built."""
 
 
 @dataclass(slots=True)
@@ -88,12 +90,12 @@ class Documents:
     _built: dict[str, Document] = field(default_factory=dict)
 
     def index(self) -> Json:
-        """Returns the response of `/openapi/v3`: the documents, each with a URL that changes with its content."""
+        """`/openapi/v3`: the documents, each with a URL that changes with its content."""
         keys = dict.fromkeys(map(root, self.kinds))
         return {"paths": {key: {"serverRelativeURL": f"/openapi/v3/{key}?hash={self[key].digest}"} for key in keys}}
 
     def __getitem__(self, key: str) -> Document:
-        """Returns the document of a group version such as `apis/discovery.k8s.io/v1`. Raises KeyError for another."""
+        """By group version, such as `apis/discovery.k8s.io/v1`. Raises KeyError if it is not served."""
         changes, document = self.kinds.changes[key.partition("/")[2]], self._built.get(key)
         if document is None or document.changes != changes:
             kinds = [kind for kind in self.kinds if root(kind) == key]
@@ -108,12 +110,12 @@ class Documents:
 
 
 def root(kind: Kind) -> str:
-    """Returns the path of the kind's group and version, without a leading slash."""
+    """The path of the kind's group and version, without a leading slash."""
     return f"apis/{kind.api_version}" if kind.group else f"api/{kind.version}"
 
 
 def _path(kind: Kind) -> tuple[str, Json]:
-    """Returns the path of a kind's objects, with the operations by which kubectl finds the kind and how to patch it."""
+    """The path of a kind's objects, with the operations by which kubectl detects the kind and its patch types."""
     path = f"/{root(kind)}/{'namespaces/{namespace}/' if kind.namespaced else ''}{kind.plural}"
     if kind.is_review:
         return path, {"post": _operation(kind)}
@@ -146,7 +148,7 @@ def type_name_of(kind: Kind) -> TypeName:
 
 
 def _schemas(kinds: Iterable[Kind]) -> Json:
-    """Returns schemas by name: those of the kinds, and of all types that these refer to."""
+    """By name: the schemas of the kinds, and of all types that these refer to."""
     served = tuple(kinds)
     result: Json = {}
     custom = [kind for kind in served if kind.schema]
@@ -167,7 +169,7 @@ def _schemas(kinds: Iterable[Kind]) -> Json:
 
 
 def _reachable(roots: Iterable[TypeName]) -> set[TypeName]:
-    """Returns the types and scalars that the roots consist of, the roots included."""
+    """The roots, and the types and scalars that they consist of."""
     reached: set[TypeName] = set()
     waiting = list(roots)
     while waiting:
@@ -192,7 +194,6 @@ def _scalar_schema(scalar: TypeName) -> Json:
 
 
 def _gvk(kind: Kind) -> Json:
-    """Returns group, version and kind as OpenAPI extensions spell them."""
     return {"group": kind.group, "kind": kind.kind, "version": kind.version}
 
 
@@ -216,7 +217,7 @@ def _type_schema(described: Type, identities: list[Json]) -> Json:
 
 def _common() -> Json:
     types = {"apiVersion": "string", "kind": "string", "metadata": _OBJECT_META}
-    return {name: _property(Field(name, each), common_description(name)) for name, each in types.items()}
+    return {name: _property(Field(name, type_name), common_description(name)) for name, type_name in types.items()}
 
 
 def _element(field: Field) -> Json:

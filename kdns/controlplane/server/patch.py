@@ -1,8 +1,9 @@
 """The three patches: JSON patch (RFC 6902), merge patch (RFC 7396) and Kubernetes' strategic merge patch.
 
-Functions change the original: pass a copy. They raise StatusError with the codes kube-apiserver uses.
-The strategic rules are those of the Kubernetes documentation, "Update API Objects in Place Using kubectl patch",
-and of its design note on strategic merge patch ($patch, $retainKeys, $setElementOrder, $deleteFromPrimitiveList).
+Functions change the original: pass a copy. They raise StatusError with kube-apiserver's codes.
+
+The strategic rules are those of the Kubernetes documentation, "Update API Objects in Place Using kubectl patch", and of
+its design note on strategic merge patch ($patch, $retainKeys, $setElementOrder, $deleteFromPrimitiveList).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH)
 
 
 def patch_types(kind: Kind) -> tuple[str, ...]:
-    """Returns the media types of the patches of a kind; the schemas of custom kinds have no patch strategies."""
+    """Custom kinds have no strategic merge patch, since their schemas have no patch strategies."""
     return (JSON_PATCH, MERGE_PATCH) if kind.schema else PATCH_TYPES
 
 
@@ -40,7 +41,7 @@ _DROP = "$deleteFromPrimitiveList"
 
 
 def patched(original: Json, patch_type: str, patch: Any, schema: Field | None) -> Json:
-    """Returns the object after the patch; `patch` is the decoded body."""
+    """`patch` is the decoded body."""
     if patch_type == JSON_PATCH:
         return json_patched(original, patch)
     if patch is None and patch_type == STRATEGIC_MERGE_PATCH:
@@ -59,7 +60,7 @@ def patched(original: Json, patch_type: str, patch: Any, schema: Field | None) -
 
 
 def json_patched(original: Json, operations: Any) -> Json:
-    """Applies a JSON patch (RFC 6902). Raises 422 if an operation fails, 400 for a malformed patch."""
+    """Raises 422 if an operation fails, 400 for a malformed patch (RFC 6902)."""
     if operations is None:
         return original  # to Go, null is a list without elements
     if not isinstance(operations, list):
@@ -80,7 +81,7 @@ def json_patched(original: Json, operations: Any) -> Json:
 
 
 def _operated(document: Any, operations: list[Json]) -> Any:
-    """Returns the document after all operations; the size that copies reach is limited."""
+    """Applies all operations; the bytes that copies add are limited."""
     copied_bytes = 0
     for operation in operations:
         source = operation.get("from")
@@ -93,7 +94,7 @@ def _operated(document: Any, operations: list[Json]) -> Any:
 
 
 def _as_in_go(document: Any, operation: Json) -> Json:
-    """Returns an operation as kube-apiserver's library reads it: no value is null; `replace` adds an absent field."""
+    """As kube-apiserver's library reads an operation: no value is null; `replace` adds an absent field."""
     name, path = operation.get("op"), operation.get("path")
     if name in {"add", "replace", "test"}:
         operation = {"value": None, **operation}
@@ -106,7 +107,7 @@ def _as_in_go(document: Any, operation: Json) -> Json:
 
 
 def merge_patched(original: Any, patch: Json) -> Json:
-    """Applies a merge patch (RFC 7396 §2): null deletes, objects merge, other values replace."""
+    """RFC 7396 §2: null deletes, objects merge, other values replace."""
     merged: Json = original if isinstance(original, dict) else {}
     for name, value in patch.items():
         if value is None:
@@ -119,7 +120,7 @@ def merge_patched(original: Any, patch: Json) -> Json:
 
 
 def strategic_patched(original: Json, patch: Json, node: Field | None) -> Json:
-    """Applies a strategic merge patch: lists merge by their key or are replaced, `$` directives apply."""
+    """Lists merge by their key or are replaced; `$` directives apply."""
     directive = patch.get("$patch")
     if directive == "replace":
         return {name: _plain(value) for name, value in patch.items() if name != "$patch" and value is not None}
@@ -150,7 +151,7 @@ def _child(node: Field | None, field: str) -> Field | None:
 
 
 def _list_directives(original: Json, patch: Json, node: Field | None) -> None:
-    """Applies the directives that delete scalars from lists, and those that only reorder a list."""
+    """Applies directives that delete scalars from lists, and directives that only reorder a list."""
     for directive, value in patch.items():
         prefix, _, field = directive.partition("/")
         items = original.get(field)
@@ -188,7 +189,7 @@ def _merged(original: Any, patch: Any, node: Field | None, order: Any) -> Any:
 
 @dataclass(slots=True)
 class _Element:
-    """An element of a merged list; `position` is its place in the server's list, None for a new one."""
+    """An element of a merged list; `position` is its index in the server's list, None for a new one."""
 
     identity: Hashable
     value: Any
@@ -220,8 +221,8 @@ def _merged_list(original: list[Any], patch: list[Any], node: Field | None, orde
             by_identity[identity] = elements[-1:]
         elif key:
             same[0].value = strategic_patched(same[0].value, item, node)
-    kept = [element for element in elements if id(element) not in deleted]
-    return _ordered(kept, [_identity(item, key) for item in (order if isinstance(order, list) else patch)])
+    remaining = [element for element in elements if id(element) not in deleted]
+    return _ordered(remaining, [_identity(item, key) for item in (order if isinstance(order, list) else patch)])
 
 
 def _has_directive(item: Any) -> bool:
@@ -233,7 +234,7 @@ def _hashable(value: Any) -> Hashable:
 
 
 def _identity(item: Any, key: str) -> Hashable:
-    """Returns the merge key's value, or the scalar itself without a key.
+    """The merge key's value, or the scalar itself without a key.
 
     Raises 500 if it is missing, as kube-apiserver does.
     """
@@ -249,26 +250,26 @@ def _scalars(items: list[Any]) -> bool:
 
 
 def _ordered(elements: list[_Element], wanted: list[Hashable]) -> list[Any]:
-    """Returns elements of the patch in its order, the others in the server's; the server's order decides between the
-    two.
+    """Elements of the patch in its order, the others in the server's; the server's order decides between the two.
 
     If only one of a pair was on the server, the patch's element comes first.
     """
-    places: dict[Hashable, int] = {}
-    for place, identity in enumerate(wanted):
-        places.setdefault(identity, place)
-    named = deque(sorted((each for each in elements if each.identity in places), key=lambda e: places[e.identity]))
-    others = deque(each for each in elements if each.identity not in places)
+    positions: dict[Hashable, int] = {}
+    for position, identity in enumerate(wanted):
+        positions.setdefault(identity, position)
+    of_patch = [element for element in elements if element.identity in positions]
+    named = deque(sorted(of_patch, key=lambda element: positions[element.identity]))
+    others = deque(element for element in elements if element.identity not in positions)
     result: list[Any] = []
     while named and others:
         mine, theirs = named[0].position, others[0].position
         server_decides = mine is not None and theirs is not None and theirs < mine
         result.append((others if server_decides else named).popleft().value)
-    return result + [each.value for each in (*named, *others)]
+    return result + [element.value for element in (*named, *others)]
 
 
 def _plain(value: Any) -> Any:
-    """Returns a patch's value as a new value: without nulls and directives."""
+    """A copy of a patch's value without nulls and directives."""
     if isinstance(value, dict):
         if value.get("$patch") == "delete":
             return {}

@@ -24,7 +24,7 @@ MAGIC: Final = b"k8s\0"
 """The first bytes of a body; a runtime.Unknown message follows (Kubernetes documentation, "Protobuf encoding")."""
 
 MessageFields: TypeAlias = "Mapping[int, Field | MessageFields]"
-"""Number → a field of a message, or the fields of an inlined message, which JSON has in the parent."""
+"""By number: a field of a message, or the fields of an inlined message, which JSON has in the parent."""
 
 _DEPTH_MAX = 32
 _VARINT_BITS_MAX = 70
@@ -40,10 +40,7 @@ class ProtobufError(ValueError):
 
 
 def decoded(body: bytes) -> Json:
-    """Returns the object in a protobuf body.
-
-    Raises ProtobufError for malformed bytes, 415 for a kind without field numbers.
-    """
+    """Raises ProtobufError for malformed bytes, 415 for a kind without field numbers."""
     try:
         return _enveloped(body)
     except ProtobufError:
@@ -67,13 +64,13 @@ def _enveloped(body: bytes) -> Json:
 
 
 def type_at(api_version: str, kind: str) -> TypeName | None:
-    """Returns the type of a kind's message; None for a kind that the schema does not have."""
+    """None for a kind that the schema lacks."""
     return f"{META}.{kind}" if kind == "DeleteOptions" else schema.type_at(api_version, kind)
 
 
 @cache
 def message_fields(type_name: TypeName) -> MessageFields:
-    """Returns the fields of a type's message by number. StatusError 415 if the schema has no numbers for the type."""
+    """By number. Raises 415 if the schema has no numbers for the type."""
     result: dict[int, Any] = {}
     for field in fields_of(type_name).values():
         message = result
@@ -141,15 +138,13 @@ def _quantity(value: Value) -> str:
 
 
 def _int_or_string(value: Value) -> int | str:
-    """Decodes IntOrString: type 0 is a number, by default 0, and 1 a text."""
+    """IntOrString: type 0 is a number, by default 0, and 1 a text."""
     parts = dict(fields(_bytes(value)))
     return _text(parts.get(3, b"")) if parts.get(1) else _integer(parts.get(2, 0))
 
 
 def _moment(value: Value) -> datetime | None:
-    """Returns the time of a Timestamp: Unix seconds, nanoseconds; None for an empty message and the first second of
-    year 1.
-    """
+    """A Timestamp of Unix seconds and nanoseconds. None for an empty message and the first second of year 1."""
     body = _bytes(value)
     parts = dict(fields(body))
     moment = _EPOCH + timedelta(seconds=_integer(parts.get(1, 0)), microseconds=_integer(parts.get(2, 0)) // 1000)
@@ -175,7 +170,7 @@ def _raw_json(value: Value) -> Any:
 
 
 def fields(body: bytes) -> Iterator[tuple[int, Value]]:
-    """Yields (field number, number or bytes) in order of appearance."""
+    """(field number, number or bytes) in order of appearance."""
     position = 0
     while position < len(body):
         key, position = _varint(body, position)
@@ -224,5 +219,5 @@ _SCALARS: dict[TypeName, Callable[[Value], Any]] = {
     "microtime": _micro_time,
     "fieldsv1": _raw_json,
     "rawextension": _raw_json,
-    "strings": lambda value: [_text(each) for number, each in fields(_bytes(value)) if number == 1],
+    "strings": lambda value: [_text(item) for number, item in fields(_bytes(value)) if number == 1],
 }

@@ -1,7 +1,7 @@
 """The verbs of the Kubernetes API on the objects of one cluster, without HTTP.
 
 A write goes: type and metadata → defaults → managedFields → preparation, allocation, validation (strategy of the kind)
-→ encoding → store. Arguments are not changed, and results are shared: `get` returns a new value. One thread owns it.
+→ encoding → store. Arguments are not changed. Results are shared, except those of `get`. One thread owns it.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def _same(obj: Json) -> Json:
 
 
 class Request(msgspec.Struct, frozen=True):
-    """The resource, and the options of a write. It is a collection if `name` is "".
+    """The resource, and the options of a write. Without a `name` it is a collection.
 
-    `namespace` None means all, or a cluster-scoped kind. Objects are read and written as the kind `served_version`.
-    A write without a `manager` adds no managedFields.
+    `namespace` None means all namespaces, or a cluster-scoped kind. Objects are read and written as the kind
+    `served_version`. A write without a `manager` adds no managedFields.
     """
 
     kind: Kind
@@ -67,17 +67,16 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> Key:
-        """Namespace, "" for cluster-scoped objects, and name."""
+        """The namespace is "" for cluster-scoped objects."""
         return ((self.namespace or "") if self.kind.namespaced else "", self.name)
 
 
 class Registry:
     """Every object of one cluster; those in the store at the start are registered at once.
 
-    `choose(n)` returns a number from 0 to n - 1: the search for a free address or port starts there. `lost` names
-    allocations of stored objects that were not available at the start. `kinds` is the catalogue of the cluster, that
-    of the built-in kinds by default. `grace`: deleted Pods stay for their grace period. `backlog` is the work that
-    follows from deletions.
+    The search for a free address or port starts at `choose(n)`, a number from 0 to n - 1. `lost` names allocations of
+    stored objects that were not available at the start. `kinds` defaults to the built-in kinds. With `grace`, deleted
+    Pods stay for their grace period. `backlog` is the work that follows from deletions.
     """
 
     def __init__(
@@ -103,28 +102,25 @@ class Registry:
     # Reads
 
     def find(self, request: Request) -> StoredObject:
-        """Returns the stored version. Raises 404 if it does not exist."""
+        """The stored version. Raises 404 if it does not exist."""
         version = self.store.get(request.kind, request.key)
         if version is None:
             raise not_found(request.kind, request.name)
         return version
 
     def shown(self, request: Request) -> StoredObject:
-        """Returns an object, or its subresource, as the served version. Raises 404 if it does not exist."""
+        """An object, or its subresource, as the served version. Raises 404 if it does not exist."""
         return _shown(self.find(request), self._conversion(request))
 
     def get(self, request: Request) -> Json:
-        """Returns the same as a new value."""
+        """`shown` as a new value."""
         return self.shown(request).copy()
 
     def list(self, request: Request, options: ListOptions = _ALL) -> ListResult:
         return listing.page(self.store, request.kind, self._filter(request, options), options)
 
     def watch(self, request: Request, options: ListOptions = _ALL) -> Subscription:
-        """Returns a watch from a revision on; see listing.subscribe.
-
-        The caller sends bookmarks, with `store.revision`.
-        """
+        """See listing.subscribe. The caller sends bookmarks, with `store.revision`."""
         return listing.subscribe(self.store, request.kind, self._filter(request, options), options)
 
     # Writes
@@ -132,10 +128,10 @@ class Registry:
     def create(
         self, request: Request, obj: Json, entries: Entries | None = None, *, instead_of: StoredObject | None = None
     ) -> StoredObject:
-        """Stores a new object; `entries` are its managedFields if it is applied. A dry run returns the object only.
+        """Stores a new object; `entries` are its managedFields if it is applied. A dry run only returns the object.
 
-        Arguments and results of writes have the kind of the served version. With `instead_of`, a dry run is one of a
-        cluster without that object.
+        Arguments and results of writes have the kind of the served version. With `instead_of`, a dry run assumes that
+        this object does not exist.
         """
         kind, (namespace, _), dry_run = request.kind, request.key, request.dry_run
         conversion = self.kinds.conversion(request.served_version) if request.served_version else None
@@ -174,14 +170,14 @@ class Registry:
         return _shown(version, conversion) if conversion else version
 
     def check_successor(self, request: Request, obj: Json) -> None:
-        """Raises the error of a creation of this object after a deletion of the stored one, and stores nothing."""
+        """Raises the error of a create of this object after a delete of the stored one, and stores nothing."""
         version = self.find(request)
         hooks = self.kinds[version.kind].hooks
         freed = [version] if hooks and hooks.allocate else []
         if hooks and hooks.owned:
             names = sorted(hooks.owned.names(version.obj))
             freed += filter(None, (self.store.get(hooks.owned.kind, ("", name)) for name in names))
-        followed = [(each.obj, freeing.follow) for each in freed if (freeing := self.kinds[each.kind].hooks)]
+        followed = [(owned.obj, freeing.follow) for owned in freed if (freeing := self.kinds[owned.kind].hooks)]
         for stored, follow in followed:
             follow(self.services, stored, None)
         try:
@@ -191,7 +187,7 @@ class Registry:
                 follow(self.services, None, stored)
 
     def update(self, request: Request, obj: Json) -> StoredObject:
-        """Replaces an object, or its status alone. Raises 409 if it changed, or was recreated, since it was read."""
+        """Replaces an object, or only its status. Raises 409 if it changed, or was recreated, since it was read."""
         kind, name = request.kind, request.name
         object_meta.check_address(request.key[0], name, obj)
         version, uid = self.store.get(kind, request.key), obj["metadata"].get("uid") or ""
@@ -207,7 +203,7 @@ class Registry:
     def patch(
         self, request: Request, patch_type: str, patch: Any, validate: Callable[[Json], Json] = _same
     ) -> StoredObject:
-        """Changes an object by a patch (patch.PATCH_TYPES); `validate` gets the patched object first."""
+        """`validate` gets the patched object first; `patch_type` is one of patch.PATCH_TYPES."""
         version, conversion = self.find(request), self._conversion(request)
         shown = _shown(version, conversion)
         sent = patched(shown.copy(), patch_type, patch, object_of(shown.kind))
@@ -220,7 +216,7 @@ class Registry:
         return _shown(self._replace(request, version, sent), conversion)
 
     def apply(self, request: Request, config: Json, validate: Callable[[Json], Json] = _same) -> StoredObject:
-        """Applies a configuration to an object, which need not exist (server-side apply)."""
+        """Server-side apply; the object need not exist."""
         kind, version, conversion = request.kind, self.store.get(request.kind, request.key), self._conversion(request)
         if version is None and request.subresource:
             raise not_found(kind, request.name)
@@ -241,19 +237,19 @@ class Registry:
         return _shown(self._replace(request, version, obj, entries), conversion)
 
     def delete(self, request: Request, options: Json | None = None) -> StoredObject:
-        """Deletes an object; returns its last state, or the current one if finalizers or a grace period hold it."""
+        """The last state of a deleted object, or the current one if finalizers or a grace period hold it."""
         last = self.deletion.delete(self.find(request), options or {}, dry_run=request.dry_run)
         return _shown(last, self._conversion(request))
 
     def delete_all(self, request: Request, versions: Iterable[StoredObject], options: Json | None = None) -> None:
-        """Deletes the current versions of listed objects, as far as they still exist."""
+        """Deletes the current versions of listed objects that still exist."""
         for listed in versions:
             if version := self.store.get(request.kind, listed.key):
                 self.deletion.delete(version, options or {}, dry_run=request.dry_run)
 
     @contextmanager
     def without_validation(self) -> Iterator[None]:
-        """Disables validation inside: for the server's own objects, whose endpoints may be on loopback."""
+        """For the server's own objects, whose endpoints may be on loopback."""
         before, self._validates = self._validates, False
         try:
             yield
@@ -268,7 +264,7 @@ class Registry:
     ) -> StoredObject:
         """Replaces a version; `entries` as for a create. An unchanged object is not committed.
 
-        With a subresource, no more than metadata and status is validated.
+        With a subresource, only metadata and status are validated.
         """
         kind, (namespace, name), subresource = version.kind, version.key, request.subresource
         strategy, old = self.kinds.strategy(kind, request.served_version), version.obj
@@ -286,7 +282,7 @@ class Registry:
         draft = self._successor(version, new)
         if request.dry_run:
             return draft
-        if _may_go(kind, new):
+        if _is_released(kind, new):
             self.deletion.remove(version)
             return draft
         stored = version if draft is version else self._objects.put(draft, version)
@@ -299,9 +295,9 @@ class Registry:
         return stored
 
     def _prepared(self, request: Request, strategy: Strategy, old: Json, new: Json) -> Json:
-        """Returns the replacement of an object, ready to be stored.
+        """The replacement of an object, validated.
 
-        As in kube-apiserver, metadata are validated for all kinds alike and then with the kind: causes occur twice.
+        As in kube-apiserver, metadata are validated for all kinds alike and then with the kind, so causes occur twice.
         """
         kind, subresource = request.kind, request.subresource
         if subresource:
@@ -317,7 +313,7 @@ class Registry:
         return new
 
     def _successor(self, version: StoredObject, new: Json) -> StoredObject:
-        """Returns the draft that replaces a version: the version itself if nothing but times of managers changes."""
+        """The draft that replaces a version: the version itself if nothing but times of managers changes."""
         kind, old = version.kind, version.obj
         exact = exact_of(kind, self._objects.on_read(kind, new), version.revision)
         metadata, before = exact["metadata"], old["metadata"].get("managedFields")
@@ -337,7 +333,7 @@ class Registry:
             raise invalid(kind, name, causes)
 
     def _generated_name(self, kind: Kind, namespace: str, obj: Json) -> str:
-        """Sets and returns a free name of generateName; "" without it, which is invalid."""
+        """Names the object by generateName if it has no name. "", which is invalid, without both."""
         name = object_meta.ensure_name(obj, self._random_suffix())
         for _try in range(_NAME_TRIES):
             if self.store.get(kind, (namespace, name)) is None:
@@ -363,13 +359,13 @@ def _shown(version: StoredObject, conversion: Conversion | None) -> StoredObject
 
 
 def _without_revision(obj: Json) -> Json:
-    """Returns a new object of a PUT or a server-side apply without its resourceVersion, which may be any number."""
+    """A PUT or server-side apply that creates an object may have any number as resourceVersion."""
     object_meta.sent_revision(obj)  # 500 for any other text
     return {**obj, "metadata": {**obj["metadata"], "resourceVersion": ""}}
 
 
 def _serialized(kind: Kind, obj: Json) -> Json:
-    """Returns what a client sent, which its request has serialized, or an object of a program as Go serializes it."""
+    """Objects of requests are serialized already; objects of programs are not."""
     return obj if isinstance(obj, Serialized) else serialized(kind, object_meta.typed(kind, obj))
 
 
@@ -379,7 +375,7 @@ def _managed(obj: Json, entries: Entries) -> Json:
 
 
 _FIELDS = {"status": "status", "finalize": "spec"}
-"""Subresource → the field that it may change beside metadata."""
+"""The field that a subresource may change beside metadata."""
 
 
 def _confined(kind: Kind, strategy: Strategy, old: Json, new: Json, subresource: str) -> Json:
@@ -396,13 +392,13 @@ def _confined(kind: Kind, strategy: Strategy, old: Json, new: Json, subresource:
     return {**confined, "status": old["status"]} if "status" in old else confined
 
 
-def _may_go(kind: Kind, obj: Json) -> bool:
-    """Returns whether an object that is being deleted has neither finalizers nor a grace period left."""
+def _is_released(kind: Kind, obj: Json) -> bool:
+    """A terminating object without finalizers and without grace period."""
     metadata = obj["metadata"]
-    waits = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
-    return bool(metadata.get("deletionTimestamp")) and not waits and kind is not NAMESPACE
+    is_held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+    return bool(metadata.get("deletionTimestamp")) and not is_held and kind is not NAMESPACE
 
 
 def _common(kind: Kind, old: Json, new: Json) -> list[Cause]:
-    marks = validate_meta(new, formats.path_segment, namespaced=kind.namespaced, any_finalizer=True)
-    return marks + validate_meta_update(old, new)
+    causes = validate_meta(new, formats.path_segment, namespaced=kind.namespaced, any_finalizer=True)
+    return causes + validate_meta_update(old, new)

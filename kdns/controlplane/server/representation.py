@@ -1,8 +1,10 @@
 """The representation that a client accepts, and objects, lists and watch events in it.
 
-Media types are JSON and YAML; forms are the object itself, a Table and bare metadata.
-Differs: answers are never protobuf. client-go prefers it and accepts JSON; a client that accepts nothing else gets 406.
-Plain objects are sent in JSON as the store encoded them; everything else is made per request.
+Media types are JSON and YAML; forms are the object itself, a Table and bare metadata. Plain objects are sent in JSON as
+the store encoded them; other responses are encoded per request.
+
+Differs: responses are never protobuf. client-go prefers it and accepts JSON; a client that accepts nothing else gets
+406.
 """
 
 from __future__ import annotations
@@ -55,15 +57,15 @@ class MediaRange:
 
 
 def media_ranges(accept: str) -> list[MediaRange]:
-    """Returns the header's elements, best first (RFC 9110 §12.5.1), without those of quality 0."""
+    """Best first (RFC 9110 §12.5.1), without those of quality 0."""
     ranges = []
     for element in accept.split(","):
-        media_type, *rest = (part.strip() for part in element.split(";"))
-        pairs = (part.partition("=") for part in rest)
+        media_type, *texts = (part.strip() for part in element.split(";"))
+        pairs = (text.partition("=") for text in texts)
         parameters = {name.strip().lower(): value.strip().strip('"') for name, _, value in pairs}
         if media_type:
             ranges.append(MediaRange(media_type.lower(), parameters, _quality(parameters.pop("q", "1"))))
-    return sorted((each for each in ranges if each.quality > 0), key=lambda each: -each.quality)
+    return sorted((accepted for accepted in ranges if accepted.quality > 0), key=lambda accepted: -accepted.quality)
 
 
 def _quality(text: str) -> float:
@@ -75,21 +77,21 @@ def _quality(text: str) -> float:
 
 @lru_cache(256)
 def representation(accept: str, *, has_forms: bool = True, streams: bool = False) -> Representation:
-    """Returns the best representation the client accepts, of a watch if it `streams`. Raises 406 if there is none."""
+    """The best representation that the client accepts, for a watch if it `streams`. Raises 406 if there is none."""
     if not accept:
         return Representation()
     ranges = media_ranges(accept)
-    if not any(each.media_type in {*_MEDIA_TYPES, "*/*", "*"} for each in ranges):
+    if not any(accepted.media_type in {*_MEDIA_TYPES, "*/*", "*"} for accepted in ranges):
         available = [*_MEDIA_TYPES, *([_STREAM] if streams else [])]
         message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(available)}"
         raise StatusError(406, "NotAcceptable", message, {})
-    for each in ranges:
+    for accepted in ranges:
         for media_type in _MEDIA_TYPES:
-            wanted = _transformed(each.parameters, media_type, has_forms=has_forms)
-            if _matches(each.media_type, media_type) and wanted:
+            requested = _transformed(accepted.parameters, media_type, has_forms=has_forms)
+            if _matches(accepted.media_type, media_type) and requested:
                 if streams and media_type != JSON:
                     raise _not_acceptable(_STREAM)
-                return wanted
+                return requested
     raise _not_acceptable(", ".join(_MEDIA_TYPES))
 
 
@@ -98,7 +100,7 @@ def _matches(media_range: str, media_type: str) -> bool:
 
 
 def _transformed(parameters: dict[str, str], media_type: str, *, has_forms: bool) -> Representation | None:
-    """Returns the representation that the parameters of a media type request, or None."""
+    """The representation that the parameters of a media type request, or None."""
     stream = parameters.get("stream", "")
     if stream and (stream != "watch" or media_type != JSON):
         return None
@@ -115,19 +117,17 @@ def _not_acceptable(accepted: str) -> StatusError:
 
 
 def wants_aggregated_discovery(accept: str) -> bool:
-    for each in media_ranges(accept):
-        if each.media_type != JSON:
-            continue
-        asked = {"g": "apidiscovery.k8s.io", "v": "v2", "as": "APIGroupDiscoveryList"}
-        if all(each.parameters.get(name) == value for name, value in asked.items()):
+    document = {"g": "apidiscovery.k8s.io", "v": "v2", "as": "APIGroupDiscoveryList"}.items()
+    for accepted in media_ranges(accept):
+        if accepted.media_type == JSON and document <= accepted.parameters.items():
             return True
-        if not each.parameters:
+        if accepted.media_type == JSON and not accepted.parameters:
             return False
     return False
 
 
 IncludeObject: TypeAlias = Literal["None", "Metadata", "Object"]
-"""How much of each object its row carries; the default of the API is Metadata."""
+"""The part of each object that its row carries; the default of the API is Metadata."""
 
 
 def _partial(obj: Json, api_version: str) -> Json:
@@ -152,44 +152,43 @@ class Renderer:
     def sends_stored(self) -> bool:
         return not self.shape.form and self.kinds.conversion(self.kind) is None
 
-    def shown(self, obj: Json) -> Json:
-        """Returns a stored object as the kind of the request."""
+    def converted(self, obj: Json) -> Json:
         conversion = self.kinds.conversion(self.kind)
         return conversion.read(obj) if conversion else obj
 
     def one(self, version: StoredObject, now_s: float) -> bytes:
         return encoded(self._formed(version.obj, now_s)) if self.shape.form else version.encoded
 
-    def many(self, found: ListResult, now_s: float) -> bytes:
-        metadata: Json = {"resourceVersion": found.resource_version}
-        if found.continue_token:
-            metadata["continue"] = found.continue_token
-            if found.remaining:
-                metadata["remainingItemCount"] = found.remaining
+    def many(self, listed: ListResult, now_s: float) -> bytes:
+        metadata: Json = {"resourceVersion": listed.resource_version}
+        if listed.continue_token:
+            metadata["continue"] = listed.continue_token
+            if listed.remaining:
+                metadata["remainingItemCount"] = listed.remaining
         match self.shape.form:
             case "Table":
-                return encoded(self.table([self.shown(obj) for obj in found.items], now_s, metadata))
+                return encoded(self.table([self.converted(obj) for obj in listed.items], now_s, metadata))
             case "PartialObjectMetadata":
                 raise _no_form(_PARTIAL, f"is a list ({_go_type(self.kind)}List)")
             case "PartialObjectMetadataList":
                 version = self.shape.api_version
-                bare = (encoded(_partial(obj, version)) for obj in found.items)
+                bare = (encoded(_partial(obj, version)) for obj in listed.items)
                 return _list(_PARTIAL_LIST, version, metadata, b",".join(bare))
         if self.sends_stored:
-            items = joined_items(self.kind, found.stored)
+            items = joined_items(self.kind, listed.stored)
         else:
-            items = b",".join(encoded(self._item(self.shown(obj))) for obj in found.items)
+            items = b",".join(encoded(self._item(self.converted(obj))) for obj in listed.items)
         return _list(self.kind.list_kind, self.kind.api_version, metadata, items)
 
     def event(self, event: WatchEvent, now_s: float, *, first: bool) -> bytes:
-        """Returns an event of a watch. Only the first has the columns of a table. Equal short ones are encoded once."""
+        """Only the first event has the columns of a table. Equal short events are encoded once."""
         if self.sends_stored:
             return event.line
         line = _shared_line if len(event.stored.encoded) <= _SHARED_BYTES_MAX else _line
         return line(self, event, int(now_s), first=first)
 
     def bookmark(self, revision: int, now_s: float, *, ends_initial: bool, first: bool) -> bytes:
-        """Returns a BOOKMARK: everything up to `revision` has been sent."""
+        """BOOKMARK: everything up to `revision` has been sent."""
         metadata: Json = {"resourceVersion": str(revision)}
         if ends_initial:
             metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
@@ -214,11 +213,11 @@ class Renderer:
                 return serialized(self.kind, obj)
 
     def _item(self, obj: Json) -> Json:
-        """Returns an object as an item of a list of its kind, which has neither kind nor apiVersion."""
+        """Items of a list have neither kind nor apiVersion."""
         return {name: value for name, value in serialized(self.kind, obj).items() if name not in {"kind", "apiVersion"}}
 
     def table(self, objects: Sequence[Json], now_s: float, metadata: Json) -> Json:
-        """Returns the objects as a Table at a time (Unix seconds); `metadata` is the list's."""
+        """At a time in Unix seconds; `metadata` is the list's."""
         kind, conversion = self.kind, self.kinds.conversion(self.kind)
         printer = conversion.printer if conversion else None
         printer = printer or (SCALES if kind is SCALE else self.kinds[kind.stored_kind].printer)
@@ -251,13 +250,13 @@ def _no_form(form: str, why: str) -> StatusError:
 
 
 def _go_type(kind: Kind) -> str:
-    """Returns the internal Go type of a kind's objects, which errors name."""
+    """The internal Go type of a kind's objects, which errors name."""
     stored = kind.stored_kind
     return f"*{stored.group.partition('.')[0] or 'core'}.{stored.kind}"
 
 
 def _line(renderer: Renderer, event: WatchEvent, second: int, *, first: bool) -> bytes:
-    return renderer.line(event.type, renderer.shown(event.stored.obj), second, first=first)
+    return renderer.line(event.type, renderer.converted(event.stored.obj), second, first=first)
 
 
 _shared_line = lru_cache(maxsize=256)(_line)

@@ -1,7 +1,7 @@
-"""Subresources that act: pods/eviction, pods/binding, and those that are refused.
+"""Subresources that act, pods/eviction and pods/binding, and those that are refused.
 
-Pods are simulated and have no containers: requests to connect are refused with that reason, not with 404. Requests
-for tokens of ServiceAccounts are refused too.
+Pods are simulated and have no containers: requests to connect are refused with that reason, not with 404. Requests for
+tokens of ServiceAccounts are refused too.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def bind(registry: Registry, request: Request, binding: Json) -> None:
     placed = {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": target["name"]}}
     placed = registry.update(msgspec.structs.replace(subject, dry_run=request.dry_run), placed).obj
     if not request.dry_run:
-        told = with_condition(placed, "PodScheduled", "True", timestamp(registry.now_s()))
-        registry.update(msgspec.structs.replace(subject, subresource="status"), told)
+        scheduled = with_condition(placed, "PodScheduled", "True", timestamp(registry.now_s()))
+        registry.update(msgspec.structs.replace(subject, subresource="status"), scheduled)
 
 
 def _unbindable(pod: Json, name: str) -> str:
-    """Returns why the Pod cannot be bound; "" if it can."""
+    """Why the Pod cannot be bound; "" if it can."""
     if is_terminating(pod):
         return f"pod {name} is being deleted, cannot be assigned to a host"
     if node := node_of(pod):
@@ -69,7 +69,7 @@ def _unbindable(pod: Json, name: str) -> str:
 
 
 def _unwrapped(cause: Cause) -> StatusError:
-    """Returns the error of a violated rule of a Binding: 500 without the object, as from kube-apiserver."""
+    """500 without the object, as kube-apiserver answers an invalid Binding."""
     return StatusError(500, "", f"{cause.field}: {cause.message}")
 
 
@@ -79,7 +79,7 @@ def _check_name(kind: str, body: Json, name: str) -> None:
 
 
 POSTS: Final[dict[str, Callable[[Registry, Request, Json], None]]] = {"eviction": evict, "binding": bind}
-"""Subresource of a Pod → the function of its POST."""
+"""Handlers of POST by subresource of a Pod."""
 
 
 _SIMULATED = "Pods are simulated, no container runs"
@@ -99,7 +99,7 @@ _REFUSED: dict[tuple[Kind, str], str] = {
 
 
 def refuse(registry: Registry, request: Request) -> None:
-    """Raises 400 for a subresource in _REFUSED, 404 without its object; others pass."""
+    """Raises 400 for a subresource in _REFUSED, 404 if its object does not exist. Other subresources pass."""
     text = _REFUSED.get((request.kind, request.subresource))
     if text is None:
         return

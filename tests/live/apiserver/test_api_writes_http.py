@@ -202,3 +202,16 @@ async def test_objects_of_too_many_values_are_refused(client: Client) -> None:
         found, answer, _ = await client(method, path, body, Content_Type=content_type)
         assert found == status, (method, content_type, answer)
     assert answer["message"] == "Request entity too large: limit is 100000 fields and items"
+
+
+async def test_that_nothing_acts_on_a_kind_is_said_once_for_each_connection(client: Client) -> None:
+    path = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies"
+    about = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": {"podSelector": {}}}
+    warning = '299 - "NetworkPolicy is stored, but nothing in this control plane acts on it"'
+    for name, expected in (("a", [warning]), ("b", [])):
+        status, _, warnings = await client("POST", path, {**about, "metadata": {"name": name}})
+        assert (status, warnings) == (201, expected)
+    async with aiohttp.ClientSession(headers={"Content-Type": "application/json"}) as session:
+        other = Client(client.api, session, client.url)
+        status, _, warnings = await other("POST", path, {**about, "metadata": {"name": "c"}})
+        assert (status, warnings) == (201, [warning])

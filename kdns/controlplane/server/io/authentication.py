@@ -1,9 +1,9 @@
-"""Authentication of requests: client certificates and bearer tokens, or loopback without requests of web pages.
+"""Authentication of requests: client certificates and bearer tokens, or else loopback, closed to web pages.
 
-Without both the server listens on loopback only. A browser on the same machine can reach loopback for any web page,
-so such a server refuses requests with an Origin, and requests whose Host header is not its own (DNS rebinding). A GET
-for an image, script, form or link has no Origin; browsers mark it with Sec-Fetch-Site (W3C Fetch Metadata), and older
-ones name the page in Referer. An address that a person types into the address bar is served.
+Without certificates and tokens the server listens on loopback only. A browser on the same machine can reach loopback
+for any web page, so such a server refuses requests with an Origin, and requests whose Host header is not its own (DNS
+rebinding). A GET for an image, script, form or link has no Origin; browsers mark it with Sec-Fetch-Site (W3C Fetch
+Metadata), and older ones name the page in Referer. An address that a person types into the address bar is served.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _UID_OID = "1.3.6.1.4.1.57683.2"
 class RestConfig:
     """The listener of the REST server, its authentication and its limits.
 
-    `hosts` are further names that are accepted in the Host header of an unauthenticated request.
-    `idle_s` is how long a connection may be idle before its first request and between two.
-    `watch_timeout_s` ends watches without a timeout; `bookmark_interval_s` is the interval of their bookmarks.
+    `hosts` are further names that are accepted in the Host header of an unauthenticated request. A connection may be
+    idle for `idle_s` before its first request and between two. `watch_timeout_s` ends watches without a timeout of
+    their own; `bookmark_interval_s` is the interval of their bookmarks.
     """
 
     host: str = "127.0.0.1"
@@ -52,11 +52,11 @@ class RestConfig:
         return self.ssl_context is not None and self.ssl_context.verify_mode != ssl.CERT_NONE
 
     def user_of(self, token: str) -> User | None:
-        """Returns the user of the bearer token; None for an unknown token."""
+        """None for an unknown token."""
         sent = token.encode(errors="surrogateescape")
-        # all of them are compared: no timing tells which
-        found = [user for each, user in self.tokens.items() if hmac.compare_digest(sent, each.encode())]
-        return found[0] if found else None
+        # always compares all tokens: the time reveals none
+        users = [user for known, user in self.tokens.items() if hmac.compare_digest(sent, known.encode())]
+        return users[0] if users else None
 
 
 def check_config(config: RestConfig) -> None:
@@ -66,8 +66,8 @@ def check_config(config: RestConfig) -> None:
     if is_loopback(config.host):
         return
     logins = config.tokens or config.asks_for_certificates
-    given = {"--token-file or --client-ca-file": logins, "--tls-cert": config.ssl_context}
-    missing = [name for name, value in given.items() if not value]
+    needed = {"--token-file or --client-ca-file": logins, "--tls-cert": config.ssl_context}
+    missing = [name for name, value in needed.items() if not value]
     if missing:
         raise InputError(
             f"--api {config.host}: set {' and '.join(missing)} too, because other machines can reach the API; "
@@ -78,10 +78,9 @@ def check_config(config: RestConfig) -> None:
 def user_of_request(
     config: RestConfig, path: str, headers: Mapping[str, str], tls: ssl.SSLObject | None, now_s: float
 ) -> User | None:
-    """Returns the user of a request, by certificate or token. Raises 401, or without authentication 403 for a web
-    page's request.
+    """The user by certificate or token; None for an unauthenticated request to an open path.
 
-    None for a request that is served without having been authenticated.
+    Raises 401, or without authentication 403 for a web page's request.
     """
     if config.tokens or config.asks_for_certificates:
         user = _certified(tls, now_s) if tls and config.asks_for_certificates else None
@@ -94,16 +93,16 @@ def user_of_request(
 
 
 def _certified(tls: ssl.SSLObject, now_s: float) -> User | None:
-    """Returns the user whom a certificate names, which the handshake has verified: CN, and an O for each group.
+    """The user whom a verified certificate names: CN, and an O per group.
 
-    Differs: a certificate that another authority signed, or that has expired, ends the handshake; kube-apiserver
-    answers 401. One that expires later is 401 here too.
+    Differs: a certificate of an unknown authority, or an expired one, ends the handshake; kube-apiserver answers 401.
+    One that expires during the connection is 401 here too.
     """
     certificate, encoded = tls.getpeercert(), tls.getpeercert(binary_form=True)
     if not certificate or not encoded or ssl.cert_time_to_seconds(str(certificate["notAfter"])) <= now_s:
         return None
     subject = [pair for names in certificate.get("subject", ()) for pair in names if isinstance(pair, tuple)]
-    by_name = {str(name): str(value) for name, value in subject}  # of several the last counts
+    by_name = {str(name): str(value) for name, value in subject}  # the last of a name wins
     if not by_name.get("commonName"):
         return None
     groups = tuple(str(value) for name, value in subject if name == "organizationName")
@@ -142,6 +141,6 @@ def _is_local(header: str) -> bool:
 
 
 def _host(header: str) -> str:
-    """Returns the host of a Host header with or without a port (RFC 9110 §7.2), or the whole header."""
+    """The host of a Host header with or without a port (RFC 9110 §7.2), or the whole header."""
     host, port = split_host_port(header) or (header, "")
     return header if port and parse_port(port) is None else host

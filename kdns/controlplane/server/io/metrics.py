@@ -15,7 +15,7 @@ _IPS, _PORTS = "kube_apiserver_clusterip_allocator", "kube_apiserver_nodeport_al
 
 
 def allocation_metrics(numbers: ServiceAllocator) -> CollectorRegistry:
-    """Returns all families, read at the scrape."""
+    """Values are read at the scrape."""
     metrics, families = numbers.metrics, MetricFamilies()
     ips, ports = numbers.addresses.values(), numbers.ports
     gauges: dict[str, tuple[str, tuple[str, ...], Callable[[], Iterable[Sample]]]] = {
@@ -49,7 +49,7 @@ def allocation_metrics(numbers: ServiceAllocator) -> CollectorRegistry:
 
 def _by_range(families: Iterable[Addresses], value: Callable[[Range], int]) -> Callable[[], Iterable[Sample]]:
     return lambda: [
-        Sample((str(network),), value(each)) for family in families for network, each in family.ranges.items()
+        Sample((str(network),), value(numbers)) for family in families for network, numbers in family.ranges.items()
     ]
 
 

@@ -1,6 +1,6 @@
 """Non-resource URLs: discovery, OpenAPI, /version, /metrics, and the health checks /healthz, /livez and /readyz.
 
-Differs: /livez leaves the storage out, because a restart does not repair a disk.
+Differs: /livez does not check the storage, because a restart does not repair a disk.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Metrics: TypeAlias = Callable[[str], web.Response]
 
 @dataclass(slots=True)
 class NonResourceUrls:
-    """The pages of one server. `durable` returns when all writes are stored, or raises StatusError."""
+    """The pages of one server. `durable` returns when all writes are on disk, or raises StatusError."""
 
     documents: Documents
     durable: Callable[[], Awaitable[None]]
@@ -48,16 +48,16 @@ class NonResourceUrls:
     _checks: HealthChecks = field(default_factory=HealthChecks)
 
     async def response(self, request: web.BaseRequest) -> web.StreamResponse | None:
-        """Returns the response for a non-resource URL; None for other paths. Raises 404 for unknown documents."""
+        """None for other paths. Raises 404 for unknown documents."""
         match request.path.strip("/").split("/"):
             case ["metrics", "slis"]:
                 return await slis(self._checks)(request)
-            case [of] if of in CHECKS:
-                return await self._health(request, of)
-            case [of, name] if of in CHECKS and name in CHECKS[of]:
-                failure = await self._failure(of, name)
+            case [endpoint] if endpoint in CHECKS:
+                return await self._health(request, endpoint)
+            case [endpoint, name] if endpoint in CHECKS and name in CHECKS[endpoint]:
+                failure = await self._failure(endpoint, name)
                 return _text(f"internal server error: {failure}\n", 500) if failure else _text("ok")
-            case [of, _, *_] if of in CHECKS:
+            case [endpoint, _, *_] if endpoint in CHECKS:
                 return _text("404 page not found\n", 404)
             case parts:
                 page = self._page(request, parts)
@@ -78,8 +78,8 @@ class NonResourceUrls:
                 return web.Response(body=body, headers={"Content-Type": media_type})
             case ["openapi", "v3"]:
                 return response_to(request, encoded(self.documents.index()))
-            case ["openapi", "v3", *rest]:
-                return self._openapi(request, "/".join(rest))
+            case ["openapi", "v3", *names]:
+                return self._openapi(request, "/".join(names))
             case ["api" | "apis", *names]:
                 return self._discovery(request, parts[0], names)
         return None
@@ -113,33 +113,35 @@ class NonResourceUrls:
             raise unknown_path()
         return object_response(request, document)
 
-    async def _health(self, request: web.BaseRequest, of: str) -> web.Response:
+    async def _health(self, request: web.BaseRequest, endpoint: str) -> web.Response:
         lines, failed = [], False
         excluded = set(request.query.getall("exclude", []))
-        for name in CHECKS[of]:
+        for name in CHECKS[endpoint]:
             if name in excluded:
                 lines.append(f"[+]{name} excluded: ok")
-            elif failure := await self._failure(of, name):
+            elif failure := await self._failure(endpoint, name):
                 lines.append(f"[-]{name} failed: {failure}")
                 failed = True
             else:
                 lines.append(f"[+]{name} ok")
-        if unknown := sorted(excluded - {*CHECKS[of]}):
+        if unknown := sorted(excluded - {*CHECKS[endpoint]}):
             names = ",".join(f'"{name}"' for name in unknown)
             lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
         if not (failed or "verbose" in request.query):
             return _text("ok")
-        return _text("\n".join([*lines, f"{of} check {'failed' if failed else 'passed'}", ""]), 500 if failed else 200)
+        return _text(
+            "\n".join([*lines, f"{endpoint} check {'failed' if failed else 'passed'}", ""]), 500 if failed else 200
+        )
 
-    async def _failure(self, of: str, name: str) -> str:
-        """Returns why a check fails; "" if it passes."""
+    async def _failure(self, endpoint: str, name: str) -> str:
+        """Why a check fails; "" if it passes."""
         failure = ""
         if name == "storage":
             try:
                 await self.durable()
             except StatusError as error:
                 failure = error.message
-        self._checks.add(name, of, passes=not failure)
+        self._checks.add(name, endpoint, passes=not failure)
         return failure
 
 

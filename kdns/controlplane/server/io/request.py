@@ -35,7 +35,7 @@ _KINDS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOption
 _UNKNOWN_AGENT = "unknown"
 _WITH_NAME = 2
 READ_TIMEOUT_S = 60.0
-"""How long a body may take to arrive."""
+"""Until a body has arrived."""
 
 _YAML_TYPES = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml", APPLY_PATCH})
 _JSON_TYPES = frozenset({JSON, "", *PATCH_TYPES})
@@ -46,7 +46,7 @@ _SURROGATES = re.compile(r"(?P<whole>\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A decoded body. `duplicates` names the fields that occur twice, each as the API's warning or error says it.
+    """A decoded body. `duplicates` are errors for the fields that occur twice.
 
     `pairs` is a JSON object with such fields. Errors name the expected `kind`.
     """
@@ -70,14 +70,14 @@ class Body:
 
 
 def _unreadable(kind: str, why: str) -> StatusError:
-    """Returns 400: the body is not an object of the kind, or, if `kind` is "", not an object."""
+    """400: the body is not an object of the kind; "" means any object."""
     return bad_request(f"the body is not a {kind or 'JSON object'}: {why}")
 
 
 async def read_body(request: web.BaseRequest) -> bytes:
-    """Returns the whole body. Raises 413 if it exceeds the request's `client_max_size`, 408 if it is late.
+    """Raises 413 if the body exceeds the request's `client_max_size`, 408 if it is late.
 
-    Differs: an encoded body, such as gzip, is 415. kube-apiserver does not inflate bodies either, but answers with 400,
+    Differs: an encoded body, such as gzip, is 415. kube-apiserver does not inflate bodies either, but answers 400,
     because the bytes are not an object.
     """
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
@@ -100,14 +100,13 @@ async def read_body(request: web.BaseRequest) -> bytes:
 
 
 def decoded(body: bytes, media_type: str, *, strictly: bool, kind: str = "") -> Body:
-    """Returns the value of a body. Raises 400 if it cannot be decoded, 413 for too many values, 415 for an unknown
-    media type.
+    """Raises 400 if the body cannot be decoded, 413 for too many values, 415 for an unknown media type.
 
     `strictly` looks for duplicate fields. `kind` is the expected kind of the body.
     """
-    whole = _decoded(body, media_type, strictly=strictly, kind=kind)
-    check_size(whole.value, body if media_type in _JSON_TYPES else None)
-    return whole
+    result = _decoded(body, media_type, strictly=strictly, kind=kind)
+    check_size(result.value, body if media_type in _JSON_TYPES else None)
+    return result
 
 
 def _decoded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body:
@@ -132,19 +131,16 @@ def _decoded(body: bytes, media_type: str, *, strictly: bool, kind: str) -> Body
 
 
 def _from_json(body: bytes) -> tuple[bytes, Any]:
-    """Returns a JSON text and its value, with U+FFFD for invalid UTF-8 and lone surrogates, as Go reads them."""
+    """The text and its value, with U+FFFD for invalid UTF-8 and lone surrogates, as Go reads them."""
     try:
         return body, msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        whole = _SURROGATES.sub(lambda found: found["whole"] or "\\ufffd", body.decode(errors="replace")).encode()
-        return whole, msgspec.json.decode(whole)
+        text = _SURROGATES.sub(lambda match: match["whole"] or "\\ufffd", body.decode(errors="replace")).encode()
+        return text, msgspec.json.decode(text)
 
 
 def _from_yaml(body: bytes, *, strictly: bool, kind: str) -> Body:
-    """Returns the value of a YAML body.
-
-    JSON is tried first: it is valid YAML, and most clients send it under this type.
-    """
+    """Tries JSON first: it is valid YAML, and most clients send it under this type."""
     try:
         value = msgspec.json.decode(body)
         if not strictly or with_duplicates(body) is None:
@@ -171,8 +167,8 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,40}")  # Python refuses to read thousands of
 class ResourceRequest:
     """A request whose path names a resource.
 
-    `kind` is the kind of the bodies: the served version, else the kind of the resource or subresource.
-    `media_type` is that of the body without parameters, "" without a Content-Type.
+    `kind` is the kind of the bodies: the served version, else the kind of the resource or subresource. `media_type` is
+    that of the body without parameters, "" without a Content-Type.
     """
 
     def __init__(self, request: web.BaseRequest, target: Request, user: User, kinds: Catalogue) -> None:
@@ -182,16 +178,16 @@ class ResourceRequest:
         self.media_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
     def text(self, name: str) -> str:
-        """Returns a query parameter, "" if it is absent."""
+        """A query parameter, "" if it is absent."""
         return str(self.request.query.get(name, ""))
 
     def flag(self, name: str) -> bool | None:
-        """Returns a boolean query parameter, None if it is absent: all but false and 0 is true."""
+        """None if the query parameter is absent: all values but false and 0 are true."""
         value = self.request.query.get(name)
         return None if value is None else value.lower() not in {"false", "0"}
 
     def number(self, name: str) -> int:
-        """Returns an integer query parameter of 64 bits, 0 if it is absent. Raises 400 for other text."""
+        """0 if the query parameter is absent. Raises 400 for anything but an integer of 64 bits."""
         text = self.request.query.get(name, "0")
         if _NUMBER.fullmatch(text) and -(1 << 63) <= int(text) < 1 << 63:
             return int(text)
@@ -199,15 +195,12 @@ class ResourceRequest:
 
     @property
     def watches(self) -> bool:
-        """Whether the request is a watch: `watch=true` on a collection.
-
-        Differs: the deprecated paths below `/watch/` are 404.
-        """
+        """`watch=true` on a collection. Differs: the deprecated paths below `/watch/` are 404."""
         return self.request.method == "GET" and not self.target.name and bool(self.flag("watch"))
 
     @cached_property
     def list_options(self) -> ListOptions:
-        """The parameters of a list or watch. Raises 400 for numbers that cannot be parsed."""
+        """Raises 400 for numbers that cannot be parsed."""
         self.number("timeoutSeconds")
         return ListOptions(
             label_selector=self.text("labelSelector"),
@@ -220,7 +213,7 @@ class ResourceRequest:
         )
 
     def write(self) -> Request:
-        """Returns the target with the options of a POST, PUT or PATCH. Raises 422 for invalid values."""
+        """The target with the options of a POST, PUT or PATCH. Raises 422 for invalid values."""
         manager, policy, force = self.text("fieldManager"), self.text("fieldValidation"), self.flag("force")
         dry_run, applies = self.request.query.getall("dryRun", []), self.media_type == APPLY_PATCH
         causes = []
@@ -245,18 +238,18 @@ class ResourceRequest:
         )
 
     def deletion(self, options: Json) -> Request:
-        """Returns the target, as a dry run if query or DeleteOptions say so. Raises 422 for other values."""
+        """The target, as a dry run if query or DeleteOptions say so. Raises 422 for other values."""
         values = [*self.request.query.getall("dryRun", []), *(options.get("dryRun") or [])]
         return msgspec.structs.replace(self.target, dry_run=checked_dry_run(self.request.method, values))
 
     async def body(self, *, strictly: bool = False) -> Body:
-        """Returns the decoded body. Raises 400 if it cannot be decoded."""
+        """Raises 400 if the body cannot be decoded."""
         body = await read_body(self.request)
         return decoded(body, self.media_type, strictly=strictly, kind=self.kind.kind)
 
     @cached_property
     def renderer(self) -> Renderer:
-        """The renderer of the representation that the client accepts. Raises 400 for a wrong includeObject."""
+        """For the representation that the client accepts. Raises 400 for a wrong includeObject."""
         include = INCLUDE_OBJECT.get(self.text("includeObject"))
         if include is None:
             raise bad_request(f"includeObject: {expected('None, Metadata or Object', self.text('includeObject'))}")
@@ -266,28 +259,27 @@ class ResourceRequest:
 
 
 def unknown_path() -> StatusError:
-    """Returns 404 for an unknown path."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def target(path: str, kinds: Kinds, refuse: Callable[[Request], object]) -> Request:
-    """Returns the resource that a decoded path below /api or /apis names. Raises 404 for an unknown one.
+    """The resource that a decoded path below /api or /apis names. Raises 404 for an unknown one.
 
     `refuse` gets a resource with a subresource that its kind does not have, and may raise another error.
     """
     match path.strip("/").split("/"):
-        case ["api", version, *rest]:
+        case ["api", version, *segments]:
             api_version = version
-        case ["apis", group, version, *rest]:
+        case ["apis", group, version, *segments]:
             api_version = f"{group}/{version}"
         case _:
             raise unknown_path()
     namespace = None
-    if rest[:1] == ["namespaces"] and len(rest) > _WITH_NAME and rest[2] not in NAMESPACE.subresources:
-        namespace, rest = rest[1], rest[2:]
-    plural, name, subresource, *more = (*rest, "", "", "")
+    if segments[:1] == ["namespaces"] and len(segments) > _WITH_NAME and segments[2] not in NAMESPACE.subresources:
+        namespace, segments = segments[1], segments[2:]
+    plural, name, subresource, *more = (*segments, "", "", "")
     kind, is_placed = kinds.by_plural.get((api_version, plural)), namespace is not None
-    if kind is None or "" in rest or namespace == "" or (is_placed and not kind.namespaced):
+    if kind is None or "" in segments or namespace == "" or (is_placed and not kind.namespaced):
         raise unknown_path()
     if (name and is_placed != kind.namespaced) or (kind.is_review and (name or is_placed != kind.namespaced)):
         raise unknown_path()
@@ -301,14 +293,14 @@ def target(path: str, kinds: Kinds, refuse: Callable[[Request], object]) -> Requ
 
 
 def checked_dry_run(method: str, values: Sequence[str]) -> bool:
-    """Returns whether dryRun is All. Raises 422 for any other value."""
+    """True for All. Raises 422 for any other value."""
     if causes := _dry_run_causes(values):
         raise _invalid(method, causes)
     return bool(values)
 
 
 def manager_of(user_agent: str) -> str:
-    """Returns the manager of a client that names none: the printable part of its User-Agent up to the first slash.
+    """The manager of a client that names none: the printable part of its User-Agent up to the first slash.
 
     Differs: kube-apiserver gives a client without User-Agent an entry without a name.
     """

@@ -23,7 +23,7 @@ from kdns.runtime.files.yaml import dumped
 
 _PIECE_BYTES = 256 * 1024
 _STALLED_S = 60.0
-"""How long a client may leave a piece unread."""
+"""A client that leaves a piece unread longer is disconnected."""
 _COMPRESSED_FROM_BYTES = 128 * 1024
 _WARNINGS_MAX, _WARNING_CHARACTERS, _WARNINGS_CHARACTERS = 100, 256, 4096
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -32,7 +32,7 @@ _BROWSERS = ("curl/", "Wget/", "Mozilla/")
 
 
 NOT_CACHED = {"Cache-Control": "no-cache, private"}
-"""Objects may be secret, and may change: no proxy keeps a response."""
+"""Objects may be secret, and may change, so no proxy may cache a response."""
 
 
 def response_to(
@@ -43,7 +43,7 @@ def response_to(
     shape: Representation | None = None,
     warnings: Sequence[str] = (),
 ) -> web.Response:
-    """Returns a response with this JSON, or with YAML of it, in the indentation and compression of the request."""
+    """JSON, or YAML of it, in the indentation and compression of the request."""
     media_type = shape.media_type if shape else JSON
     if media_type == YAML:
         body = dumped(msgspec.json.decode(body)).encode()
@@ -61,7 +61,7 @@ def response_to(
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Returns whether a client accepts gzip and does not prefer identity (RFC 9110 §12.5.3); an invalid weight is 0."""
+    """gzip is accepted and not worse than identity (RFC 9110 §12.5.3); an invalid weight is 0."""
     weights: dict[str, float] = {}
     for part in accept_encoding.lower().split(","):
         coding, _, parameter = part.partition(";")
@@ -75,13 +75,13 @@ def accepts_gzip(accept_encoding: str) -> bool:
 def object_response(
     request: web.BaseRequest, obj: Json, *, status: int = 200, warnings: Sequence[str] = ()
 ) -> web.Response:
-    """Returns a response with an object without other forms, such as a Status, or raises 406."""
+    """For objects without other forms, such as a Status. Raises 406."""
     shape = representation(request.headers.get("Accept", ""), has_forms=False)
     return response_to(request, encoded(obj), status=status, shape=shape, warnings=warnings)
 
 
 def error_response(request: web.BaseRequest, error: StatusError) -> web.Response:
-    """Returns the Status of an error; JSON for a client that accepts none of the media types."""
+    """JSON for a client that accepts none of the media types."""
     try:
         return object_response(request, error.body(), status=error.code)
     except StatusError:
@@ -103,17 +103,17 @@ async def send(request: web.BaseRequest, response: web.Response, body: bytes) ->
 
 
 def add_warnings(response: web.StreamResponse, warnings: Sequence[str]) -> None:
-    """Adds Warning headers (code 299), which kubectl prints and other clients log, in front of existing ones."""
-    others = response.headers.popall(hdrs.WARNING, [])
+    """Warning headers (code 299), which kubectl prints and other clients log, before existing ones."""
+    existing = response.headers.popall(hdrs.WARNING, [])
     for warning in _truncated(warnings):
         quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.add(hdrs.WARNING, f'299 - "{quoted}"')
-    for other in others:
-        response.headers.add(hdrs.WARNING, other)
+    for header in existing:
+        response.headers.add(hdrs.WARNING, header)
 
 
 def _truncated(warnings: Sequence[str]) -> Iterator[str]:
-    """Yields warnings within the limits of headers that clients accept, without control characters."""
+    """Within the limits of headers that clients accept, without control characters."""
     room = _WARNINGS_CHARACTERS
     for warning in warnings[:_WARNINGS_MAX]:
         shown = _CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", warning[:_WARNING_CHARACTERS])

@@ -19,7 +19,7 @@ _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIF
 
 
 def tls_context(cert: str, key: str, client_ca: str = "") -> ssl.SSLContext | None:
-    """Returns the TLS context of --tls-cert, --tls-key and --client-ca-file, None without the first.
+    """From --tls-cert, --tls-key and --client-ca-file; None without the first.
 
     With a client CA, it requests optional certificates. Raises InputError for files that cannot be used.
     """
@@ -32,16 +32,16 @@ def tls_context(cert: str, key: str, client_ca: str = "") -> ssl.SSLContext | No
     try:
         context.load_cert_chain(cert, key or None, password="")  # without one, OpenSSL would prompt at the terminal
     except OSError as error:
-        given = f"--tls-cert {cert}" + (f", --tls-key {key}" if key else "")
+        options = f"--tls-cert {cert}" + (f", --tls-key {key}" if key else "")
         why = pem_reason(error, CERTIFICATE_AND_KEY)
-        raise InputError(f"{given}: {why}") from error
+        raise InputError(f"{options}: {why}") from error
     if client_ca:
         _verify_clients(context, client_ca)
     return context
 
 
 class _AlertSSLObject(ssl.SSLObject):
-    """Tells a client by a TLS alert that its certificate is refused; asyncio would close the connection without."""
+    """Sends a TLS alert when it refuses a client's certificate; asyncio would close the connection without."""
 
     _refusal: ssl.SSLError | None = None
 
@@ -74,16 +74,16 @@ def _verify_clients(context: ssl.SSLContext, client_ca: str) -> None:
 
 
 def certificates(path: str) -> str:
-    """Returns the certificates of a PEM file, without its keys."""
+    """The certificates of a PEM file, without its keys."""
     text = bounded_text(path, encoding="ascii", errors="replace")
     return "".join(f"{block}\n" for block in _CERTIFICATE.findall(text))
 
 
 def read_tokens(path: Path) -> dict[str, User]:
-    """Returns the users of a file by bearer token: a token a line, or kube-apiserver's `token,user,uid,"group,group"`.
+    """Users by bearer token: each line has a token, or kube-apiserver's `token,user,uid,"group,group"`.
 
-    A token alone is that of kubernetes-admin. Blank lines and lines that begin with # do not count; of a token that
-    occurs twice the last line counts.
+    A token alone belongs to kubernetes-admin. Blank lines and lines that begin with # are ignored. If a token occurs
+    twice, the last line wins.
     """
     try:
         lines = bounded_text(path).splitlines()

@@ -58,7 +58,7 @@ class RestServer:
 
 
 async def _in_memory() -> None:
-    """Returns at once: a store in memory writes nothing to disk."""
+    """A store in memory writes nothing to disk."""
 
 
 async def start(
@@ -117,9 +117,9 @@ class _Handler:
             return _error_response(request, internal("see the server's log"))
 
     def _admit(self, request: web.BaseRequest) -> User:
-        """Authenticates the request and admits its connection; one to an open path is served without.
+        """Authenticates the request and admits its connection. Requests to open paths need neither.
 
-        Differs: impersonation is refused. Every user may do everything, so an answer to another one would be the same.
+        Differs: impersonation is refused. Every user may do everything, so the response would be the same.
         """
         tls = request.transport.get_extra_info("ssl_object") if request.transport else None
         user = user_of_request(self.config, request.path, request.headers, tls, self.verbs.registry.now_s())

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from random import uniform
+from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
 from kdns.controlplane.apimachinery.errors import StatusError, bad_request, method_not_allowed
 from kdns.controlplane.apimachinery.field_errors import expected
-from kdns.controlplane.apimachinery.kinds import Json
+from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.apimachinery.size import check_size
 from kdns.controlplane.gc.deletion import checked_policy
 from kdns.controlplane.kinds.strategy import DeleteStrategy
@@ -32,13 +33,14 @@ from kdns.controlplane.server.subresources import POSTS
 from kdns.controlplane.storage import listing
 from kdns.controlplane.storage.listing import ListResult
 from kdns.controlplane.storage.store import StoredObject, Subscription
+from kdns.runtime.http.server import HttpConnection, connection_of
 
 _SUBRESOURCE_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
 _LARGE_BYTES = 32 * 1024
-"""From this size on a response is sent in pieces."""
+"""Responses from this size on are sent in pieces."""
 
 UNSENT_BYTES_MAX = 256 * 1024 * 1024
-"""How much large responses may hold together until their clients have read them."""
+"""Of large responses together, until their clients have read them."""
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _WARNED = frozenset({"POST", "PUT", "PATCH"})
 
@@ -52,9 +54,10 @@ class Verbs:
     durable: Callable[[], Awaitable[None]]
     watches: dict[Subscription, None]
     unsent_bytes: int = 0
+    _inert_kinds_seen: WeakKeyDictionary[HttpConnection, set[Kind]] = field(default_factory=WeakKeyDictionary)
 
     async def run(self, request: web.BaseRequest, target: Request, user: User) -> web.StreamResponse:
-        """Returns the response to a request. Raises StatusError for one that is refused."""
+        """Raises StatusError for a refused request."""
         call = ResourceRequest(request, target, user, self.registry.kinds)
         if target.kind.is_review:
             return await self._review(call)
@@ -114,7 +117,7 @@ class Verbs:
         return self._object(call, self.registry.create(request, obj), warnings, 201)
 
     async def post(self, call: ResourceRequest) -> web.StreamResponse:
-        """Handles POST on a subresource such as pods/eviction; the response is a Status."""
+        """POST on a subresource such as pods/eviction; the response is a Status."""
         request = call.write()
         obj, warnings = await _checked(call, request.policy)
         POSTS[request.subresource](self.registry, request, obj)
@@ -122,7 +125,7 @@ class Verbs:
         return object_response(call.request, status, status=201, warnings=warnings)
 
     async def _review(self, call: ResourceRequest) -> web.StreamResponse:
-        """Handles POST of a review, which is answered and not stored."""
+        """POST of a review, which is answered and not stored."""
         if call.request.method != "POST":
             raise method_not_allowed()
         _ = call.renderer  # 406 comes first
@@ -135,14 +138,14 @@ class Verbs:
         return response_to(call.request, body, status=201, shape=shape, warnings=warnings)
 
     async def update(self, call: ResourceRequest) -> web.StreamResponse:
-        """Handles PUT on an object: 201 if this creates it."""
+        """PUT on an object: 201 if it creates the object."""
         request = call.write()
         obj, warnings = await _checked(call, request.policy)
         status = 200 if self._exists(request) else 201
         return self._object(call, self.registry.update(request, obj), warnings, status)
 
     async def patch(self, call: ResourceRequest) -> web.StreamResponse:
-        """Handles PATCH on an object; server-side apply also creates objects."""
+        """PATCH on an object; server-side apply may create it."""
         request = call.write()
         if call.media_type != APPLY_PATCH and call.media_type not in (supported := patch_types(call.kind)):
             raise _unsupported_patch(supported)
@@ -208,8 +211,7 @@ class Verbs:
         return response
 
     async def _delete_options(self, call: ResourceRequest) -> Json:
-        """Returns the DeleteOptions of the body and the query. Raises 400 for another kind and for values of the wrong
-        type.
+        """DeleteOptions of the body and the query. Raises 400 for another kind and for values of the wrong type.
 
         Differs: kube-apiserver ignores the query, including dryRun, if the request has a body.
         """
@@ -232,16 +234,25 @@ class Verbs:
     def _object(
         self, call: ResourceRequest, version: StoredObject, warnings: Sequence[str] = (), status: int = 200
     ) -> web.Response:
-        """Returns the response that shows an object; that of a write has the warnings of its kind."""
+        """The response that shows an object; that of a write has the warnings of its kind."""
         renderer = call.renderer
-        if call.request.method in _WARNED and not call.target.subresource:
-            warnings = (*warnings, *self.registry.kinds[call.target.kind].warnings(version.obj))
+        kind = call.target.kind
+        is_warned = call.request.method in _WARNED and not call.target.subresource
+        if is_warned and not (kind.is_inert and self._has_seen(call.request, kind)):
+            warnings = (*warnings, *self.registry.kinds[kind].warnings(version.obj))
         body = renderer.one(version, self.registry.now_s())
         return response_to(call.request, body, status=status, shape=renderer.shape, warnings=warnings)
 
+    def _has_seen(self, request: web.BaseRequest, kind: Kind) -> bool:
+        """Whether an earlier write of the connection was answered with the Warning that nothing acts on the kind."""
+        kinds = self._inert_kinds_seen.setdefault(connection_of(request), set())
+        has_seen = kind in kinds
+        kinds.add(kind)
+        return has_seen
+
 
 async def _checked(call: ResourceRequest, policy: Policy) -> tuple[Json, list[str]]:
-    """Returns the object in the body, checked against the schema, and the warnings of that check."""
+    """The object in the body, checked against the schema, and the warnings of that check."""
     text = await read_body(call.request)
     if call.media_type == representation.JSON and (exact := read(call.kind, text)) is not None:
         check_size(exact, text)
@@ -252,10 +263,9 @@ async def _checked(call: ResourceRequest, policy: Policy) -> tuple[Json, list[st
 
 
 def _deletion_warnings(strategy: DeleteStrategy, options: Json) -> list[str]:
-    """Returns the warning of a DELETE without a propagation policy."""
-    says = any(options.get(name) is not None for name in ("propagationPolicy", "orphanDependents"))
-    warning = "" if says else strategy.warning
-    return [warning] if warning else []
+    """Warns of a DELETE without a propagation policy."""
+    has_policy = any(options.get(name) is not None for name in ("propagationPolicy", "orphanDependents"))
+    return [strategy.warning] if strategy.warning and not has_policy else []
 
 
 def _unsupported_patch(supported: Iterable[str]) -> StatusError:
@@ -275,4 +285,4 @@ _METHODS: dict[tuple[str, bool], Callable[[Verbs, ResourceRequest], Awaitable[we
     ("DELETE", True): Verbs.delete,
     ("DELETE", False): Verbs.delete_collection,
 }
-"""(HTTP method, whether the path names an object) → verb; anything else is 405."""
+"""The verb by HTTP method and whether the path names an object; anything else is 405."""

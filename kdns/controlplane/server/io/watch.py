@@ -17,10 +17,10 @@ from kdns.controlplane.server.representation import JSON, Renderer, event_line
 from kdns.controlplane.storage.store import Subscription
 
 _STALLED_S = 60.0
-"""How long a client may leave sent data unread before its connection is aborted."""
+"""A client that leaves data unread longer is disconnected."""
 
 _PIECE_BYTES = 256 * 1024
-"""How much is written at a time, so that a long initial list is neither held in memory nor under one deadline."""
+"""Written at a time: a long initial list is neither held in memory nor written under one deadline."""
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ async def started(request: web.BaseRequest, deprecation: str = "") -> web.Stream
 
 
 async def refused(request: web.BaseRequest, error: StatusError) -> web.StreamResponse:
-    """Returns the response to a watch from an expired resourceVersion: 200 and one ERROR event."""
+    """For a watch from an expired resourceVersion: 200 and one ERROR event."""
     response = await started(request)
     await response.write(event_line("ERROR", error.body()))
     await response.write_eof()
