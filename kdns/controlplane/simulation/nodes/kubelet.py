@@ -1,6 +1,7 @@
 """The simulated kubelets of all Nodes, as one controller: the status of Nodes, and Pods that run and end with them.
 
-A Node is Ready unless a client sets its condition; its Pods are as ready as it is, and are deleted with it.
+A Node is Ready unless a client sets its condition; its Pods follow its readiness, and are deleted with it.
+
 Differs: no container runs. A Pod is Ready at once. A deleted Pod is removed at once, or after its preStop sleep. A Node
 that is not Ready keeps its Pods, and NoExecute taints evict none. A Pod on a Node that never existed stays Pending.
 """
@@ -38,7 +39,7 @@ from kdns.controlplane.simulation.nodes.pod_status import (
 from kdns.controlplane.storage.object_meta import is_terminating, timestamp
 
 _CLOCK_SKEW_S: Final = 60.0
-"""A Pod whose wait exceeds its grace period by more leaves at once: the clock went back since the deletion."""
+"""A Pod whose wait exceeds its grace period by more is removed at once: the clock was set back since the deletion."""
 
 _LOST: Final = "NodeNotReady"
 _AT_ONCE: Final[Json] = {"gracePeriodSeconds": 0}
@@ -94,8 +95,8 @@ class Kubelet(Reconciler):
             return Result()
         node = self._nodes.get(node_of(pod))
         if node is None:
-            is_left = request.key in self._orphans or is_terminating(pod)  # no kubelet would end it
-            return Result((Action("delete", POD, pod, options=_AT_ONCE),) if is_left else ())
+            is_orphan = request.key in self._orphans or is_terminating(pod)  # no kubelet would remove it
+            return Result((Action("delete", POD, pod, options=_AT_ONCE),) if is_orphan else ())
         if not is_ready(node):
             return _lost(pod, timestamp(now_s))
         if not internal_ips(node):
@@ -126,10 +127,10 @@ class Kubelet(Reconciler):
             return Result()
         metadata, is_new = node["metadata"], lacks_node_status(node)
         labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-        wanted = node_labels(name, self._config.platform, labels) if is_new else with_legacy_labels(labels)
+        desired = node_labels(name, self._config.platform, labels) if is_new else with_legacy_labels(labels)
         notes = {**NODE_ANNOTATIONS, **annotations} if is_new else annotations
-        if (wanted, notes) != (labels, annotations):
-            registered = {**node, "metadata": {**metadata, "labels": wanted, "annotations": notes}}
+        if (desired, notes) != (labels, annotations):
+            registered = {**node, "metadata": {**metadata, "labels": desired, "annotations": notes}}
             return Result((Action("update", NODE, registered),))
         if not is_new:
             return Result()

@@ -17,7 +17,9 @@ _LEGACY: Final = {
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
     "failure-domain.beta.kubernetes.io/zone": ZONE,
 }
-"""Old label → the label whose value it has: kubelet and cloud providers set both, and old manifests select by it."""
+"""Old labels, and the label with the same value. kubelet and cloud providers set both; old manifests select by the
+old.
+"""
 
 NODE_ANNOTATIONS: Final = {
     "node.alpha.kubernetes.io/ttl": "0",
@@ -37,13 +39,13 @@ _SYSTEM: Final = {
     "containerRuntimeVersion": "simulated://0",
     "kubeletVersion": f"v{KUBERNETES_VERSION}",
 }
-"""NodeSystemInfo, all of whose fields are required, beside the platform."""
+"""NodeSystemInfo without the platform; all of its fields are required."""
 
 
-def node_labels(name: str, platform: tuple[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the labels of a Node after its kubelet's registration; `given` ones take precedence."""
+def node_labels(name: str, platform: tuple[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """The labels of a Node after its kubelet's registration; its own win."""
     system, architecture = platform
-    return with_legacy_labels({HOSTNAME: name, "kubernetes.io/os": system, "kubernetes.io/arch": architecture, **given})
+    return with_legacy_labels({HOSTNAME: name, "kubernetes.io/os": system, "kubernetes.io/arch": architecture, **own})
 
 
 def with_legacy_labels(labels: Mapping[str, str]) -> dict[str, str]:
@@ -51,29 +53,29 @@ def with_legacy_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def node_status(
-    given: Json, name: str, addresses: Sequence[str], pods_max: int, now: str, platform: tuple[str, str]
+    current: Json, name: str, addresses: Sequence[str], pods_max: int, now: str, platform: tuple[str, str]
 ) -> Json:
-    """Returns the status of a Node that is Ready since `now` (RFC 3339).
+    """The status of a Node that is Ready since `now` (RFC 3339).
 
-    Values of `given`, its own status, take precedence; of `addresses` and the name it gets the types that it lacks.
+    Values of `current`, its status so far, win. `addresses` and the name fill in missing types of addresses.
     """
-    own = {key: value for key, value in given.items() if value}
+    own = {key: value for key, value in current.items() if value}
     listed = own.get("addresses") or []
     rows = [*({"type": "InternalIP", "address": ip} for ip in addresses), {"type": "Hostname", "address": name}]
     known = {row.get("type") for row in listed if row.get("address")}
     capacity = {"cpu": "1000", "ephemeral-storage": "1Ti", "memory": "1Ti", "pods": str(pods_max), **_NO_HUGE_PAGES}
     filled = {
         "capacity": capacity,
-        "allocatable": given.get("capacity") or capacity,
+        "allocatable": current.get("capacity") or capacity,
         **own,
         "addresses": [*listed, *(row for row in rows if row["type"] not in known)],
     }
-    conditions = {row.get("type"): row for row in given.get("conditions") or ()}
+    conditions = {row.get("type"): row for row in current.get("conditions") or ()}
     for kind, (state, reason, message) in _HEALTHY.items():
         row = {"type": kind, "status": state, "reason": reason, "message": message}
         conditions.setdefault(kind, {**row, "lastHeartbeatTime": now, "lastTransitionTime": now})
     machine = dict(zip(("operatingSystem", "architecture"), platform, strict=True))
-    reported = {key: value for key, value in (given.get("nodeInfo") or {}).items() if value}
+    reported = {key: value for key, value in (current.get("nodeInfo") or {}).items() if value}
     node_info = {**_SYSTEM, **machine, **reported}
     return {**filled, **_ENDPOINTS, "conditions": [*conditions.values()], "nodeInfo": node_info}
 

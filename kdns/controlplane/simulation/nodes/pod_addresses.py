@@ -12,7 +12,7 @@ from kdns.controlplane.kinds.service.allocator import Choose, Pool
 from kdns.errors import KdnsError
 
 _NODE_RESERVED = 2
-"""The network address and the first Node's address are the first two of each Pod range."""
+"""The first two of each Pod range: the network address and the first Node's address."""
 
 
 class PodAddressError(KdnsError):
@@ -20,7 +20,7 @@ class PodAddressError(KdnsError):
 
 
 class PodAddresses:
-    """The addresses that Pods and Nodes use. An address in use, also one of a manifest, is not allocated again."""
+    """The addresses that Pods and Nodes use. An address in use, even one of a manifest, is not allocated again."""
 
     def __init__(self, config: ClusterConfig, choose: Choose) -> None:
         self._networks = config.pod_cidrs
@@ -29,7 +29,7 @@ class PodAddresses:
         self._users: dict[str, int] = {}
 
     def follow(self, user: Hashable, pod: Json | None) -> None:
-        """Sets a Pod; None for a deleted one. A Pod with hostNetwork has no addresses of its own."""
+        """None for a deleted Pod. A Pod with hostNetwork has no addresses of its own."""
         own = pod is not None and not (pod.get("spec") or {}).get("hostNetwork")
         now = pod_ips(pod) if pod and own and not is_finished(pod) else []
         before = self._used.pop(user, [])
@@ -41,7 +41,7 @@ class PodAddresses:
             self._count(address, -1)
 
     def choose(self) -> list[str]:
-        """Returns a free address of each family; it is in use when `follow` gets the Pod."""
+        """A free address of each family; it is in use once `follow` gets the Pod."""
         addresses = []
         for network, pool in zip(self._networks, self._pools, strict=True):
             offset = pool.take_any()

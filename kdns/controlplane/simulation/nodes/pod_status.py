@@ -1,6 +1,6 @@
 """The Pod status that simulated kubelets write: phase, addresses, conditions, container statuses.
 
-Only missing values are set: the status of a manifest, and later writes of clients, are kept.
+Only missing values are set: the status of a manifest, and later writes of clients, stay.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from kdns.controlplane.kinds.pod.pod import is_finished, node_of, pod_ips, statu
 from kdns.controlplane.storage.object_meta import is_terminating
 
 _KUBELETS = frozenset({"Ready", "ContainersReady", "Initialized"})
-"""Conditions of a kubelet. If a Pod already has one of them, its phase is kept."""
+"""Conditions of a kubelet. A Pod that already has one of them keeps its phase."""
 
 
 def is_waiting(pod: Json) -> bool:
-    """Returns whether the kubelet has work: the Pod is bound to a Node and is terminating or lacks status."""
+    """The kubelet has work: the Pod is bound to a Node and is terminating or lacks status."""
     if not node_of(pod):
         return False
     if is_terminating(pod):
         return True
-    return not is_finished(pod) and (lacks_status(pod) or _gated_otherwise(pod) or is_done(pod))
+    return not is_finished(pod) and (lacks_status(pod) or _is_ready_outdated(pod) or is_done(pod))
 
 
 def lacks_status(pod: Json) -> bool:
-    """Returns whether addresses, the Ready condition or container statuses are missing."""
+    """Addresses, the Ready condition or container statuses are missing."""
     conditions = status_of(pod).get("conditions") or []
     ready = any(row.get("type") == "Ready" for row in conditions)
     return not (pod_ips(pod) and ready and status_of(pod).get("containerStatuses"))
 
 
 def is_done(pod: Json) -> bool:
-    """Returns whether the Pod succeeds at once: it belongs to a Job."""
+    """The Pod belongs to a Job, so it succeeds at once."""
     owners = pod["metadata"].get("ownerReferences") or ()
     return any(
         row.get("controller") and row.get("kind") == "Job" and str(row.get("apiVersion", "")).startswith("batch/")
@@ -43,43 +43,38 @@ def is_done(pod: Json) -> bool:
 
 
 def leaves_at_s(pod: Json) -> float:
-    """Returns when a terminating Pod is removed, in Unix seconds: after its longest preStop sleep, at most its grace
-    period.
-    """
-    marks, spec = pod["metadata"], pod.get("spec") or {}
-    granted_s = marks.get("deletionGracePeriodSeconds") or 0
+    """Unix time at which a terminating Pod is removed: after its longest preStop sleep, at most its grace period."""
+    metadata, spec = pod["metadata"], pod.get("spec") or {}
+    granted_s = metadata.get("deletionGracePeriodSeconds") or 0
     sleeps = [
         (((container.get("lifecycle") or {}).get("preStop") or {}).get("sleep") or {}).get("seconds") or 0
         for container in spec.get("containers") or ()
     ]
-    end_s = seconds_of(marks["deletionTimestamp"]) or 0.0
+    end_s = seconds_of(metadata["deletionTimestamp"]) or 0.0
     return end_s - granted_s + min(max(sleeps, default=0), granted_s)
 
 
 def running_status(pod: Json, host_ips: list[str], addresses: list[str], now: str) -> Json:
-    """Returns the status of a Pod that runs since `now` (RFC 3339) with `addresses`.
-
-    Its own status takes precedence.
-    """
-    given = {key: value for key, value in status_of(pod).items() if value}
-    conditions = [row for row in given.get("conditions") or [] if not _is_unscheduled(row)]
-    phase = given.get("phase") or "Pending"
+    """The status of a Pod that runs since `now` (RFC 3339) with `addresses`; its own status wins."""
+    own = {key: value for key, value in status_of(pod).items() if value}
+    conditions = [row for row in own.get("conditions") or [] if not _is_unscheduled(row)]
+    phase = own.get("phase") or "Pending"
     if phase == "Pending" and not any(row.get("type") in _KUBELETS for row in conditions):
         phase = "Running"
-    given_ready = [row.get("status") == "True" for row in conditions if row.get("type") == "Ready"]
-    ready = given_ready[0] if given_ready else phase == "Running"
+    own_ready = [row.get("status") == "True" for row in conditions if row.get("type") == "Ready"]
+    ready = own_ready[0] if own_ready else phase == "Running"
     ips = pod_ips(pod) or (host_ips if (pod.get("spec") or {}).get("hostNetwork") else addresses)
-    initial = given.get("initContainerStatuses") or _containers(pod, "initContainers", now, ready=True)
+    initial = own.get("initContainerStatuses") or _containers(pod, "initContainers", now, ready=True)
     status = {
-        **given,
+        **own,
         "phase": phase,
         "hostIP": host_ips[0],
         "hostIPs": [{"ip": ip} for ip in host_ips],
         "podIP": ips[0],
         "podIPs": [{"ip": ip} for ip in ips],
-        "startTime": given.get("startTime") or now,
+        "startTime": own.get("startTime") or now,
         "conditions": _conditions(conditions, now, ready=ready),
-        "containerStatuses": given.get("containerStatuses") or _containers(pod, "containers", now, ready=ready),
+        "containerStatuses": own.get("containerStatuses") or _containers(pod, "containers", now, ready=ready),
         **({"initContainerStatuses": initial} if initial else {}),
     }
     return gated_status({**pod, "status": status}, now)
@@ -90,7 +85,7 @@ def _is_unscheduled(row: Json) -> bool:
 
 
 def gated_status(pod: Json, now: str) -> Json:
-    """Returns the status with Ready by the Pod's readiness gates; unchanged without gates."""
+    """The status with Ready by the Pod's readiness gates; unchanged without gates."""
     problem = _closed_gate(pod)
     if problem is None:
         return status_of(pod)
@@ -98,15 +93,16 @@ def gated_status(pod: Json, now: str) -> Json:
     return status_of(with_condition(pod, "Ready", "False" if problem else "True", now, **reason))
 
 
-def _gated_otherwise(pod: Json) -> bool:
+def _is_ready_outdated(pod: Json) -> bool:
+    """The Ready condition contradicts the readiness gates."""
     problem = _closed_gate(pod)
     return problem is not None and is_ready(pod) == bool(problem)
 
 
 def _closed_gate(pod: Json) -> str | None:
-    """Returns why readiness gates keep a Pod from being Ready, or "" if they do not.
+    """Why readiness gates keep a Pod from being Ready, or "" if they do not.
 
-    Without gates or ready containers, it returns None.
+    None for a Pod without gates or ready containers.
     """
     gates = [gate.get("conditionType", "") for gate in (pod.get("spec") or {}).get("readinessGates") or ()]
     by_type = {row.get("type"): row.get("status") for row in status_of(pod).get("conditions") or ()}
@@ -129,9 +125,9 @@ def succeeded_status(pod: Json, now: str) -> Json:
     return {**status_of(pod), "phase": "Succeeded", "containerStatuses": rows}
 
 
-def _conditions(given: list[Json], now: str, *, ready: bool) -> list[Json]:
-    """Returns the conditions of a kubelet in its order; given ones are kept."""
-    by_type = {row.get("type"): row for row in given}
+def _conditions(own: list[Json], now: str, *, ready: bool) -> list[Json]:
+    """In the order of a kubelet; own conditions stay."""
+    by_type = {row.get("type"): row for row in own}
     defaults = {
         "PodReadyToStartContainers": True,
         "Initialized": True,

@@ -1,7 +1,7 @@
 """The scheduler, as a controller: a Pod without a node is bound to the eligible Node with the fewest Pods.
 
-Eligible by node selector, node affinity, taints and tolerations (kube-scheduler's filters).
-Differs: resources, host ports, affinity between Pods and topology spread constraints are not evaluated.
+Eligible by node selector, node affinity, taints and tolerations (kube-scheduler's filters). Differs: resources, host
+ports, affinity between Pods and topology spread constraints are not evaluated.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Scheduler(Reconciler):
         return (key,)
 
     def reconcile(self, request: Request) -> Result:
-        """Binds the Pod to a Node, or sets PodScheduled to False with the reason, once for each reason."""
+        """Binds the Pod to a Node, or sets PodScheduled to False with the reason, once per reason."""
         (namespace, name), now_s = request
         pod = self._pending.get((namespace, name))
         if pod is None:
@@ -86,7 +86,7 @@ class Scheduler(Reconciler):
             message = _unschedulable_message(problems)
             event = Event(POD, pod, "Warning", "FailedScheduling", message)
             return _pending_result(pod, "Unschedulable", message, timestamp(now_s), (event,))
-        node = min(fitting, key=lambda each: (self._load[each], each))
+        node = min(fitting, key=lambda name: (self._load[name], name))
         event = Event(POD, pod, "Normal", "Scheduled", f"Successfully assigned {namespace}/{name} to {node}")
         return Result((Action("update", POD, {**pod, "spec": {**pod["spec"], "nodeName": node}}),), (event,))
 
@@ -97,7 +97,7 @@ def _pending_result(pod: Json, reason: str, message: str, now: str, events: tupl
 
 
 def _unschedulable_message(problems: dict[str, str]) -> str:
-    """Returns the message of FailedScheduling: the number of Nodes by obstacle."""
+    """FailedScheduling: the number of Nodes by obstacle."""
     if not problems:
         return "no nodes available to schedule pods"
     most = len(problems)
@@ -106,13 +106,13 @@ def _unschedulable_message(problems: dict[str, str]) -> str:
 
 
 def daemon_tolerations(spec: Json) -> list[Json]:
-    """Returns the tolerations of a DaemonSet's Pod: those of the template, then its own."""
-    given = list(spec.get("tolerations") or ())
+    """The tolerations of a DaemonSet's Pod: those of the template, then those that all have."""
+    tolerations = list(spec.get("tolerations") or ())
     taints = _DAEMONS_TOLERATE | ({"network-unavailable": "NoSchedule"} if spec.get("hostNetwork") else {})
     added = [
         {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect} for key, effect in taints.items()
     ]
-    return given + [toleration for toleration in added if toleration not in given]
+    return tolerations + [toleration for toleration in added if toleration not in tolerations]
 
 
 def fits_node(spec: Json, node: Json) -> bool:
@@ -131,7 +131,7 @@ def untolerated(tolerations: list[Json], node: Json) -> set[str]:
 
 
 def tolerates(tolerations: Iterable[Json], taint: Json) -> bool:
-    return any(_tolerates(each, taint) for each in tolerations)
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
 def _tolerates(toleration: Json, taint: Json) -> bool:
@@ -145,7 +145,7 @@ def _tolerates(toleration: Json, taint: Json) -> bool:
 
 
 def _term(term: Json, node: Json) -> bool:
-    """Returns whether a Node matches a node selector term; an empty term matches none."""
+    """An empty node selector term matches no Node."""
     expressions, names = term.get("matchExpressions") or (), term.get("matchFields") or ()
     labels, meta = node["metadata"].get("labels") or {}, node["metadata"]
     met = [_requirement(row, labels) for row in expressions]
@@ -161,7 +161,7 @@ def _requirement(row: Json, labels: Json) -> bool:
 
 
 def obstacle(pod: Json, node: Json) -> str:
-    """Returns why the Pod cannot be scheduled to the Node, in kube-scheduler's words; "" if it can."""
+    """Why the Pod cannot be scheduled to the Node, in kube-scheduler's words; "" if it can."""
     spec, tolerations = node.get("spec") or {}, (pod.get("spec") or {}).get("tolerations") or []
     if spec.get("unschedulable") and not tolerates(tolerations, {"key": UNSCHEDULABLE, "effect": "NoSchedule"}):
         return "node(s) were unschedulable"

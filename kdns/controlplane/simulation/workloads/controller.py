@@ -1,8 +1,8 @@
-"""The one shape of the workload controllers: Pods are brought to the template in steps.
+"""The base of the workload controllers: Pods are brought to the template in steps.
 
 A workload returns a `Plan`: its status, the slots of its Pods (ordinals, Nodes or numbers), and the Pods to replace.
-`next_step` says which Pods are created and deleted now, within the bounds of the plan. The controller claims what the
-workload selects, and writes revisions, then the status, then Pods; the changes of its writes lead to the next step.
+`next_step` decides which Pods are created and deleted now, within the bounds of the plan. The controller claims what
+the workload selects, and writes revisions, then the status, then Pods; its writes trigger the next step.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from kdns.controlplane.simulation.workloads.revisions import NO_HISTORY, History
 from kdns.controlplane.storage.object_meta import is_terminating
 
 ACTIONS_MAX: Final = 100
-"""Creations, and deletions, of one step at most; their events enqueue the workload for the next step."""
+"""Creations, and deletions, per step; their events enqueue the workload for the next step."""
 
 Slot: TypeAlias = int | str
-"""The place of a Pod in its workload: an ordinal, the name of a Node, or a number."""
+"""The position of a Pod in its workload: an ordinal, the name of a Node, or a number."""
 
 
 class WorkloadController(Reconciler):
@@ -74,7 +74,7 @@ class WorkloadController(Reconciler):
         return (key,)
 
     def _affected(self, obj: Json) -> set[Key]:
-        """Returns the workload that controls the object, or those that could adopt it."""
+        """The workload that controls the object, or those that could adopt it."""
         meta, controller = obj["metadata"], controller_of(obj)
         if controller:
             key = self._keys_by_uid.get(controller["uid"])
@@ -83,7 +83,7 @@ class WorkloadController(Reconciler):
         return {key for key in keys if self._selector(key).matches(meta.get("labels"))}
 
     def _selector(self, key: Key) -> Selector:
-        """Returns the selector of a workload; a ReplicationController's is a plain map of labels."""
+        """The selector of a ReplicationController is a plain map of labels."""
         if key not in self._selectors:
             selector = (self.workloads[key].get("spec") or {}).get("selector") or {}
             parse = from_labels if self.kind == REPLICATION_CONTROLLER else selector_of
@@ -100,7 +100,7 @@ class WorkloadController(Reconciler):
         return self.step(owner, {part: objects for part, (objects, _) in claimed.items()}, request.now_s)
 
     def _claimed(self, key: Key, owner: Json, part: Kind) -> tuple[list[Json], list[Action]]:
-        """Returns the objects of a kind that the workload owns and selects, and the required releases and adoptions."""
+        """The objects of a kind that the workload owns and selects, and the required releases and adoptions."""
         selector, mine, changes = self._selector(key), list[Json](), list[Json]()
         for obj in self._parts[part].controlled_by(owner):
             if selector.matches(obj["metadata"].get("labels")):
@@ -129,11 +129,11 @@ class WorkloadController(Reconciler):
 
     @abstractmethod
     def step(self, owner: Json, owned: Mapping[Kind, list[Json]], now_s: float) -> Result:
-        """Returns the next writes, by the objects that the workload owns."""
+        """The next writes, by the objects that the workload owns."""
 
 
 def _with_owners(obj: Json, workload: Json, *added: Json) -> Json:
-    """Returns the object with `added` in place of its references to the workload."""
+    """`added` replace the references to the workload."""
     meta, uid = obj["metadata"], workload["metadata"]["uid"]
     owners = [reference for reference in meta.get("ownerReferences") or () if reference.get("uid") != uid]
     metadata = {field: value for field, value in meta.items() if field != "ownerReferences"}
@@ -161,7 +161,7 @@ class View:
         return template
 
     def counted(self, **counts: int) -> Json:
-        """Returns the counts of a status, without zeros, and the observed generation."""
+        """The counts of a status, without zeros, and the observed generation."""
         return nonzero(**counts, observedGeneration=count(self.owner["metadata"], "generation"))
 
     def ready_and_available(self, pods: Iterable[Json]) -> tuple[int, int]:
@@ -169,7 +169,7 @@ class View:
         return sum(wait is not None for wait in waits), waits.count(0)
 
     def wait_s(self, pod: Json) -> float | None:
-        """Returns `available_in_s` by spec.minReadySeconds."""
+        """`available_in_s` by spec.minReadySeconds."""
         return available_in_s(pod, count(self.spec, "minReadySeconds"), self.now_s)
 
     def is_available(self, pod: Json | None) -> bool:
@@ -180,7 +180,7 @@ class View:
 class Plan:
     """The desired Pods. Slots are `wanted` in the order of creation; `pods` has the Pod in each slot that has one.
 
-    `surplus` are Pods that belong in no slot, in the order of deletion. `outdated` are Pods in wanted slots to be
+    `surplus` are Pods outside of the slots, in the order of deletion. `outdated` are Pods in wanted slots to be
     replaced, in that order, while at most `unavailable_max` slots lack an available Pod. With `in_order`, one Pod at a
     time is created or deleted, and only when all Pods before it are available.
     """
@@ -196,10 +196,10 @@ class Plan:
 
 
 def next_step(plan: Plan, is_available: Callable[[Json | None], bool]) -> tuple[list[Slot], list[Json]]:
-    """Returns the slots in which Pods are created, and the Pods that are deleted.
+    """The slots in which Pods are created, and the Pods that are deleted.
 
-    Finished Pods in slots go first. Outdated Pods are replaced when no slot is empty and no Pod is left over; those
-    that are not available anyway do not count.
+    Finished Pods in slots are deleted first. Outdated Pods are replaced when no slot is empty and no Pod is surplus;
+    outdated Pods that are unavailable are replaced without limit.
     """
     if ended := [pod for pod in plan.pods.values() if is_finished(pod) and not is_terminating(pod)]:
         return [], ended
@@ -226,7 +226,7 @@ class PodController(WorkloadController):
 
     @abstractmethod
     def plan(self, view: View) -> Plan:
-        """Returns the desired Pods and the status."""
+        """The desired Pods and the status."""
 
     def created(self, view: View, slot: Slot) -> list[Action]:
         del slot
@@ -241,9 +241,9 @@ class PodController(WorkloadController):
         plan = self.plan(view)
         slots, deleted = next_step(plan, view.is_available)
         slots, deleted = slots[:ACTIONS_MAX], deleted[:ACTIONS_MAX]
-        kept = {name: value for name, value in (owner.get("status") or {}).items() if name == "conditions"}  # of others
+        old = {name: value for name, value in (owner.get("status") or {}).items() if name == "conditions"}  # of others
         actions = [
-            *status_update(self.kind, owner, {**kept, **plan.status}),
+            *status_update(self.kind, owner, {**old, **plan.status}),
             *(Action("delete", POD, pod) for pod in deleted),
             *(action for slot in slots for action in self.created(view, slot)),
             *history.surplus(owner, view.pods),

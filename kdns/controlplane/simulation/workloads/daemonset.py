@@ -1,6 +1,6 @@
 """The DaemonSet controller: one Pod on each eligible Node (kube-controller-manager: pkg/controller/daemon).
 
-With maxSurge, a Pod of the new template starts beside its predecessor, which leaves when the new one is available.
+With maxSurge, a Pod of the new template starts beside its predecessor, which is deleted when the new one is available.
 Differs: the controller sets spec.nodeName, where kube-scheduler would bind the Pod by its node affinity.
 """
 
@@ -58,18 +58,18 @@ class DaemonSets(PodController):
                 pods[node] = newer or first
         placed = {pod["metadata"]["name"] for pod in pods.values()}
         surplus = [pod for on_node in pods_on.values() for pod in on_node if pod["metadata"]["name"] not in placed]
-        held = [pods[node] for node in should if node in pods]
-        outdated = [pod for pod in held if revision_label(pod) != label]
+        running = [pods[node] for node in should if node in pods]
+        outdated = [pod for pod in running if revision_label(pod) != label]
         beside = [node_of(pod) + BESIDE for pod in outdated if view.is_available(pod)]
-        beside.sort(key=lambda slot: slot not in pods)  # Pods that have started keep their place
-        ready, available = view.ready_and_available(held)
+        beside.sort(key=lambda slot: slot not in pods)  # Pods that have started keep their slot
+        ready, available = view.ready_and_available(running)
         status = {
-            "currentNumberScheduled": len(held),
+            "currentNumberScheduled": len(running),
             "numberMisscheduled": len(pods_on.keys() - set(should)),
             "desiredNumberScheduled": len(should),
             "numberReady": ready,
             **view.counted(
-                updatedNumberScheduled=len(held) - len(outdated),
+                updatedNumberScheduled=len(running) - len(outdated),
                 numberAvailable=available,
                 numberUnavailable=len(should) - available,
             ),
@@ -78,7 +78,7 @@ class DaemonSets(PodController):
         return Plan(status, [*should, *beside[:surge]], pods, surplus, replaced, most)
 
     def _eligible(self, spec: Json) -> tuple[list[str], set[str]]:
-        """Returns the Nodes that should run a Pod of this spec, and those that may keep one."""
+        """The Nodes that should run a Pod of this spec, and those that may keep one."""
         tolerations = daemon_tolerations(spec)
         should, may = [], set()
         for name, node in sorted(self._nodes.items()):
@@ -105,5 +105,5 @@ def _scheduling_fields(node: Json) -> tuple[object, object]:
 
 
 def _staying_first(pod: Json) -> tuple[bool, str, str]:
-    """Sorts active Pods before others, and then by age."""
+    """Active Pods before others, then by age."""
     return not is_active(pod), pod["metadata"].get("creationTimestamp") or "", pod["metadata"]["name"]

@@ -17,7 +17,7 @@ class Dependents:
     _objects: dict[str, dict[Key, Json]] = field(default_factory=dict)
 
     def apply(self, key: Key, obj: Json | None) -> Json | None:
-        """Sets an object, None for a deleted one; returns the previous object."""
+        """None for a deleted object. Returns the previous object."""
         old = None
         if (owner := self._owners.pop(key, None)) is not None:
             old = self._objects[owner].pop(key)
@@ -32,11 +32,11 @@ class Dependents:
         return [*self._objects.get(owner["metadata"]["uid"], {}).values()]
 
     def orphans(self, namespace: str) -> list[Json]:
-        """Returns the objects of a namespace without a controller."""
+        """Objects of a namespace without a controller."""
         return [*self._objects.get(f"/{namespace}", {}).values()]
 
 
 def _owner_of(obj: Json) -> str:
-    """Returns the uid of the controller, or the namespace if there is none."""
+    """The uid of the controller, or the namespace if there is none."""
     controller = controller_of(obj)
     return str(controller["uid"]) if controller else f"/{obj['metadata'].get('namespace', '')}"

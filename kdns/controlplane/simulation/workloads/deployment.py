@@ -1,7 +1,8 @@
-"""The Deployment controller: one ReplicaSet for each Pod template, scaled step by step (pkg/controller/deployment).
+"""The Deployment controller: one ReplicaSet per Pod template, scaled step by step (pkg/controller/deployment).
 
 A reconcile takes one step; the event of its write enqueues the Deployment for the next one. In a rolling update there
 are at most maxSurge Pods more, and maxUnavailable fewer, than spec.replicas.
+
 Differs: a Deployment that is scaled during a rollout is not scaled in proportion: the new ReplicaSet gets the surge.
 """
 
@@ -27,7 +28,7 @@ REVISION: Final = "deployment.kubernetes.io/revision"
 _NOT_INHERITED = frozenset({KUBECTL_LAST_APPLIED, "deprecated.deployment.rollback.to", REVISION})
 """Annotations that a ReplicaSet does not inherit from its Deployment."""
 NEW: Final = ""
-"""Stands for the name of a ReplicaSet that has to be created."""
+"""The name of a ReplicaSet that is not created yet."""
 NEW_AVAILABLE: Final = "NewReplicaSetAvailable"
 TIMED_OUT: Final = "ProgressDeadlineExceeded"
 PAUSED: Final = "DeploymentPaused"
@@ -68,7 +69,7 @@ class Deployments(WorkloadController):
 
 
 def _scaled(rollout: Rollout) -> tuple[list[Action], list[Event]]:
-    """Returns the writes of the next step, and the Events about scaled ReplicaSets."""
+    """The writes of the next step, and the Events about scaled ReplicaSets."""
     sizes, actions, scaled = next_sizes(rollout), list[Action](), list[tuple[str, int, int]]()
     for replica_set in rollout.replica_sets:
         name, before = replica_set["metadata"]["name"], desired_replicas(replica_set)
@@ -94,7 +95,7 @@ def _scaled(rollout: Rollout) -> tuple[list[Action], list[Event]]:
 
 
 def _template(obj: Json) -> Json:
-    """Returns the Pod template without the label pod-template-hash."""
+    """Without the label pod-template-hash."""
     template: Json = (obj.get("spec") or {}).get("template") or {}
     metadata = template.get("metadata") or {}
     labels = {name: value for name, value in (metadata.get("labels") or {}).items() if name != HASH}
@@ -115,7 +116,7 @@ class Rollout:
 
     @property
     def revision(self) -> int:
-        """The revision of the new ReplicaSet; one that is rolled out again gets the highest."""
+        """The revision of the new ReplicaSet; a template that is rolled out again gets the highest."""
         number = max(map(_revision_of, self.olds), default=0) + 1
         return max(number, _revision_of(self.new)) if self.new else number
 
@@ -141,7 +142,7 @@ class Rollout:
         return self.synced(replica_set, size)
 
     def synced(self, replica_set: Json, size: int) -> Json:
-        """Returns the new ReplicaSet with a size, its revision, and what the Deployment hands on."""
+        """The new ReplicaSet with a size, its revision, and what it inherits from the Deployment."""
         meta, inherited = replica_set["metadata"], inherited_annotations(self.deployment)
         annotations = {
             **(meta.get("annotations") or {}),
@@ -154,14 +155,14 @@ class Rollout:
         return {**replica_set, "metadata": {**meta, "annotations": annotations}, "spec": {**spec, "replicas": size}}
 
     def surplus(self) -> list[Action]:
-        """Returns deletions of the oldest ReplicaSets without Pods, beyond spec.revisionHistoryLimit."""
+        """Deletes the oldest ReplicaSets without Pods, beyond spec.revisionHistoryLimit."""
         olds = sorted((old for old in self.olds if not is_terminating(old)), key=_revision_of)
         most = self.deployment["spec"].get("revisionHistoryLimit", len(olds))
         return [Action("delete", REPLICA_SET, old) for old in olds[: max(0, len(olds) - most)] if _is_idle(old)]
 
 
 def rollout_of(deployment: Json, replica_sets: Iterable[Json]) -> Rollout:
-    """Returns the rollout; of several ReplicaSets with the present template, the oldest is the new one."""
+    """If several ReplicaSets have the present template, the oldest is the new one."""
     ordered = sorted(
         replica_sets, key=lambda old: (old["metadata"].get("creationTimestamp") or "", old["metadata"]["name"])
     )
@@ -180,7 +181,7 @@ def _is_idle(replica_set: Json) -> bool:
 
 
 def available(replica_set: Json) -> int:
-    """Returns the available Pods of the ReplicaSet, at most spec.replicas.
+    """Available Pods of the ReplicaSet, at most spec.replicas.
 
     Differs: kube-controller-manager counts Pods that will be deleted until the status is updated, and may briefly go
     below the minimum of available Pods.
@@ -193,7 +194,7 @@ def is_rolling(deployment: Json) -> bool:
 
 
 def budget(deployment: Json) -> tuple[int, int]:
-    """Returns (maxSurge, maxUnavailable) in Pods: never both 0 in a rolling update, both 0 otherwise."""
+    """(maxSurge, maxUnavailable) in Pods: never both 0 in a rolling update, both 0 otherwise."""
     if not is_rolling(deployment) or not desired_replicas(deployment):
         return 0, 0
     rolling, total = deployment["spec"]["strategy"].get("rollingUpdate") or {}, desired_replicas(deployment)
@@ -203,7 +204,7 @@ def budget(deployment: Json) -> tuple[int, int]:
 
 
 def size_of_new(deployment: Json, replica_sets: Iterable[Json], new: int) -> int:
-    """Returns the size of the new ReplicaSet, `new` replicas now, within the surge."""
+    """The size of the new ReplicaSet, `new` replicas now, within the surge."""
     total = desired_replicas(deployment)
     if not is_rolling(deployment) or new >= total:
         return total
@@ -212,7 +213,7 @@ def size_of_new(deployment: Json, replica_sets: Iterable[Json], new: int) -> int
 
 
 def sizes_of_old(deployment: Json, new: Json, olds: Sequence[Json]) -> dict[str, int]:
-    """Returns the sizes of old ReplicaSets, by name: unavailable Pods leave first, then the oldest.
+    """The sizes of old ReplicaSets, by name: unavailable Pods are deleted first, then those of the oldest.
 
     Pods that the new ReplicaSet has not made available yet count as unavailable.
     """
@@ -229,10 +230,10 @@ def sizes_of_old(deployment: Json, new: Json, olds: Sequence[Json]) -> dict[str,
 
 
 def next_sizes(rollout: Rollout) -> dict[str, int]:
-    """Returns the sizes of ReplicaSets after the next step, by name; `NEW` does not exist yet.
+    """The sizes of ReplicaSets after the next step, by name; `NEW` does not exist yet.
 
     RollingUpdate: the new one grows within the surge, else the old ones shrink within availability. Recreate: the old
-    ones end first, with their Pods. Paused: the newest one with Pods brings the Deployment to its size.
+    ones end first, with their Pods. Paused: the newest one with Pods is scaled to the Deployment's size.
     """
     deployment, new, olds = rollout.deployment, rollout.new, rollout.olds
     total, name = desired_replicas(deployment), new["metadata"]["name"] if new else NEW
@@ -252,13 +253,13 @@ def next_sizes(rollout: Rollout) -> dict[str, int]:
 
 
 def _runs(replica_set: Json) -> bool:
-    """Returns whether Pods of the ReplicaSet run, or have not ended yet."""
+    """Pods of the ReplicaSet run, or have not ended yet."""
     status = replica_set.get("status")
     return bool(count(status, "replicas") or count(status, "terminatingReplicas"))
 
 
 def deployment_status(rollout: Rollout, now_s: float, *, is_moving: bool) -> Json:
-    """Returns the status; `is_moving` says that this step scales ReplicaSets."""
+    """`is_moving`: this step scales ReplicaSets."""
     deployment, new = rollout.deployment, rollout.new
 
     def total(name: str) -> int:
@@ -276,7 +277,7 @@ def deployment_status(rollout: Rollout, now_s: float, *, is_moving: bool) -> Jso
     counts["terminatingReplicas"] = total("terminatingReplicas")
     is_enough = available >= desired_replicas(deployment) - budget(deployment)[1]
     conditions = [
-        *(each for each in (deployment.get("status") or {}).get("conditions") or () if each.get("type") not in _OWN),
+        *(row for row in (deployment.get("status") or {}).get("conditions") or () if row.get("type") not in _OWN),
         _condition(
             deployment,
             now_s,
@@ -319,7 +320,7 @@ def _progressing(rollout: Rollout, counts: Json, now_s: float, *, is_moving: boo
 
 
 def _condition(deployment: Json, now_s: float, *, is_new: bool = False, **new: str) -> Json:
-    """Returns the condition; one with equal status and reason is kept, unless `is_new`."""
+    """A condition with equal status and reason stays, unless `is_new`."""
     old = condition_of(deployment, new["type"])
     if old and not is_new and (old.get("status"), old.get("reason")) == (new["status"], new["reason"]):
         return old
@@ -328,7 +329,7 @@ def _condition(deployment: Json, now_s: float, *, is_new: bool = False, **new: s
 
 
 def is_complete(deployment: Json, status: Json) -> bool:
-    """Returns whether all Pods are updated and available, and no old Pods exist."""
+    """All Pods are updated and available, and no old Pods exist."""
     names = ("updatedReplicas", "replicas", "availableReplicas")
     return all(count(status, name) == desired_replicas(deployment) for name in names)
 
@@ -340,7 +341,7 @@ def _has_moved(old: Json, new: Json) -> bool:
 
 
 def deadline_in_s(deployment: Json, condition: Json, now_s: float) -> float | None:
-    """Returns seconds until the progress deadline; None for a rollout that is complete or has exceeded it."""
+    """Until the progress deadline; None for a rollout that is complete or has exceeded it."""
     if condition.get("reason") in {NEW_AVAILABLE, TIMED_OUT}:
         return None
     since_s = seconds_of(condition.get("lastUpdateTime")) or 0.0

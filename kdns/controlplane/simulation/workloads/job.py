@@ -2,6 +2,7 @@
 
 Simulated kubelets let Pods of Jobs succeed at once (`is_done`); a Pod fails only when a client writes that status, and
 is replaced.
+
 Differs: a finished Pod counts only while it exists, so one that is deleted while its Job is active may run again.
 Indexes, deadlines, limits of failures, times to live and policies are stored and have no effect.
 """
@@ -71,7 +72,7 @@ class Jobs(PodController):
 
 
 def _desired(spec: Json, active: int, succeeded: int) -> tuple[int, bool]:
-    """Returns how many Pods should be active, and whether the Job is complete.
+    """How many Pods should be active, and whether the Job is complete.
 
     Without completions, the Job is a work queue: after the first success no Pod is added, and it ends with the last.
     """

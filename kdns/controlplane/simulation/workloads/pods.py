@@ -1,4 +1,4 @@
-"""Pods of workloads: when they are available, how they are created from a template, and numbers of them."""
+"""Pods of workloads: when they are available, how they are created from a template, and counts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _PERCENT = 100
 
 
 def is_active(pod: Json) -> bool:
-    """Returns whether the Pod is a replica: it has not finished and is not terminating."""
+    """A replica: the Pod has not finished and is not terminating."""
     return not is_terminating(pod) and not is_finished(pod)
 
 
 def available_in_s(pod: Json, min_ready_s: int, now_s: float) -> float | None:
-    """Returns seconds until a Ready Pod is available, 0 if it is; None for one that is terminating or not Ready."""
+    """Seconds until a Ready Pod is available, 0 if it is; None for a Pod that is terminating or not Ready."""
     condition = condition_of(pod, "Ready") or {}
     if condition.get("status") != "True" or is_terminating(pod):
         return None
@@ -28,13 +28,13 @@ def available_in_s(pod: Json, min_ready_s: int, now_s: float) -> float | None:
 
 
 def new_pod(kind: Kind, owner: Json, template: Json) -> Json:
-    """Returns a Pod of the template, controlled by `owner`; the API names it."""
+    """A Pod of the template, controlled by `owner`; the API names it."""
     source, meta = template.get("metadata") or {}, owner["metadata"]
-    copied = {field: source[field] for field in ("labels", "annotations", "finalizers") if source.get(field)}
+    inherited = {field: source[field] for field in ("labels", "annotations", "finalizers") if source.get(field)}
     metadata = {
         "generateName": f"{meta['name']}-",
         "namespace": meta.get("namespace", ""),
-        **copied,
+        **inherited,
         "ownerReferences": [owner_reference(kind, owner)],
     }
     return {"metadata": metadata, "spec": template.get("spec") or {}}
@@ -46,7 +46,7 @@ def with_labels(pod: Json, labels: Json) -> Json:
 
 
 def count(fields: Json | None, name: str) -> int:
-    """Returns an integer field, 0 if it is absent."""
+    """0 if the field is absent."""
     return int((fields or {}).get(name) or 0)
 
 
@@ -59,7 +59,7 @@ def nonzero(**counts: int) -> Json:
 
 
 def int_or_percent(value: int | str | None, total: int, *, up: bool) -> int:
-    """Returns a number, or a percentage of `total` rounded up or down; 0 for any other value."""
+    """A number, or a percentage of `total` rounded up or down; 0 for any other value."""
     if isinstance(value, int):
         return value
     digits = str(value or "").removesuffix("%")

@@ -15,7 +15,7 @@ _NAMES: Final = {True: "replicaset-controller", False: "replication-controller"}
 
 
 class ReplicaSets(PodController):
-    """As many Pods as spec.replicas; slots are numbers, and Pods that finished or are terminating are replaced."""
+    """As many Pods as spec.replicas; slots are numbers. Finished and terminating Pods are replaced."""
 
     def __init__(self, kind: Kind) -> None:
         super().__init__(_NAMES[kind == REPLICA_SET], kind)
@@ -40,8 +40,8 @@ class ReplicaSets(PodController):
 
 
 def rank(pod: Json) -> tuple[bool, bool, str]:
-    """Returns the sort key of deletion; the highest goes first: without a Node, not Ready, the youngest.
+    """The sort key of deletion; the highest is deleted first: without a Node, not Ready, the youngest.
 
-    Differs: kube-controller-manager looks at pod-deletion-cost, at how full Nodes are and at restarts too.
+    Differs: kube-controller-manager also uses pod-deletion-cost, the number of Pods on the Node, and restarts.
     """
     return not node_of(pod), not is_ready(pod), pod["metadata"].get("creationTimestamp") or ""

@@ -31,10 +31,10 @@ def safe_hash(value: Any) -> str:
 
 
 def template_data(kind: Kind, owner: Json) -> Json:
-    """Returns the data of a revision: the patch that restores the template, which `kubectl rollout undo` sends.
+    """The data of a revision: the patch that restores the template, which `kubectl rollout undo` sends.
 
-    It has Go's values of absent fields, and its keys are sorted: clients compare the bytes with those that Go makes
-    of the template, and a controller that finds others makes a revision of its own.
+    It has Go's values of absent fields, and its keys are sorted. Clients compare the bytes with those that Go makes of
+    the template, and a controller that gets others creates a revision of its own.
     """
     template = {**((serialized(kind, owner).get("spec") or {}).get("template") or {}), "$patch": "replace"}
     data: Json = msgspec.json.decode(_encode({"spec": {"template": template}}))
@@ -47,7 +47,7 @@ def template_of(revision: Json) -> Json:
 
 
 def label_of(revision: Json) -> str:
-    """Returns the label of the Pods of a revision: of a DaemonSet's its hash, of a StatefulSet's its name."""
+    """The label of a revision's Pods: its hash for a DaemonSet, its name for a StatefulSet."""
     meta = revision["metadata"]
     return (meta.get("labels") or {}).get(REVISION_HASH) or str(meta["name"])
 
@@ -68,7 +68,7 @@ class History:
         return next((revision for revision in self.revisions if revision["metadata"]["name"] == name), None)
 
     def surplus(self, owner: Json, pods: Iterable[Json]) -> list[Action]:
-        """Returns deletions of the oldest revisions beyond spec.revisionHistoryLimit that are not in use."""
+        """Deletes the oldest revisions beyond spec.revisionHistoryLimit that are not in use."""
         if not self.revisions:
             return []
         status = owner.get("status") or {}
@@ -79,11 +79,10 @@ class History:
 
 
 NO_HISTORY: Final = History((), {})
-"""The history of a workload without ControllerRevisions."""
+"""For workloads without ControllerRevisions."""
 
 
 def history_of(kind: Kind, owner: Json, owned: Iterable[Json]) -> History:
-    """Returns the history of a set whose revisions are `owned`."""
     revisions = sorted(owned, key=lambda revision: (count(revision, "revision"), revision["metadata"]["name"]))
     data, number = template_data(kind, owner), count(revisions[-1], "revision") + 1 if revisions else 1
     for revision in reversed(revisions):
@@ -97,7 +96,7 @@ def history_of(kind: Kind, owner: Json, owned: Iterable[Json]) -> History:
 
 
 def _new_revision(kind: Kind, owner: Json, data: Json, number: int) -> Json:
-    """Returns a new revision, in whose name the owner's uid keeps sets of one name and template apart."""
+    """The owner's uid is hashed into its name, since sets of one name may have the same template."""
     meta = owner["metadata"]
     labels = (data["spec"]["template"].get("metadata") or {}).get("labels") or {}
     text = safe_hash([meta["uid"], data])

@@ -78,7 +78,7 @@ class StatefulSets(PodController):
 
 
 def _ordinal(pod: Json, owner: Json) -> int | None:
-    """Returns the ordinal in the Pod's name; None for a name that is not one of the set's."""
+    """None for a Pod whose name is not one of the set's."""
     match = _POD_NAME.fullmatch(pod["metadata"]["name"])
     return int(match["ordinal"]) if match and match["set"] == owner["metadata"]["name"] else None
 
@@ -88,18 +88,18 @@ def _first(view: View) -> int:
 
 
 def _partition(view: View) -> int:
-    """Returns the first ordinal that gets the update revision."""
+    """The first ordinal that gets the update revision."""
     return _first(view) + count((view.spec.get("updateStrategy") or {}).get("rollingUpdate"), "partition")
 
 
 def _revisions(view: View) -> tuple[Json, Json]:
-    """Returns the update revision, and the current one: the latest that all Pods had."""
+    """The update revision, and the current one: the latest that all Pods had."""
     current = view.history.named((view.owner.get("status") or {}).get("currentRevision") or "")
     return view.history.update, current or view.history.update
 
 
 def _new_pod(owner: Json, revision: Json, ordinal: int, claims: Iterable[Json]) -> Json:
-    """Returns the Pod of an ordinal; the set's claims replace volumes of the template with their names."""
+    """The set's claims replace volumes of the template with their names."""
     name = f"{owner['metadata']['name']}-{ordinal}"
     labels = {POD_NAME: name, POD_INDEX: str(ordinal), REVISION_HASH: label_of(revision)}
     pod = with_labels(new_pod(STATEFUL_SET, owner, template_of(revision)), labels)
