@@ -77,7 +77,7 @@ _MODE_COUNTERS: Final[Mapping[str, Counters]] = {
     "iptables": IptablesCounters({}),
     "ipvs": IpvsCounters(Draining()),
     "kernelspace": ObjectCounters({}),
-    "userspace": RelayCounters(cast("Any", SimpleNamespace(counters={})), None),
+    "userspace": RelayCounters(cast("Any", SimpleNamespace(ports={})), None),
 }
 
 LABELS: Final = {
