@@ -41,19 +41,19 @@ class Addition:
 
 
 def added(texts: Iterable[str]) -> list[Addition]:
-    """Raises InputError for text of another form."""
-    return [each for text in texts for each in _added(text)]
+    """Raises InputError for malformed text."""
+    return [addition for text in texts for addition in _added(text)]
 
 
 def _added(text: str) -> Iterator[Addition]:
     where, _, servers = text.partition("=")
     namespace, _, name = where.rpartition("/")
-    for what, given, problems in (
+    for what, value, problems in (
         ("namespace", namespace or "default", dns_label(namespace or "default")),
         ("name", name, dns_label_1035(name)),
     ):
         if problems:
-            raise InputError(f"--add {text!r}: {what} {given!r}: {problems[0]}; {_EXPECTED}")
+            raise InputError(f"--add {text!r}: {what} {value!r}: {problems[0]}; {_EXPECTED}")
     for server in servers.split(","):
         host, port_text = split_host_port(server) or ("", "")
         port = parse_port(port_text)
@@ -65,7 +65,7 @@ def _added(text: str) -> Iterator[Addition]:
 
 def composed(path: Path, environment: Mapping[str, str] = os.environ) -> list[Addition]:
     """The published ports of a compose file. Raises ManifestError, and InputError that names the service."""
-    found: list[Addition] = []
+    additions: list[Addition] = []
     for document in documents(str(path), text_of(path)):
         services = document.value.get("services") if isinstance(document.value, dict) else None
         if not isinstance(services, dict):
@@ -73,8 +73,8 @@ def composed(path: Path, environment: Mapping[str, str] = os.environ) -> list[Ad
         for name, service in services.items():
             ports = service.get("ports") if isinstance(service, dict) else None
             for row in ports if isinstance(ports, list) else ():
-                found += _published(f"{path}: services.{name}.ports", str(name), row, environment)
-    return found
+                additions += _published(f"{path}: services.{name}.ports", str(name), row, environment)
+    return additions
 
 
 def _published(where: str, service: str, row: Any, environment: Mapping[str, str]) -> Iterator[Addition]:
@@ -85,28 +85,28 @@ def _published(where: str, service: str, row: Any, environment: Mapping[str, str
         host, published, protocol = str(row.get("host_ip") or ""), row.get("published"), row.get("protocol") or "tcp"
         host = f"[{host}]:" if ":" in host else host and f"{host}:"
         row = f"{host}{published}:{row.get('target')}/{protocol}" if published else ""
-    text = _VARIABLE.sub(lambda found: _value(found, environment), str(row))
+    text = _VARIABLE.sub(lambda variable: _value(variable, environment), str(row))
     if ":" not in text:
         return
-    found = _PUBLISHED.fullmatch(text)
-    first = parse_port(found["published"]) if found else None
-    last = parse_port(found["last"]) if found and found["last"] else first
-    address = _address((found["host"] or LOOPBACK).strip("[]")) if found else ""
-    if not found or not first or not last or not address:
+    match = _PUBLISHED.fullmatch(text)
+    first = parse_port(match["published"]) if match else None
+    last = parse_port(match["last"]) if match and match["last"] else first
+    address = _address((match["host"] or LOOPBACK).strip("[]")) if match else ""
+    if not match or not first or not last or not address:
         raise InputError(f"{where}: expected [HOST:]PUBLISHED:TARGET[/tcp|udp], got {text!r}")
     if last - first >= MAX_RANGE:
         raise InputError(f"{where}: expected a range of at most {MAX_RANGE} ports, got {text!r}")
     for port in range(first, last + 1):
-        yield Addition("default", name, address, port, (found["protocol"] or "tcp").upper())
+        yield Addition("default", name, address, port, (match["protocol"] or "tcp").upper())
 
 
-def _value(found: re.Match[str], environment: Mapping[str, str]) -> str:
-    name = found["bare"] or found["name"]
+def _value(variable: re.Match[str], environment: Mapping[str, str]) -> str:
+    name = variable["bare"] or variable["name"]
     if name is None:
         return "$"
     value = environment.get(name)
-    if value is None or (found["colon"] and not value):
-        return found["default"] or value or ""
+    if value is None or (variable["colon"] and not value):
+        return variable["default"] or value or ""
     return value
 
 
@@ -122,31 +122,31 @@ def _address(host: str) -> str:
 
 
 def manifests(additions: Iterable[Addition], *, has_relays: bool, has_proxy: bool) -> str:
-    """Returns Services and EndpointSlices of these servers, and their Namespaces, as the text of manifests.
+    """Manifests of the Services and EndpointSlices of these servers, and their Namespaces.
 
-    A Service is headless, so that its name leads to the server itself. Where the dataplane can reach its servers, which
-    needs relays for those on loopback addresses, it has a cluster IP with the same ports.
+    A Service is headless, so its name resolves to the server itself. If the dataplane can reach its servers, it has a
+    cluster IP with the same ports; servers on loopback addresses need relays for that.
     """
     services: dict[tuple[str, str], list[Addition]] = {}
-    for each in dict.fromkeys(additions):
-        services.setdefault((each.namespace, each.name), []).append(each)
+    for addition in dict.fromkeys(additions):
+        services.setdefault((addition.namespace, addition.name), []).append(addition)
     objects: list[dict[str, Any]] = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         for name in sorted({namespace for namespace, _ in services} - {"default"})
     ]
     for key, servers in services.items():
-        is_virtual = has_relays or (has_proxy and not any(ip_address(each.address).is_loopback for each in servers))
-        objects += _objects(*key, servers, is_virtual=is_virtual)
-    return "".join(f"---\n{json.dumps(each)}\n" for each in objects)
+        has_loopback = any(ip_address(server.address).is_loopback for server in servers)
+        objects += _objects(*key, servers, is_virtual=has_relays or (has_proxy and not has_loopback))
+    return "".join(f"---\n{json.dumps(obj)}\n" for obj in objects)
 
 
 def _objects(namespace: str, name: str, servers: list[Addition], *, is_virtual: bool) -> Iterator[dict[str, Any]]:
-    families = sorted({f"IPv{ip_address(each.address).version}" for each in servers})
-    ports = list(dict.fromkeys((each.port, each.protocol) for each in servers))
+    families = sorted({f"IPv{ip_address(server.address).version}" for server in servers})
+    ports = list(dict.fromkeys((server.port, server.protocol) for server in servers))
     spec: dict[str, Any] = {
         "ipFamilies": families,
         "ipFamilyPolicy": "SingleStack" if len(families) == 1 else "RequireDualStack",
-        "ports": [_port(*each) for each in ports],
+        "ports": [_port(*port) for port in ports],
     }
     if not is_virtual:
         spec["clusterIP"] = "None"
@@ -154,11 +154,8 @@ def _objects(namespace: str, name: str, servers: list[Addition], *, is_virtual: 
     yield {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
     for number, (port, protocol) in enumerate(ports):
         for family in families:
-            addresses = [
-                each.address
-                for each in servers
-                if (each.port, each.protocol) == (port, protocol) and family == f"IPv{ip_address(each.address).version}"
-            ]
+            of_port = (server.address for server in servers if (server.port, server.protocol) == (port, protocol))
+            addresses = [address for address in of_port if family == f"IPv{ip_address(address).version}"]
             if addresses:
                 yield {
                     "apiVersion": "discovery.k8s.io/v1",
@@ -169,7 +166,7 @@ def _objects(namespace: str, name: str, servers: list[Addition], *, is_virtual: 
                         "labels": {SERVICE_NAME: name},
                     },
                     "addressType": family,
-                    "endpoints": [{"addresses": [each], "conditions": {"ready": True}} for each in addresses],
+                    "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in addresses],
                     "ports": [_port(port, protocol)],
                 }
 

@@ -1,4 +1,6 @@
-"""Valid but probably unintended server blocks: words that became zones, and a server that forwards to itself."""
+"""Warnings of server blocks that are valid but probably unintended: words as zones, and servers that query
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from kdns.serverblocks.stanza import is_duration
 from kdns.spelling import closest
 
 _ALSO_A_ZONE: Final = "local"
-"""A directive whose name is a domain that people have."""
+"""A directive whose name is also a common domain."""
 _DIRECTIVES: Final = COREDNS_ONLY | BY_NAME.keys()
 _OF_ZONES: Final = frozenset((FILE.name, HOSTS.name, KUBERNETES.name))
 _SILENT: Final = frozenset(
@@ -31,7 +33,7 @@ _SILENT: Final = frozenset(
 )
 """Directives that answer nothing themselves; any other one may have names in every zone."""
 _OWN: Final = ("127.0.0.1", "::1", *WILDCARD)
-"""Addresses that lead to a server that listens on every address."""
+"""Addresses that reach a server that listens on every address."""
 
 
 def block_warnings(servers: Iterable[ServerConfig], dns_port: int) -> list[CorefileError]:
@@ -43,7 +45,7 @@ def block_warnings(servers: Iterable[ServerConfig], dns_port: int) -> list[Coref
 
 
 def _stray_words(server: ServerConfig) -> Iterator[CorefileError]:
-    """About directives and other words in the place of zones."""
+    """Directives and other words in the position of zones."""
     where = "every address" if server.bound == WILDCARD else "the addresses of `bind`"
     has_others = len(server.zones) > 1
     has_root = has_others and "." in server.zones
@@ -66,7 +68,7 @@ def _stray_words(server: ServerConfig) -> Iterator[CorefileError]:
 
 
 def _odd_zones(server: ServerConfig) -> Iterator[CorefileError]:
-    """About addresses, durations and `stdout`, which are zones where they stand, as in CoreDNS."""
+    """Addresses, durations and `stdout` in positions where they are zones, as in CoreDNS."""
     for address in server.addresses:
         if parse_address(host := address.zone.removesuffix(".")):
             hint = f"`bind {host}` listens on the address, `{host}/32` is its reverse zone"
@@ -80,7 +82,7 @@ def _odd_zones(server: ServerConfig) -> Iterator[CorefileError]:
 
 
 def _may_answer(server: ServerConfig, word: str) -> bool:
-    """Whether a directive of the block may have names in this zone: one that names its zones has those alone."""
+    """Whether a directive of the block may have names in this zone; one that lists its zones has only those."""
     if {stanza.name for stanza in server.stanzas} - _SILENT - _OF_ZONES:
         return True
     configs: Sequence[FileConfig | HostsConfig | Options] = (
@@ -97,12 +99,12 @@ def _asks_itself(server: ServerConfig, dns_port: int) -> Iterator[CorefileError]
     if server.has_view or not server.is_placed:
         return
     hosts = _OWN if server.bound == WILDCARD else server.bound
-    places = {(address.scheme, address.port_or_default(dns_port)) for address in server.addresses}
+    ports = {(address.scheme, address.port_or_default(dns_port)) for address in server.addresses}
     for config in server.configs(FORWARD):
         for target in config.targets:
             if not isinstance(target, Target):
                 continue
-            if target.host in hosts and (target.scheme, target.port) in places:
+            if target.host in hosts and (target.scheme, target.port) in ports:
                 reason = f"`forward` to {target.host}, port {target.port}, queries this server block itself"
                 yield target.token.error(reason) if target.token else server.error(reason)
 

@@ -1,6 +1,6 @@
-"""`kdns check`: every mistake in Corefiles, KubeProxyConfigurations and manifests, known by their content.
+"""`kdns check`: every mistake in Corefiles, KubeProxyConfigurations and manifests, recognized by their content.
 
-No cluster, no other server and no listener is needed.
+It needs no cluster, no other server and no listener.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Mistake: TypeAlias = CorefileError | ManifestError
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The numbers of files read by kind, and the mistakes and warnings, each at its place."""
+    """The number of files by kind, and the mistakes and warnings, each at its place."""
 
     read: Mapping[str, int]
     mistakes: tuple[Mistake, ...]
@@ -60,7 +60,7 @@ WANTED: Final = (
 COREFILE_KEY: Final = "Corefile"
 """The key of a ConfigMap whose value is a Corefile, for CoreDNS, NodeLocal DNSCache and kdns."""
 PILLAR: Final = re.compile("__PILLAR__[A-Z]+(?:__[A-Z]+)*__")
-"""Words that NodeLocal DNSCache and kdns fill in on a node."""
+"""Words that NodeLocal DNSCache and kdns replace on a node."""
 _MANIFEST: Final = re.compile(
     r"""^[\s{-]*["']?(?:apiVersion|kind)["']?\s*:(?:\s|["']|$)|\A\s*(?:\{\s*"|\[\s)""", re.MULTILINE
 )
@@ -72,7 +72,7 @@ _DIRECTIVES: Final = frozenset({*BY_NAME, *COREDNS_ONLY, "import"})
 
 
 def content_kind(text: str) -> Literal["corefile", "yaml", ""]:
-    """YAML with an object of Kubernetes, a Corefile, or ""."""
+    """YAML needs an object of Kubernetes; "" for anything else."""
     if _MANIFEST.search(text):
         return "yaml"
     lines = _WORDS.finditer(text)
@@ -87,27 +87,27 @@ async def mistakes(
     dns_port: int,
     cluster: ClusterConfig,
 ) -> Findings:
-    """Of the paths in `texts`, this is read in place."""
+    """`texts` replace the files of their paths."""
     check = _Check(dns_port)
     for path in paths:
         try:
             if path not in texts:
                 check_exist([path])
-            found = [path] if path in texts else list(stamps([path]))
+            files = [path] if path in texts else list(stamps([path]))
         except ManifestError as error:
             check.mistakes.append(error)
             continue
-        if not found:
+        if not files:
             reason = f"no manifests below it, such as *{SUFFIXES[0]}"
             check.warnings.append(ManifestError(str(path), 0, "", reason))
-        for each in found:
-            await check.file(each, texts.get(each), is_named=each == path)
+        for file in files:
+            await check.file(file, texts.get(file), is_named=file == path)
     check.manifests_together(cluster)
     return check.findings([*check.texts])
 
 
 async def corefile_mistakes(path: Path, *, dns_port: int) -> Findings:
-    """In the Corefile that a server would read, and in the files that it names."""
+    """Mistakes in the Corefile that a server would read, and in the files that it names."""
     check = _Check(dns_port)
     try:
         text = regular_text(path)
@@ -134,7 +134,7 @@ class _Check:
         """Mistakes that are reported if their files are manifests, not patches."""
 
     def findings(self, paths: Sequence[str]) -> Findings:
-        """In the order of these paths, others behind them."""
+        """Sorted by `paths`; other files are last."""
         order = {path: number for number, path in enumerate(paths)}
 
         def in_order(mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
@@ -146,19 +146,19 @@ class _Check:
 
         return Findings(self.read, in_order(self.mistakes), in_order(self.warnings))
 
-    async def file(self, path: Path, given: str | None, *, is_named: bool) -> None:
-        """One below a folder has to be a regular file."""
+    async def file(self, path: Path, text_of_path: str | None, *, is_named: bool) -> None:
+        """`text_of_path` replaces the file. Files below a folder must be regular files."""
         name = str(path)
         if name in self.texts:
             return
         try:
-            text = self.texts[name] = regular_text(path) if given is None else given
+            text = self.texts[name] = regular_text(path) if text_of_path is None else text_of_path
         except ManifestError as error:
             self.mistakes.append(error)
             return
         match content_kind(text) or ("yaml" if path.name in NAMES and text.strip() else ""):
             case "corefile":
-                await self.corefile(name, text, is_here=given is None)
+                await self.corefile(name, text, is_here=text_of_path is None)
             case "yaml":
                 self._yaml(name, text)
             case _ if _COMMENTS.sub("", text):
@@ -173,7 +173,7 @@ class _Check:
                 self.warnings.append(ManifestError(name, 0, "", "has only comments"))
 
     async def corefile(self, path: str, text: str, *, is_here: bool) -> None:
-        """With `is_here` also the files that it names."""
+        """With `is_here`, also the files that it names."""
         corefile = corefile_of(_with_pillar(text), path, BY_NAME, dns_port=self._dns_port)
         self.read[COREFILE] += 1
         self._sort(corefile.findings())
@@ -183,8 +183,8 @@ class _Check:
 
             self._sort(await mistakes_in_files(corefile.servers, corefile.others))
 
-    def _sort(self, found: Iterable[CorefileError]) -> None:
-        for mistake in found:
+    def _sort(self, mistakes: Iterable[CorefileError]) -> None:
+        for mistake in mistakes:
             (self.warnings if isinstance(mistake, DoubtfulError) else self.mistakes).append(mistake)
 
     def _yaml(self, path: str, text: str) -> None:
@@ -219,21 +219,16 @@ class _Check:
         self.mistakes += wrong
 
     def _resolve(self, unknown: UnknownKind) -> None:
-        """Adds a manifest of a kind that another file may define."""
-        found = manifests_of(
-            self.texts[unknown.path],
-            [Document(unknown.path, unknown.line, unknown.value)],
-            self._kinds,
-            self._of_manifests,
-        )
-        for manifest in found:
+        """Another file may define the kind meanwhile."""
+        documents = [Document(unknown.path, unknown.line, unknown.value)]
+        for manifest in manifests_of(self.texts[unknown.path], documents, self._kinds, self._of_manifests):
             if isinstance(manifest, Manifest):
                 self._manifests.append(manifest)
             elif isinstance(manifest, UnknownKind):
                 self._unknown(manifest)
 
     def _unknown(self, manifest: UnknownKind) -> None:
-        """A mistake in a served group, where the kind is misspelt, and a warning in other groups."""
+        """A mistake in a served group, where the kind is misspelt; a warning in other groups."""
         group = manifest.api_version.rpartition("/")[0]
         if any(group == kind.group or kind.kind == manifest.kind for kind in self._kinds.stored):
             self._of_manifests.append(manifest.error)
@@ -248,28 +243,30 @@ class _Check:
             self.warnings += _within(manifest, text, part.key, part.warnings)
 
     def manifests_together(self, cluster: ClusterConfig) -> None:
-        """Adds the mistakes that an API would refuse in all manifests."""
+        """Mistakes for which an API would refuse one of all manifests."""
         for unknown in self._unknown_kinds:
             self._resolve(unknown)
         for kustomization in self._kustomizations:
             if kustomization.has_effects:
                 self.warnings.append(kustomization.error)
         patches = left_out(self.texts, self._kustomizations)
-        self.mistakes += [each for each in self._of_manifests if each.path not in patches]
-        manifests = [each for each in self._manifests if each.path not in patches]
+        self.mistakes += [mistake for mistake in self._of_manifests if mistake.path not in patches]
+        manifests = [manifest for manifest in self._manifests if manifest.path not in patches]
         self.read[OBJECT] += len(manifests)
-        everything, kinds = clusters(manifests, self._kustomizations), self._kinds
-        self.mistakes += self._at_lines(manifest_mistakes(each, cluster, time.time(), kinds) for each in everything)
-        if not any(isinstance(each, ManifestError) for each in self.mistakes):
-            # a corrected object may solve another's mistake; objects without a manifest do not
-            self.warnings += self._at_lines(map(manifest_problems, everything))
+        alternatives, kinds = clusters(manifests, self._kustomizations), self._kinds
+        self.mistakes += self._at_lines(manifest_mistakes(part, cluster, time.time(), kinds) for part in alternatives)
+        if not any(isinstance(mistake, ManifestError) for mistake in self.mistakes):
+            # a corrected object may solve another's problem, so problems are for manifests without mistakes
+            self.warnings += self._at_lines(map(manifest_problems, alternatives))
 
     def _at_lines(self, parts: Iterable[Iterable[ManifestMistake]]) -> list[ManifestError]:
-        """The mistakes of alternatives, each once, at the lines of their fields."""
-        found = {
-            (each.manifest.path, each.manifest.line, each.field, each.reason): each for part in parts for each in part
+        """The mistakes of alternatives, deduplicated, at the lines of their fields."""
+        distinct_mistakes = {
+            (mistake.manifest.path, mistake.manifest.line, mistake.field, mistake.reason): mistake
+            for part in parts
+            for mistake in part
         }
-        return located(tuple(found.values()), lambda path: self.texts[str(path)])
+        return located(tuple(distinct_mistakes.values()), lambda path: self.texts[str(path)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,34 +280,36 @@ class Configuration:
 
 
 def configuration_mistakes(data: Mapping[str, object], path: str, dns_port: int) -> Iterator[Configuration]:
-    """In a ConfigMap of this path, without the files that its Corefile and KubeProxyConfigurations name."""
+    """Of a ConfigMap, without the files that its Corefile and KubeProxyConfigurations name."""
     for key, value in data.items():
         if not isinstance(value, str):
             continue
         if key == COREFILE_KEY:
             corefile = corefile_of(_with_pillar(value), path, BY_NAME, dns_port=dns_port, read_imports=_elsewhere)
-            found = corefile.findings()
-            doubtful = [mistake for mistake in found if isinstance(mistake, DoubtfulError)]
-            wrong = [error for error in found if error not in doubtful]
+            errors = corefile.findings()
+            doubtful = [error for error in errors if isinstance(error, DoubtfulError)]
+            wrong = [error for error in errors if error not in doubtful]
             yield Configuration(key, wrong, [*doubtful, *block_warnings(corefile.servers, dns_port)], corefile)
         elif KIND in value and any(_is_settings(document.value) for document in parse(key, value).documents):
             _, mistakes, remarks = read_first_settings(path, value)
             yield Configuration(key, mistakes, remarks)
 
 
-def _within(manifest: Manifest, text: str, key: str, found: Sequence[Mistake]) -> list[ManifestError]:
-    if not found:
+def _within(manifest: Manifest, text: str, key: str, mistakes: Sequence[Mistake]) -> list[ManifestError]:
+    """Mistakes of a ConfigMap's value, at their lines in the file if the value is a literal block."""
+    if not mistakes:
         return []
     field = f"data[{key}]"
     at = field_lines(manifest.path, text, [(manifest.line, field)])[manifest.line, field]
     first = at + 1 if _LITERAL.search(text.split("\n")[at - 1]) else 0
-    located_there = []
-    for each in found:
-        line = first + each.line - 1 if first and each.line else at
-        inside = "" if first or not each.line else f"line {each.line} of "
-        reason = str(each).removeprefix(f"{each.path}:{each.line}" if each.line else each.path).removeprefix(": ")
-        located_there.append(ManifestError(manifest.path, line, f"{inside}data.{key}", reason))
-    return located_there
+    errors = []
+    for mistake in mistakes:
+        line = first + mistake.line - 1 if first and mistake.line else at
+        inside = "" if first or not mistake.line else f"line {mistake.line} of "
+        place = f"{mistake.path}:{mistake.line}" if mistake.line else mistake.path
+        reason = str(mistake).removeprefix(place).removeprefix(": ")
+        errors.append(ManifestError(manifest.path, line, f"{inside}data.{key}", reason))
+    return errors
 
 
 def _with_pillar(text: str) -> str:
@@ -318,7 +317,7 @@ def _with_pillar(text: str) -> str:
 
 
 def _is_settings(value: object) -> bool:
-    """Whether a document is, or is meant as, a KubeProxyConfiguration."""
+    """Also true for a misspelt KubeProxyConfiguration: its kind or its group is enough."""
     group = API_VERSION.partition("/")[0]
     return isinstance(value, dict) and (
         value.get("kind") == KIND or str(value.get("apiVersion", "")).partition("/")[0] == group

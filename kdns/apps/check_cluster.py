@@ -1,4 +1,4 @@
-"""`kdns check` on a cluster that runs: one list of each kind, and what the rules find in them."""
+"""`kdns check` on a running cluster: one list per kind, and the problems that the rules detect."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _ABSENT: Final = 404
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The problems, how many objects of each kind there are, and what could not be looked at, in words."""
+    """The problems, the number of objects per kind, and what could not be checked, in words."""
 
     problems: Sequence[Problem]
     looked_at: Mapping[str, int]
@@ -66,27 +66,27 @@ async def cluster_report(source: ObjectSource, *, dns_port: int) -> Report:
         async with api_connection(source) as connection:
             lists = [_List(connection, resource) for resource in LISTED]
             configuration = _List(connection, CONFIG_MAPS, SYSTEM)
-            await asyncio.gather(*(one.read() for one in (*lists, configuration)))
+            await asyncio.gather(*(listed.read() for listed in (*lists, configuration)))
         return _report(lists, configuration, dns_port)
 
 
 def _report(lists: Sequence[_List], configuration: _List, dns_port: int) -> Report:
-    known = {one.resource.kind for one in lists if one.is_known}
+    known = {listed.resource.kind for listed in lists if listed.is_known}
     kubelets = [*_kubelets(configuration.objects)]
-    addresses = [str(address) for one in kubelets for address in one.get("clusterDNS") or ()]
-    domain = next((str(one["clusterDomain"]) for one in kubelets if one.get("clusterDomain")), "cluster.local")
-    objects = (obj for one in lists for obj in one.objects)
-    view = ClusterView.holding(objects, known, kubelet_dns=tuple(addresses), domain=domain)
-    found = [*problems(view), *_of_configuration(configuration.objects, dns_port, view.dns_service)]
+    addresses = [str(address) for kubelet in kubelets for address in kubelet.get("clusterDNS") or ()]
+    domains = (str(kubelet["clusterDomain"]) for kubelet in kubelets if kubelet.get("clusterDomain"))
+    objects = (obj for listed in lists for obj in listed.objects)
+    view = ClusterView.holding(objects, known, kubelet_dns=tuple(addresses), domain=next(domains, "cluster.local"))
+    detected = [*problems(view), *_of_configuration(configuration.objects, dns_port, view.dns_service)]
     return Report(
-        sorted(found, key=lambda problem: problem.rank),
-        {one.resource.plural: len(one.objects) for one in lists if one.is_known},
-        [one.remark for one in (*lists, configuration) if one.remark],
+        sorted(detected, key=lambda problem: problem.rank),
+        {listed.resource.plural: len(listed.objects) for listed in lists if listed.is_known},
+        [listed.remark for listed in (*lists, configuration) if listed.remark],
     )
 
 
 class _List:
-    """One list of a kind, or why there is none."""
+    """The objects of one kind, or the reason why they are unknown."""
 
     def __init__(self, connection: Connection, resource: Resource, namespace: str = "") -> None:
         self.connection, self.resource, self.namespace = connection, resource, namespace
@@ -98,14 +98,14 @@ class _List:
         left_out: list[DecodeFailure] = []
         plural = self.resource.plural
         try:
-            found = await list_objects(self.connection, self.resource, left_out.append, namespace=self.namespace)
+            objects = await list_objects(self.connection, self.resource, left_out.append, namespace=self.namespace)
         except ApiServerError as error:
             if error.status != _FORBIDDEN and not (self.resource.is_optional and error.status == _ABSENT):
                 raise
             self.remark = f"{plural} (forbidden)" if error.status == _FORBIDDEN else ""
             return
         self.is_known = not left_out
-        self.objects = [*found]
+        self.objects = [*objects]
         if self.resource.kind is Workload:
             self.objects = [evolve(obj, kind=self.resource.name) for obj in self.objects]
         if left_out:
@@ -131,7 +131,7 @@ def _of_configuration(config_maps: Iterable[ConfigMap], dns_port: int, dns: Serv
 
 
 def _forwarded_back(config_map: ConfigMap, corefile: Corefile, dns: Service) -> Iterator[Problem]:
-    """Upstreams of CoreDNS that are the cluster IP of its own Service; a node-local cache has it rightly."""
+    """Upstreams of CoreDNS that are the cluster IP of its own Service; in a node-local cache they are right."""
     servers = (*corefile.servers, *corefile.others)
     for config in (config for server in servers for config in server.configs(FORWARD)):
         for target in config.targets:

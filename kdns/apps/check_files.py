@@ -1,4 +1,4 @@
-"""The files that directives name, as a start would read them, without listeners and other servers."""
+"""The files that directives name, read as at a start, without listeners and other servers."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from kdns.serverblocks.config import ServerConfig
 from kdns.serverblocks.directive import Level
 
 _OPTIONAL: Final = frozenset({hosts.DEFAULT_PATH})
-"""Optional files, if they are not named explicitly."""
+"""Files that may be missing, unless a directive names them explicitly."""
 
 
 async def mistakes_in_files(
     servers: Sequence[ServerConfig], others: Sequence[ServerConfig] = ()
 ) -> list[CorefileError]:
-    """Each at its line, or at the file's name; of `others`, whose blocks have mistakes, only of files."""
+    """Each at its line, or at the file's name. `others` are blocks with mistakes, so only their files are checked."""
     shared = SharedResources(Clusters())
-    found: list[CorefileError] = []
+    mistakes: list[CorefileError] = []
     readable = (server for server in others if server.is_valid("root"))
     for is_whole, server in (*product([True], servers), *product([False], readable)):
         world = _Reading(server, shared, is_whole=is_whole)
@@ -37,13 +37,13 @@ async def mistakes_in_files(
             await world.read()
         finally:
             world.abandon()
-        found += world.mistakes.values()
+        mistakes += world.mistakes.values()
     shared.upstreams.close()
-    return found
+    return mistakes
 
 
 class _Reading(BlockWorld):
-    """A server block that is only read. `mistakes` are found by their texts: each is reported once."""
+    """A server block that is only read. `mistakes` are keyed by text, so each is reported once."""
 
     def __init__(self, config: ServerConfig, shared: SharedResources, *, is_whole: bool) -> None:
         super().__init__(config, shared)
@@ -91,7 +91,7 @@ class _Reading(BlockWorld):
         return {self.config.path, *(line.path for stanza in self.config.stanzas for line in (stanza, *stanza.block))}
 
     def cluster(self, spec: ClusterSpec, changed: OnChange, *, startup_timeout_s: float) -> State:
-        """Looks at the kubeconfig, at the files of `tls`, and at the folder of `snapshot`."""
+        """Checks the kubeconfig, the files of `tls`, and the folder of `snapshot`."""
         del changed, startup_timeout_s
         source = spec.source
         if spec.snapshot and not Path(spec.snapshot.path).parent.is_dir():
@@ -113,13 +113,13 @@ class _Reading(BlockWorld):
         parse: Callable[[str], Any] | None = None,
         is_optional: bool = False,
     ) -> None:
-        """Reads the file once; one that is named has to be there."""
+        """Reads the file once. A file that a directive names must exist."""
         del every_s
         placed = self.path(path)
         self.prepare(WatchedFile(kind, placed, read, parse, is_optional and placed in _OPTIONAL).begin)
 
     def log(self, level: Level, event: str, **facts: object) -> None:
-        """Does nothing: only a running server logs."""
+        """Only a running server logs."""
 
     def report(self, event: str, errors: Sequence[CorefileError], **facts: object) -> None:
         del event, facts

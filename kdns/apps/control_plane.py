@@ -1,8 +1,7 @@
-"""The control plane of `kdns up` in a process of its own: nothing that is sent to the API delays an answer of DNS.
+"""The control plane of `kdns up` in a process of its own, so requests to the API never delay DNS responses.
 
-The parent writes the options, and later the address of DNS, as JSON to the child's standard input, whose end stops the
-child. The child writes events to its standard output, each a line of JSON. A parent that is killed takes the child with
-it.
+The parent writes the options, and later the address of DNS, as JSON to the child's standard input; its end stops the
+child. The child writes events to its standard output, as lines of JSON. If the parent is killed, so is the child.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ _STOP_S: Final = 30.0
 
 _PROGRESS_S: Final = 0.1
 _SWITCH_INTERVAL_S: Final = 0.001
-"""How long a thread that decodes or encodes a large body keeps the interpreter while the child's event loop waits."""
+"""Until a thread that decodes or encodes a large body yields the interpreter to the child's event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlPlaneOptions:
-    """`texts` are those only the parent can read; endpoints of `trusted` paths may be on loopback."""
+    """`texts` are files that only the parent can read; endpoints of `trusted` paths may be on loopback."""
 
     cluster: ClusterConfig
     api: HostPort
@@ -101,8 +100,8 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
 class ControlPlane:
     """The parent's side of one child: `start`, then `stop`.
 
-    `warn` gets the problems of manifests, `note` their changes after the start, and `show` the step of a long start.
-    `applied` is the number of applied objects as text, `remarks` the ignored parts.
+    `warn` gets the problems of manifests, `note` their changes after the start, and `show` the current step of a long
+    start. `applied` is the number of applied objects as text, `remarks` are about ignored parts.
     """
 
     options: ControlPlaneOptions
@@ -117,7 +116,7 @@ class ControlPlane:
     _started: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self) -> None:
-        """Returns when the API answers and the manifests are applied; raises ControlPlaneError."""
+        """Waits until the API answers and the manifests are applied. Raises ControlPlaneError."""
         with signals_blocked():
             self._process = process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -143,7 +142,7 @@ class ControlPlane:
         self._send(json.dumps([host, port]).encode())
 
     def when_ended(self, call: Callable[[], object]) -> None:
-        """Calls when the child has ended, by itself or by `stop`."""
+        """`call` runs when the child has ended, by itself or by `stop`."""
         if self._reading:
             self._reading.add_done_callback(lambda _: call())
 
@@ -153,7 +152,7 @@ class ControlPlane:
             self._reading.result()
 
     async def stop(self) -> None:
-        """Lets the child finish the requests in flight and close its store; kills a child that has not started yet."""
+        """Lets the child finish the requests in flight and close its store. Kills a child that has not started yet."""
         if self._process is None or self._reading is None:
             return
         if not self._started.is_set() and self._process.returncode is None:
@@ -164,7 +163,7 @@ class ControlPlane:
             async with asyncio.timeout(_STOP_S):
                 await self._reading
         except ControlPlaneError:
-            pass  # said by `check`, or by the child
+            pass  # `check` or the child has reported it
         except TimeoutError:
             self._process.kill()
             await self._process.wait()
@@ -223,7 +222,7 @@ async def _child() -> None:
     try:
         await _run(from_json(options), commands)
     except KdnsError as error:
-        _tell(error=str(error)[:_TEXT_CHARACTERS_MAX], exit_code=error.exit_code)
+        _send(error=str(error)[:_TEXT_CHARACTERS_MAX], exit_code=error.exit_code)
 
 
 async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> None:
@@ -250,10 +249,10 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
         try:
             applied = Applied()
             if options.paths:
-                _tell(phase="reading manifests")
-                changes = ChangeLog(options.cluster, _tell_line, _progress())
+                _send(phase="reading manifests")
+                changes = ChangeLog(options.cluster, _send_line, _progress())
                 applied = await local.apply(options.paths, options.texts, _warn, changes, options.trusted, _warn)
-            _tell(address=local.address, applied=[applied.applied, applied.deleted, applied.refused])
+            _send(address=local.address, applied=[applied.applied, applied.deleted, applied.refused])
         except BaseException:
             await local.stop()
             raise
@@ -265,27 +264,27 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
 
 
 def _warn(problem: KdnsError | str) -> None:
-    _tell(warning=str(problem)[:_TEXT_CHARACTERS_MAX])
+    _send(warning=str(problem)[:_TEXT_CHARACTERS_MAX])
 
 
-def _tell_line(text: str) -> None:
-    _tell(line=text[:_TEXT_CHARACTERS_MAX])
+def _send_line(text: str) -> None:
+    _send(line=text[:_TEXT_CHARACTERS_MAX])
 
 
 def _progress() -> Callable[[str], None]:
-    """Reports the step of a pass, at most ten times a second."""
-    told_s = 0.0
+    """The step of a pass, at most ten times a second."""
+    sent_s = 0.0
 
     def progress(text: str) -> None:
-        nonlocal told_s
-        if (now_s := time.monotonic()) >= told_s + _PROGRESS_S:
-            told_s = now_s
-            _tell(phase=text)
+        nonlocal sent_s
+        if (now_s := time.monotonic()) >= sent_s + _PROGRESS_S:
+            sent_s = now_s
+            _send(phase=text)
 
     return progress
 
 
-def _tell(**event: Any) -> None:
+def _send(**event: Any) -> None:
     sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
 

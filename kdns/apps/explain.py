@@ -31,12 +31,12 @@ COREFILE: Final = """\
     forward . {upstreams}
 }}
 """
-"""kubeadm's, as far as it decides an answer."""
+"""kubeadm's, as far as it affects answers."""
 OF_A_NODE: Final = "resolvers-of-the-node.invalid {\n        resolver 192.0.2.1\n    }"
-"""Stands for upstreams on a machine without resolvers: names outside of the cluster are forwarded there too."""
+"""Stands for upstreams on a machine without resolvers, so names outside of the cluster are forwarded there too."""
 DNS_PORT: Final = 53
 NOWHERE: Final = Source(endpoint="http://127.0.0.1")
-"""A source that is not followed: the objects are there before."""
+"""A source that is not followed, since the objects are already there."""
 PREPARED_S: Final = 5.0
 TYPES: Final[dict[type[Object], type[Object]]] = {
     Namespace: Namespace,
@@ -48,7 +48,7 @@ TYPES: Final[dict[type[Object], type[Object]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
-    """The options of `kdns explain`."""
+    """`corefile` is a file, "" for kubeadm's with `domain`."""
 
     inquiry: Inquiry
     corefile: str

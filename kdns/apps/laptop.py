@@ -1,4 +1,4 @@
-"""`kdns laptop`: leads this machine's resolver to the cluster's names, and back, and says how it is."""
+"""`kdns laptop`: points this machine's resolver at kdns (on), undoes it (off), shows its state (status)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from kdns.upstream.upstream import UpstreamError
 ANSWER_S: Final = 2.0
 RESTART_S: Final = 60.0
 MDNS: Final = "mdns"
-"""A word of nsswitch.conf(5): its module takes names of `.local` for itself."""
+"""A word of nsswitch.conf(5) whose module resolves all names below `.local`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaptopStatus:
-    """The state of a machine's resolver: its service, its file and whether that is kdns's; "" for an unknown one.
+    """The machine's resolver: its service, the file for kdns and whether it exists (`is_on`); "" if unknown.
 
-    `answers` says whether kdns answers, and `addresses` are those that this machine's programs get for `name`.
+    `answers`: kdns responds. `addresses` are those that this machine's programs get for `name`.
     """
 
     service: str
@@ -45,7 +45,7 @@ class LaptopStatus:
 
 
 async def turn_on(names: ClusterNames, warn: Callable[[str], None], root: Path = Path("/")) -> str:
-    """Returns the written file. Raises InputError without a resolver that kdns knows, and for a foreign file."""
+    """Returns the written file. Raises InputError for an unknown resolver, and for a file that kdns did not write."""
     if not is_loopback(names.dns.host):
         warn(f"{names.dns} is not a loopback address: who answers there decides where Services lead")
     if names.domain.endswith(".local") and MDNS in _hosts_line(root):
@@ -68,12 +68,12 @@ async def turn_off(root: Path = Path("/")) -> str:
 
 
 async def status(names: ClusterNames, root: Path = Path("/")) -> LaptopStatus:
-    """Asks kdns for ANSWER_S at most."""
+    """Waits up to ANSWER_S for kdns."""
     resolver, name, answers = resolver_of(root), f"kubernetes.default.svc.{names.domain}", False
     addresses: dict[str, None] = {}
     with suppress(OSError):
-        found = await asyncio.get_running_loop().getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)
-        addresses = {str(row[4][0]): None for row in found}
+        rows = await asyncio.get_running_loop().getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)
+        addresses = {str(row[4][0]): None for row in rows}
     with suppress(UpstreamError):
         answers = bool(await peers.datagram(names.dns, query(f"{name}.", A), ANSWER_S))
     if resolver is None:
@@ -91,7 +91,7 @@ def _resolver(root: Path) -> LocalResolver:
 
 
 def _own_content(path: Path) -> str:
-    """Empty without a file; raises InputError for one of somebody else."""
+    """Empty without a file. Raises InputError for a file that kdns did not write."""
     try:
         content = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -104,29 +104,29 @@ def _own_content(path: Path) -> str:
 
 
 def _write(path: Path, content: str) -> None:
-    """Whole or not at all; removes the file without content."""
-    written = path.with_name(f".{path.name}")  # no resolver reads a hidden file
+    """Atomically; removes the file if `content` is ""."""
+    new = path.with_name(f".{path.name}")  # no resolver reads a hidden file
     try:
         if content:
             path.parent.mkdir(parents=True, exist_ok=True)
-            written.write_text(content, encoding="utf-8")
-            written.replace(path)
+            new.write_text(content, encoding="utf-8")
+            new.replace(path)
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
         with suppress(OSError):
-            written.unlink()
+            new.unlink()
         raise _denied(path, "written", error) from error
 
 
 def _denied(path: Path, what: str, error: OSError) -> InputError:
-    """The sudo of the hint helps against a missing permission only."""
+    """Hints at sudo only if a permission is missing."""
     hint = "; run it with sudo" if isinstance(error, PermissionError) and os.geteuid() else ""
     return InputError(f"{path}: cannot be {what}: {error.strerror}{hint}")
 
 
 async def _restarted_with(service: str, path: Path, content: str, before: str) -> None:
-    """The file is as before if that fails: no names without a service. Raises ApplyError."""
+    """If the restart fails, the file is restored: no resolver is worse than no names. Raises ApplyError."""
     _write(path, content)
     try:
         await uninterrupted(_restart(service))

@@ -1,4 +1,4 @@
-"""The addresses of this machine in its Node, which `kdns up` writes in a kubelet's place."""
+"""Writes the addresses of this machine to its Node, in a kubelet's place."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kdns.netlink.io.addresses import primary_addresses, watch_node_addresses
 
 RETRY_S: Final = 5.0
 _REFUSED: Final = 4
-"""The first digit of a status that stays the same for the same request."""
+"""The first digit of a status that does not change for the same request."""
 
 log = logs.get(__name__)
 
 
 async def report_addresses(source: Source, name: str) -> None:
-    """Writes addresses that changed, until cancelled. What fails is tried again, what is refused is logged."""
+    """Writes changed addresses until cancelled. Failures are retried, refusals are logged."""
     own: tuple[Address, ...] = ()
     noticed = asyncio.Event()
 
@@ -35,17 +35,17 @@ async def report_addresses(source: Source, name: str) -> None:
         while True:
             await noticed.wait()
             noticed.clear()
-            wanted = own
-            if wanted in ((), written):
+            current = own
+            if current in ((), written):
                 continue
             try:
-                await _write(source, name, wanted)
+                await _write(source, name, current)
             except ApiServerError as error:
                 log.warning("addresses of the Node not written", node=name, reason=str(error))
                 if error.status // 100 != _REFUSED:
                     asyncio.get_running_loop().call_later(RETRY_S, noticed.set)
                     continue
-            written = wanted
+            written = current
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(watch_node_addresses(listed), name="addresses of the machine")

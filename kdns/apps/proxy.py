@@ -44,16 +44,16 @@ from kdns.runtime.process import gc_paused, trim_memory
 from kdns.status.io.watched import Watched
 
 POD_CIDRS_TIMEOUT_S: Final = 300.0
-"""How long a node with detectLocalMode NodeCIDR may take to get its podCIDRs, as in kube-proxy."""
+"""A node with detectLocalMode NodeCIDR may take so long to get its podCIDRs, as in kube-proxy."""
 LOADING_S: Final = 30.0
-"""How long the garbage collector is off at most while the first objects are loaded."""
+"""The garbage collector is off at most this long, while the first objects are loaded."""
 
 log = logs.get(__name__)
 
 
 @dataclass(slots=True)
 class NodeProxy:
-    """A node's dataplane; if it `owns_host`, it sets the kernel's limits, and rules stay at the end."""
+    """A node's dataplane. If it `owns_host`, it sets the kernel's limits, and rules stay at the end."""
 
     settings: Settings
     source: Source
@@ -174,7 +174,7 @@ class NodeProxy:
         await _together(coroutines)
 
     def log_missing(self) -> None:
-        """Logs missing parts of this node's object once, after Nodes were listed."""
+        """Logs once which parts of this node's object are missing, after Nodes were listed."""
         if Node not in self.state.synced:
             return
         node, missing = self.node, ""
@@ -187,7 +187,7 @@ class NodeProxy:
         self._missing = missing
 
     async def _first_sync(self, sync_runner: SyncRunner) -> None:
-        """Without the garbage collector. Raises KdnsError if the node does not get podCIDRs in time."""
+        """The garbage collector is off meanwhile. Raises KdnsError if the node does not get podCIDRs in time."""
         waits = self.settings.detect_local_mode == "NodeCIDR"
         with gc_paused(), suppress(TimeoutError):
             async with asyncio.timeout(LOADING_S):
@@ -204,7 +204,7 @@ class NodeProxy:
         trim_memory()
 
     async def _clean_up(self, takeover: Takeover, settings: Settings, conntrack: ConntrackReconciler) -> None:
-        """Removes the rules of before, when the new rules exist, and the UDP flows of these rules."""
+        """Removes earlier rules once the new rules exist, and the UDP flows of the earlier rules."""
         await self.established.wait()
         await takeover.clean_up(settings, conntrack.examine)
         await takeover.watch_kube_proxy(settings)
@@ -212,7 +212,7 @@ class NodeProxy:
     def _http_servers(
         self, health: ProxyHealth, sources: MetricSources, connections: Connections, stats: FollowStats
     ) -> dict[str, Any]:
-        """Of the addresses that are set, with the status page among the metrics."""
+        """For the configured addresses; the status page is served with the metrics."""
         settings, hard_fail = self.settings, self.settings.bind_address_hard_fail
         status = self.status = ProxyStatus(self.name, Watched(self.source, self.state, stats), sources)
         servers = http_servers(settings, self.flags, health, sources, status.pages())
@@ -225,7 +225,7 @@ class NodeProxy:
 
 
 async def _together(coroutines: Mapping[str, Coroutine[Any, Any, None]]) -> None:
-    """Runs tasks of these names until one fails. Raises its KdnsError alone, not as a group."""
+    """Runs tasks by name until one fails. Raises its KdnsError alone, not as a group."""
     try:
         async with asyncio.TaskGroup() as tasks:
             for name, coroutine in coroutines.items():
@@ -244,12 +244,10 @@ def listen_address(text: str) -> tuple[str, int]:
 
 
 def api_source(settings: Settings, master: str = "") -> Source:
-    """Returns the API: that of the kubeconfig, at `master` if given; without both, the Pod's own cluster.
+    """The kubeconfig's API, at `master` if that is set; without both, the Pod's own cluster.
 
-    Raises InputError for a `master` that is not a URL.
-
-    Differs: requests are limited only if the settings are not kube-proxy's defaults, 5 a second. kdns lists each
-    kind once and then watches.
+    Raises InputError for a `master` that is not a URL. Differs: requests are limited only if the settings are not
+    kube-proxy's defaults, 5 a second. kdns lists each kind once and then watches.
     """
     client, defaults = settings.client_connection, ClientConnection()
     master = server_url("--master", master) if master else ""
@@ -287,12 +285,11 @@ async def supervise(
     every_s: float = 2.0,
     runtimes: Mapping[str, Runtime] = RUNTIMES,
 ) -> bool:
-    """Runs a node until `stop`, or until the settings have changed; `reload` has the file read at once.
+    """Runs a node until `stop`, or until the settings change; `reload` reads the file at once.
 
-    Returns whether the settings have changed and the program is to start again with them.
-
-    Differs: kube-proxy exits when its file changes, and starts with the new file, valid or not. Here a file with
-    mistakes, or with a mode that cannot work here, is logged, and the settings stay.
+    Returns whether the settings have changed, so that the program must start again. Differs: kube-proxy exits when its
+    file changes, and starts with the new file, valid or not. Here a file with mistakes, or with a mode that cannot work
+    here, is logged, and the settings stay.
     """
     settings = read()
     node = start(settings)
@@ -327,7 +324,7 @@ async def _next_settings(
     reload: asyncio.Event,
     runtimes: Mapping[str, Runtime],
 ) -> Settings:
-    """Returns other settings than these, once there are any with a mode that can work here."""
+    """Waits for other settings whose mode can work here."""
     while True:
         changed = await other_settings(read, settings, file, every_s, reload)
         try:

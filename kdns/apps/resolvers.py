@@ -1,4 +1,4 @@
-"""How this machine's own resolver is led to the cluster's names: `kdns laptop`, and docs/laptop.md by hand."""
+"""Configurations that point this machine's resolver at kdns: `kdns laptop`, and docs/laptop.md by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_DNS: Final = HostPort("127.0.0.1", 1053)
 
 @dataclass(frozen=True, slots=True)
 class ClusterNames:
-    """The names that a resolver is to ask kdns for; addresses of 127.0.0.0/8 have names of the machine's own."""
+    """The names for which a resolver queries kdns. Addresses of 127.0.0.0/8 have names of the machine's own."""
 
     dns: HostPort
     domain: str
@@ -42,7 +42,7 @@ class ClusterNames:
         yield f"Domains={' '.join(f'~{zone}' for zone in self.zones)}"
 
     def for_dnsmasq(self) -> Iterator[str]:
-        """A file of dnsmasq; the last line allows private addresses where it drops them otherwise."""
+        """The last line allows private addresses where dnsmasq drops them otherwise."""
         for zone in self.zones:
             yield f"server=/{zone}/{self.dns.host}#{self.dns.port}"
         yield f"rebind-domain-ok=/{self.domain}/"
@@ -73,7 +73,7 @@ RESOLVERS: Final = (
 
 
 def resolver_of(root: Path) -> LocalResolver | None:
-    """The resolver of the machine with these files, None for one that kdns does not know."""
+    """The resolver of the machine with these files; None for an unknown one."""
     for resolver in RESOLVERS:
         folder = root / resolver.folder
         if folder.exists() and (resolver.service != "NetworkManager" or _has_dnsmasq(folder)):
@@ -82,7 +82,7 @@ def resolver_of(root: Path) -> LocalResolver | None:
 
 
 def recipe(dns: HostPort, domain: str, root: Path = Path("/"), *, program: str = "kdns") -> tuple[str, ...]:
-    """The command that leads this machine's programs to the cluster's names; nothing if its file exists."""
+    """The command that points this machine's resolver at kdns; empty if its file exists."""
     resolver = resolver_of(root)
     if resolver is None:
         return (f"for programs of this machine: {PAGE}",)
@@ -95,7 +95,7 @@ def recipe(dns: HostPort, domain: str, root: Path = Path("/"), *, program: str =
 
 
 def _has_dnsmasq(folder: Path) -> bool:
-    """Whether NetworkManager runs a dnsmasq of its own."""
+    """NetworkManager runs a dnsmasq of its own."""
     for path in (folder / "NetworkManager.conf", *folder.glob("conf.d/*.conf")):
         try:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -107,7 +107,7 @@ def _has_dnsmasq(folder: Path) -> bool:
 
 
 def machine_resolv_conf() -> Path | None:
-    """Behind systemd-resolved, which may ask kdns itself, the file with its upstreams."""
+    """The file with the upstreams of systemd-resolved if that is the resolver, since it may query kdns itself."""
     resolvers = _nameservers(RESOLV_CONF)
     if resolvers == [SYSTEMD_STUB]:
         return SYSTEMD_RESOLV_CONF if _nameservers(SYSTEMD_RESOLV_CONF) else None

@@ -1,4 +1,4 @@
-"""The composition root: configurations to running tasks."""
+"""`kdns serve`: from configurations to running tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logs.get(__name__)
 
 WAITING: Final = "waiting for the API server: answers are SERVFAIL until it has been listed"
-"""Said before `ready`, which comes later then."""
+"""Printed first if `ready` has to wait for the API."""
 LOOK_S: Final = 0.1
 SETUP_ERRORS: Final = "coredns_nodecache_setup_errors"
 
@@ -46,7 +46,7 @@ class WorkerOf(NamedTuple):
 
 
 def say_listeners(server: DnsServer | Supervisor, say: Callable[[str], None], *, column: int) -> None:
-    """Each address that DNS and HTTP are served on, behind a label of `column` characters."""
+    """Each address of DNS and HTTP, after a label padded to `column` characters."""
     for scheme, host, port in server.listened:
         say(f"{scheme:{column}}{join_host_port(host, port)} ({' and '.join(map(str.upper, TRANSPORTS[scheme]))})")
     paths = server.site_addresses
@@ -62,12 +62,12 @@ def status_site() -> DnsStatus:
 
 
 def setup_errors(server: DnsServer | Supervisor) -> Counters:
-    """Returns the counters of the node-local cache, which are among the server's metrics from then on."""
+    """The counters of the node-local cache, which are among the server's metrics from then on."""
     return server.counters(SETUP_ERRORS, "Repairs of the node-local cache that failed.", ("errortype",))
 
 
 async def say_ready(server: DnsServer | Supervisor, say: Callable[[str], None], stop: asyncio.Event) -> None:
-    """Now or as soon as everything has been listed, unless it is to stop before that."""
+    """As soon as everything is listed, unless `stop` comes first."""
     if not server.is_synced:
         say(WAITING)
     while not (server.is_synced or stop.is_set()):  # noqa: ASYNC110 - kinds are listed one by one, in several places
@@ -85,7 +85,7 @@ async def reloading(
     *,
     polls: bool = True,
 ) -> AsyncIterator[None]:
-    """On request, and with `polls` when the file changed; `last_hash` is that of the one in use."""
+    """On request, and with `polls` when the file changed; `last_hash` is that of the present file."""
     task = restarted(Reloader(server, read, reload_requested, last_hash, polls).run, "reload")
     try:
         yield
@@ -106,13 +106,13 @@ async def serve(
 ) -> None:
     """Runs the DNS server until SIGTERM, SIGINT or the end of the terminal, then `lameduck` seconds longer.
 
-    With several `workers`, or with `multisocket`, this process supervises servers that it starts by its own command
-    line; `worker_of` makes it one of them.
+    With several `workers`, or with `multisocket`, this process supervises servers that it starts with its own command
+    line; `worker_of` marks one of them.
     """
     if worker_of:
         die_with(worker_of.supervisor)
     stop = stop_event()
-    reload_wanted = reload_event(stop)
+    reload_requested = reload_event(stop)
     with_variables = node_local.with_variables if node_local else str
     read = partial(read_corefile, corefile, BY_NAME, dns_port=dns_port, with_variables=with_variables)
     share_out(ConnectionKind.DNS, ConnectionKind.SITES, ConnectionKind.UPSTREAMS)
@@ -130,14 +130,14 @@ async def serve(
             await stack.enter_async_context(linked(node_local, errors))
             listening = partial(untracked, node_local, errors)
         try:
-            reloads = partial(reloading, server, reload_wanted, read, polls=not worker_of)
+            reloads = partial(reloading, server, reload_requested, read, polls=not worker_of)
             await _serve(server, reloads, say, stop, pidfile, listening)
         except ListenError as error:
             raise ListenError(error.address, error.reason, corefile) from error
 
 
 def _server(first: Corefile, dns_port: int, workers: int, worker_of: WorkerOf | None) -> DnsServer | Supervisor:
-    """Imports a supervisor or its worker only where it is one. Raises CorefileError."""
+    """Imports the supervisor's modules only if they are needed. Raises CorefileError."""
     configs = first.checked()
     number = 1 if worker_of else number_of_processes(configs, workers)
     if number > 1:

@@ -48,7 +48,7 @@ COREFILE: Final = """
     loadbalance
 }}
 """
-"""The DNS configuration without --corefile: the names of the cluster. `status` is "" or that directive."""
+"""Without --corefile: the names of the cluster. `status` is "" or that directive."""
 STATUS: Final = "status localhost:0"
 
 OUTSIDE: Final = """
@@ -66,7 +66,7 @@ OUTSIDE: Final = """
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """The options of `kdns up`."""
+    """`corefile` is a file, "" for the built-in one; `proxy` is a mode, "" for no dataplane."""
 
     control_plane: ControlPlaneOptions
     dns: HostPort
@@ -76,7 +76,7 @@ class UpOptions:
 
 
 class Output(Protocol):
-    """The output of the command. After the start, a slow reader must not delay anything."""
+    """The output of the command. After the start, a slow reader must not block it."""
 
     def say(self, text: str) -> None:
         """A line of the start: each address that is listened on, and then `ready`."""
@@ -90,17 +90,17 @@ class Output(Protocol):
 
 
 async def up(options: UpOptions, output: Output) -> None:
-    """Until SIGTERM, SIGINT or the end of the terminal. A start that fails leaves the kubeconfig as it was."""
+    """Runs until SIGTERM, SIGINT or the end of the terminal. A start that fails leaves the kubeconfig unchanged."""
     node = (ConnectionKind.NODE_SITES, ConnectionKind.RELAYS) if options.proxy else ()
     share_out(ConnectionKind.DNS, ConnectionKind.SITES, ConnectionKind.UPSTREAMS, *node)
     stop = stop_event()
-    reload_wanted = reload_event(stop)
-    given = options.control_plane
-    tls_key = given.tls_key or given.tls_cert  # one file may hold both
-    secrets = {"--token-file": given.token_file, "--tls-key": Path(tls_key) if tls_key else None}
-    for problem in (*open_secrets(secrets), *open_folders({"--data": given.data})):
+    reload_requested = reload_event(stop)
+    plane = options.control_plane
+    tls_key = plane.tls_key or plane.tls_cert  # one file may hold both
+    secrets = {"--token-file": plane.token_file, "--tls-key": Path(tls_key) if tls_key else None}
+    for problem in (*open_secrets(secrets), *open_folders({"--data": plane.data})):
         output.warn(problem)
-    if given.token_file and not given.tls_cert:
+    if plane.token_file and not plane.tls_cert:
         output.warn("--token-file without --tls-cert: kubectl sends no token over http, so the API answers it with 401")
     corefile = await unless_stopped(in_daemon_thread(partial(dns_config, options)), stop)
     if corefile is None:
@@ -108,15 +108,15 @@ async def up(options: UpOptions, output: Output) -> None:
     with in_words_of_flags(options):
         corefile.checked()  # a mistake in a file ends the command here
     kubeconfig_content(options.kubeconfig)
-    tokens = read_tokens(given.token_file) if given.token_file else {}
-    own_token = next(iter(tokens), token_urlsafe() if given.client_ca else "")
-    given = replace(given, own_token=own_token)
-    served = await with_addresses(given, options.proxy, output.warn) if options.proxy else given
-    control_plane = ControlPlane(served, output.warn, output.note, output.show)
+    tokens = read_tokens(plane.token_file) if plane.token_file else {}
+    own_token = next(iter(tokens), token_urlsafe() if plane.client_ca else "")
+    plane = replace(plane, own_token=own_token)
+    plane = await with_addresses(plane, options.proxy, output.warn) if options.proxy else plane
+    control_plane = ControlPlane(plane, output.warn, output.note, output.show)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(control_plane.stop)
         with gc_paused():
-            dns = await unless_stopped(_started(options, control_plane, stack, output, reload_wanted, stop), stop)
+            dns = await unless_stopped(_started(options, control_plane, stack, output, reload_requested, stop), stop)
             if dns:
                 from kdns.apps.serve import say_ready  # noqa: PLC0415 - imported above
 
@@ -132,28 +132,28 @@ async def _started(
     control_plane: ControlPlane,
     stack: AsyncExitStack,
     output: Output,
-    reload_wanted: asyncio.Event,
+    reload_requested: asyncio.Event,
     stop: asyncio.Event,
 ) -> DnsServer:
     """Starts everything, then writes the kubeconfig; `stack` stops what was started."""
     lines: list[str] = []
     say = lines.append
-    given = control_plane.options
+    plane = control_plane.options
     await asyncio.gather(control_plane.start(), asyncio.to_thread(import_module, "kdns.apps.serve"))
     control_plane.when_ended(stop.set)
     output.show("starting DNS")
     from kdns.apps.serve import reloading, say_listeners, status_site  # noqa: PLC0415
     from kdns.dnsserver.io.server import DnsServer  # noqa: PLC0415 - imported above
 
-    scheme, token = "https" if given.tls_cert else "http", given.own_token
+    scheme, token = "https" if plane.tls_cert else "http", plane.own_token
     url = f"{scheme}://{reachable(*control_plane.address)}"
     say(f"api         {scheme}://{join_host_port(*control_plane.address)}")
     say(f"metrics     {url}/metrics")
-    if given.paths:
-        say(f"manifests   {control_plane.applied} from {', '.join(map(str, given.paths))}")
+    if plane.paths:
+        say(f"manifests   {control_plane.applied} from {', '.join(map(str, plane.paths))}")
         for remark in control_plane.remarks:
             say(f"            {remark}")
-    source = Source(endpoint=url, tls=ClientTLS(ca=given.tls_cert), token=token)
+    source = Source(endpoint=url, tls=ClientTLS(ca=plane.tls_cert), token=token)
     servers, sha512 = (corefile := dns_config(options)).checked(), corefile.sha512
     page = status_site()
     dns = DnsServer(servers, dns_port=options.dns.port, default_source=source, sha512=sha512, status=lambda: page)
@@ -168,10 +168,10 @@ async def _started(
         say(f"proxy       {chosen.mode.name}")
         if chosen.fallback:
             say(f"            {chosen.fallback}")
-    write_kubeconfig(options.kubeconfig, url, ca_file=given.tls_cert, token=token)
+    write_kubeconfig(options.kubeconfig, url, ca_file=plane.tls_cert, token=token)
     say(f"kubeconfig  {options.kubeconfig}")
     say_commands(dns, options, say)
-    await stack.enter_async_context(reloading(dns, reload_wanted, partial(dns_config, options), sha512))
+    await stack.enter_async_context(reloading(dns, reload_requested, partial(dns_config, options), sha512))
     for line in lines:
         output.say(line)
     return dns
@@ -199,13 +199,13 @@ def say_commands(dns: DnsServer, options: UpOptions, say: Callable[[str], None])
     say(f"            kubectl --kubeconfig {options.kubeconfig} get services --all-namespaces")
 
 
-async def with_addresses(given: ControlPlaneOptions, mode: str, warn: Callable[[str], None]) -> ControlPlaneOptions:
-    """This machine's own addresses are the Node's: its node ports are there."""
+async def with_addresses(plane: ControlPlaneOptions, mode: str, warn: Callable[[str], None]) -> ControlPlaneOptions:
+    """The Node gets this machine's own addresses, at which it serves node ports."""
     from kdns.netlink.io.addresses import node_addresses, primary_addresses  # noqa: PLC0415 - only with --proxy
     from kdns.proxy.modes import relaying  # noqa: PLC0415 - the same
 
     with suppress(OSError):  # the dataplane logs it
-        own, cidrs = await node_addresses(), given.cluster.service_cidrs
+        own, cidrs = await node_addresses(), plane.cluster.service_cidrs
         for address in own:
             if cidr := next(
                 (network for network in cidrs if network.version == address.version and address in network), None
@@ -213,16 +213,16 @@ async def with_addresses(given: ControlPlaneOptions, mode: str, warn: Callable[[
                 warn(f"--service-cidr {cidr} has {address}, an address of this machine: no Service gets it here")
         if not own and not all(network.is_loopback for network in cidrs):
             advice = f"add a link with an address, or use --proxy-mode {relaying()} --service-cidr 127.96.0.0/16"
-            found = "this machine has loopback addresses only, so cluster IPs have no route"
-            warn(f"--proxy-mode {mode}: {found}; {advice}")
+            reason = "this machine has loopback addresses only, so cluster IPs have no route"
+            warn(f"--proxy-mode {mode}: {reason}; {advice}")
         addresses = tuple(map(str, primary_addresses(own)))
-        return replace(given, cluster=replace(given.cluster, host_addresses=addresses))
-    return given
+        return replace(plane, cluster=replace(plane.cluster, host_addresses=addresses))
+    return plane
 
 
 @asynccontextmanager
 async def node_proxy(options: UpOptions, source: Source) -> AsyncIterator[tuple[Choice, Details]]:
-    """Yields the mode that runs, and the ways of packets; removes its rules at the end, and leaves conntrack limits.
+    """Yields the running mode, and the paths of packets. Removes its rules at the end, and leaves conntrack limits.
 
     Raises ApplyError.
     """

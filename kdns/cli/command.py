@@ -1,4 +1,4 @@
-"""The parts of commands: options, examples, and which command has an option."""
+"""Building blocks of commands: options, examples, and which command has an option."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ARGUMENTS: Final = {
     "serve": "expected --conf FILE for the Corefile",
     "trace": "expected --manifests PATH for files, --to IP:PORT or NAME:PORT for the destination",
 }
-"""The text for an argument, by the command that takes none."""
+"""What to use instead of an argument, by command without arguments."""
 
 
 class Command(click.Command):
@@ -26,16 +26,16 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
-            rest = super().parse_args(ctx, list(args))
+            extra = super().parse_args(ctx, list(args))
         except click.NoSuchOption as error:
             for option in (_as_written(error.option_name, args), error.option_name):
                 if words := self._instead(ctx, option):
                     raise click.UsageError(f"No such option {option!r}: {words}.", ctx) from error
             raise
-        if rest and not ctx.resilient_parsing:
+        if extra and not ctx.resilient_parsing:
             words = ARGUMENTS.get(self.name or "", "expected options only")
-            raise click.UsageError(f"Got unexpected argument {rest[0]!r}: {words}.", ctx)
-        return rest
+            raise click.UsageError(f"Got unexpected argument {extra[0]!r}: {words}.", ctx)
+        return extra
 
     def _instead(self, ctx: click.Context, option: str) -> str:
         group = ctx.find_root().command
@@ -50,7 +50,7 @@ def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..
 
 
 def owners(ctx: click.Context, option: str) -> str:
-    *names, last = ["", *(f"`kdns {each.name}`" for each in _commands(ctx) if _has(each, option))]
+    *names, last = ["", *(f"`kdns {command.name}`" for command in _commands(ctx) if _has(command, option))]
     if not last:
         return ""
     return f"{', '.join(names[1:])} and {last} have it" if names[1:] else f"{last} has it"
@@ -61,8 +61,8 @@ def _commands(ctx: click.Context) -> Iterator[click.Command]:
     if not isinstance(group, click.Group):
         return
     for name in group.list_commands(ctx):
-        if found := group.get_command(ctx, name):
-            yield found
+        if command := group.get_command(ctx, name):
+            yield command
 
 
 def _has(command: click.Command, option: str) -> bool:
@@ -70,5 +70,5 @@ def _has(command: click.Command, option: str) -> bool:
 
 
 def _as_written(option: str, args: list[str]) -> str:
-    """Of `-conf`, click reports `-c`."""
+    """click reports `-c` for `-conf`."""
     return next((word for arg in args if (word := arg.partition("=")[0]).startswith(option)), option)

@@ -20,22 +20,24 @@ from kdns.logs import one_line
 T = TypeVar("T")
 
 UNWRITABLE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
-"""The errors of writing to a full disk and to a closed terminal; click handles EPIPE of a closed pipe."""
+"""Errors of writing to a full disk and to a closed terminal; click handles EPIPE of a closed pipe."""
 LOOP_FACTORY: Final = asyncio.SelectorEventLoop if sys.platform == "win32" else None
-"""Listeners add readers, which asyncio's default loop on Windows does not have."""
+"""Listeners add readers, which asyncio's default loop on Windows does not support."""
 
 
 def say(text: str, *, is_error: bool = False) -> None:
-    """At once also into a pipe; control characters in the lines must not control the terminal."""
+    """Flushed at once, even into a pipe. Control characters in the lines are escaped, so they cannot control the
+    terminal.
+    """
     click.echo("\n".join(map(one_line, text.split("\n"))), err=is_error)
 
 
 def announce(text: str) -> None:
-    """A line about a command that runs on; with --log-format json an object."""
+    """A line of a long-running command; with --log-format json an object."""
     _print("info", text)
 
 
-def tell(mistakes: Sequence[KdnsError]) -> None:
+def report_mistakes(mistakes: Sequence[KdnsError]) -> None:
     """Exits with 2 if there are any."""
     for mistake in mistakes:
         say(" ".join(str(mistake).split("\n")))
@@ -49,7 +51,7 @@ def warn_of(mistakes: Iterable[KdnsError]) -> None:
 
 
 def warn(text: str) -> None:
-    """To standard error; standard output is for the result."""
+    """Goes to standard error; standard output is for the result."""
     _print("warning", text, "Warning: ", is_error=True)
 
 
@@ -86,7 +88,7 @@ def end_without_output(error: OSError) -> NoReturn:
 
 
 def run(task: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
-    """An interrupt exits with 130, errors are reported."""
+    """An interrupt exits with 130; errors are reported."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # that of __main__ was for the imports
     with reported_errors():

@@ -1,6 +1,6 @@
-"""Flags that several commands share, and command-line texts to values.
+"""Flags that several commands share, and the values of command-line texts.
 
-An InputError names the flag, the text and the form that is expected.
+An InputError names the flag, the text and the expected form.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 SERVICE_CIDR: Final = "10.96.0.0/16,fd00:10:96::/112"
 POD_CIDR: Final = "10.244.0.0/16,fd00:10:244::/64"
-"""The ranges that `kdns up` has by default."""
+"""Defaults of `kdns up`."""
 CLUSTER_OPTIONS: Final = {
     "--cluster-domain": ("cluster.local", "NAME"),
     "--service-cidr": (SERVICE_CIDR, "CIDR[,CIDR]"),
     "--pod-cidr": (POD_CIDR, "CIDR[,CIDR]"),
     "--node-port-range": ("30000-32767", "FROM-TO"),
 }
-"""Options that several commands have: default and form."""
+"""Options of several commands: default and form."""
 
 
 class GivenPath(click.Path):
-    """A path. An empty one, such as that of a variable that is not set, would be the current folder."""
+    """A path that may not be empty: the path of an unset variable would be the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -51,12 +51,12 @@ PATH: Final = GivenPath(path_type=Path)
 
 
 def file_option(name: str, text: str) -> Decorator:
-    """A file as text, "" without."""
+    """The value is text, "" by default."""
     return click.option(name, default="", metavar="FILE", type=click.Path(), help=text)
 
 
 def path_option(name: str, text: str, metavar: str = "FILE") -> Decorator:
-    """A Path, None without."""
+    """The value is a Path, None by default."""
     return click.option(name, type=PATH, metavar=metavar, help=text)
 
 
@@ -98,12 +98,12 @@ _DOMAIN = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*\Z")
 
 
 def complete_mode(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[str]:
-    """For a shell; unsupported modes are left out."""
+    """Shell completion; unsupported modes are left out."""
     return [name for name in MODES if name.startswith(incomplete)]
 
 
 def source_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of a command that reads a cluster once, which gets them as one ObjectSource `source`."""
+    """Options of a command that reads a cluster once, which gets them as one ObjectSource `source`."""
 
     @wraps(command)
     def with_source(
@@ -125,7 +125,7 @@ def source_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def host_port(flag: str, text: str) -> HostPort:
-    """Such as 127.0.0.1:1053, [::1]:1053 or localhost:1053."""
+    """Forms such as 127.0.0.1:1053, [::1]:1053 or localhost:1053."""
     host, port_text = split_host_port(text) or ("", "")
     port = parse_port(port_text)
     if not host or port is None:
@@ -134,7 +134,7 @@ def host_port(flag: str, text: str) -> HostPort:
 
 
 def addresses(flag: str, text: str) -> tuple[str, ...]:
-    """Such as 169.254.20.10,10.96.0.10; empty for an empty text."""
+    """Forms such as 169.254.20.10,10.96.0.10; empty for an empty text."""
     try:
         return tuple(dict.fromkeys(str(ip_address(part.strip())) for part in text.split(","))) if text else ()
     except ValueError as error:
@@ -143,32 +143,32 @@ def addresses(flag: str, text: str) -> tuple[str, ...]:
 
 def networks(flag: str, text: str) -> tuple[Network, ...]:
     try:
-        found = tuple(ip_network(part.strip()) for part in text.split(","))
+        parsed = tuple(ip_network(part.strip()) for part in text.split(","))
     except ValueError as error:
         raise InputError(f"{flag} {text!r}: {error}; expected CIDR[,CIDR], such as 10.96.0.0/16") from error
-    if len({network.version for network in found}) < len(found):
+    if len({network.version for network in parsed}) < len(parsed):
         raise InputError(f"{flag} {text!r}: expected at most one network of each IP family")
-    if any(network.num_addresses < 8 for network in found):
+    if any(network.num_addresses < 8 for network in parsed):
         raise InputError(f"{flag} {text!r}: too small; expected networks of at least 8 addresses")
-    return found
+    return parsed
 
 
 def service_networks(text: str) -> tuple[Network, ...]:
-    """Of --service-cidr; an IPv6 network is /64 or smaller, as with kube-apiserver."""
-    cidrs, given = networks("--service-cidr", text), f"--service-cidr {text!r}"
+    """--service-cidr; an IPv6 network is /64 or smaller, as with kube-apiserver."""
+    cidrs, option = networks("--service-cidr", text), f"--service-cidr {text!r}"
     if any(network.version == 6 and network.prefixlen < SHORTEST_IPV6_PREFIX for network in cidrs):
-        raise InputError(f"{given}: too large; expected an IPv6 network of /{SHORTEST_IPV6_PREFIX} or longer")
+        raise InputError(f"{option}: too large; expected an IPv6 network of /{SHORTEST_IPV6_PREFIX} or longer")
     for network in cidrs:
         if what := unusable_addresses(network):
-            raise InputError(f"{given}: has {what}; expected a range without, such as 10.96.0.0/16")
+            raise InputError(f"{option}: has {what}; expected a range without, such as 10.96.0.0/16")
     return cidrs
 
 
 def service_and_pod_networks(service_text: str, pod_text: str) -> tuple[tuple[Network, ...], tuple[Network, ...]]:
-    """Of --pod-cidr those of the same families; no two networks overlap."""
-    service_cidrs, given = service_networks(service_text), networks("--pod-cidr", pod_text)
+    """--service-cidr, and the networks of --pod-cidr in the same families; no two networks overlap."""
+    service_cidrs = service_networks(service_text)
     families = {network.version for network in service_cidrs}
-    pod_cidrs = tuple(network for network in given if network.version in families)
+    pod_cidrs = tuple(network for network in networks("--pod-cidr", pod_text) if network.version in families)
     if missing := families - {network.version for network in pod_cidrs}:
         raise InputError(f"--pod-cidr {pod_text!r}: expected a network for IPv{missing.pop()} as in --service-cidr")
     check_disjoint({"--service-cidr": service_cidrs, "--pod-cidr": pod_cidrs})
@@ -202,16 +202,16 @@ def _host_addresses(network: Network) -> tuple[Address, Address]:
 
 def check_disjoint(ranges: Mapping[str, Sequence[Network | AddressRange]]) -> None:
     """Raises InputError for the first range that overlaps an earlier one; it names both flags."""
-    all_of_them = [(flag, _as_range(each)) for flag, given in ranges.items() for each in given]
-    for (other_flag, other), (flag, each) in combinations(all_of_them, 2):
-        if each.version == other.version and each.first <= other.last and other.first <= each.last:
-            raise InputError(f"{flag} {each.text!r}: overlaps {other.text} of {other_flag}; expected disjoint ranges")
+    rows = [(flag, _as_range(network)) for flag, networks in ranges.items() for network in networks]
+    for (other_flag, other), (flag, row) in combinations(rows, 2):
+        if row.version == other.version and row.first <= other.last and other.first <= row.last:
+            raise InputError(f"{flag} {row.text!r}: overlaps {other.text} of {other_flag}; expected disjoint ranges")
 
 
-def _as_range(given: Network | AddressRange) -> AddressRange:
-    if isinstance(given, AddressRange):
-        return given
-    return AddressRange(given.version, int(given[0]), int(given[-1]), str(given))
+def _as_range(network: Network | AddressRange) -> AddressRange:
+    if isinstance(network, AddressRange):
+        return network
+    return AddressRange(network.version, int(network[0]), int(network[-1]), str(network))
 
 
 def node_port_range(text: str) -> range:

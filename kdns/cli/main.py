@@ -44,7 +44,7 @@ COMMANDS: Final = {
     "docs": "List the pages of the documentation, or show one.",
     "env": "Print the service variables a container would get, as a kubelet sets them.",
     "explain": "Explain which objects give a DNS name its answer, or why it has none.",
-    "laptop": "Lead this machine's resolver to the cluster's names (on), and back (off), or say how it is (status).",
+    "laptop": "Point this machine's resolver at kdns (on), undo it (off), or show its state (status).",
     "proxy": "Give Services their virtual IPs on this node, in kube-proxy's place.",
     "render": "Print what would be applied to a node, and apply nothing.",
     "serve": "Answer DNS queries from a Kubernetes API, as the Corefile says.",
@@ -52,28 +52,28 @@ COMMANDS: Final = {
     "up": "Run a control plane, its controllers and DNS on this machine.",
     "version": "Print the versions of kdns, of Python and of the Kubernetes API that kdns serves.",
 }
-"""The commands, and the first sentence of each help text. A command is the object of its name in its module."""
+"""The first sentence of each command's help text. A command is the object of its name in its module."""
 
 
 @add_completion_class
 class Fish(FishComplete):
-    """Completion in fish with whole descriptions: click's function ends them at their first comma."""
+    """Completion in fish with whole descriptions: click's function cuts them at their first comma."""
 
     source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
 
 
 class Commands(click.Group):
-    """A group whose help imports no command: all of them together take a second."""
+    """A group whose help imports no command, since all of them together take a second."""
 
     def main(self, *arguments: Any, **settings: Any) -> Any:
-        """A standard stream that cannot be written is one line and exit code 1."""
+        """If a standard stream cannot be written: one line and exit code 1."""
         try:
             return super().main(*arguments, **settings)
         except OSError as error:
             end_without_output(error)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """With --log-format json wrong usage is an object too."""
+        """With --log-format json, wrong usage is an object too."""
         try:
             return super().invoke(ctx)
         except click.ClickException as error:

@@ -28,7 +28,7 @@ from kdns.proxy.settings.settings import DEFAULT_MODE, Settings
 
 @dataclass(frozen=True, slots=True)
 class NodePlanOptions:
-    """The values of the options."""
+    """The options of both commands; `config` and `mode` are None if absent."""
 
     source: ObjectSource
     config: Path | None
@@ -40,7 +40,7 @@ class NodePlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """A node's plan, with the snapshot and settings that it is made from. `node` is the node's name."""
+    """A node's plan, with its snapshot and settings. `node` is the node's name."""
 
     snapshot: Snapshot
     settings: Settings
@@ -54,13 +54,13 @@ class NodePlan:
 
 
 def node_plan_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of a command that plans for a node, which gets them as one NodePlanOptions `options`."""
+    """Options of a command that plans for a node, which gets them as one NodePlanOptions `options`."""
 
     @wraps(command)
     def with_options(*, source: ObjectSource, config: Path | None, mode: str | None, node: str, **others: Any) -> None:
         texts = {flag.name: others.pop(flag.name.replace("-", "_")) for flag in _MODE_FLAGS}
-        given = {name: text for name, text in texts.items() if text is not None}
-        command(options=NodePlanOptions(source, config, mode, node, given), **others)
+        of_mode = {name: text for name, text in texts.items() if text is not None}
+        command(options=NodePlanOptions(source, config, mode, node, of_mode), **others)
 
     options = flags.source_options(with_options)
     for option in reversed(_OPTIONS):

@@ -18,7 +18,7 @@ _ERASE: Final = "\r\x1b[K"
 
 
 class Progress:
-    """A thread shows the last text of `show` on standard error; other lines take the place of the spinner."""
+    """A thread shows the latest text of `show` on standard error; other lines replace the spinner."""
 
     def __init__(self) -> None:
         has_spinner = os.environ.get("TERM", "dumb") != "dumb" and logs.form().format != "json"
@@ -30,7 +30,7 @@ class Progress:
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begins; nothing is shown of a start that is quick."""
+        """A quick start shows nothing."""
         self._thread.start()
         return self
 
@@ -53,7 +53,7 @@ class Progress:
             announce(text)
 
     def note(self, text: str, *, level: str = "info", prefix: str = "") -> None:
-        """To standard error, without waiting for its reader."""
+        """To standard error, without blocking on its reader."""
         with self._lock:
             is_drawn, self._is_drawn = self._is_drawn, False
         logs.print_line(text, _ERASE * is_drawn, level=level, prefix=prefix)
@@ -69,7 +69,7 @@ class Progress:
                 logs.print_line(text)
             elif text:
                 with self._lock:
-                    self._draw(f"{_ERASE}{next(frames)} {text}\r")  # a line of the log begins where the cursor is
+                    self._draw(f"{_ERASE}{next(frames)} {text}\r")  # a log line starts at the cursor
 
     def _erase(self) -> None:
         if self._is_drawn:

@@ -1,4 +1,4 @@
-"""Questions to the status pages of a kdns that runs."""
+"""Requests to the status pages of a running kdns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANSWER_MAX_BYTES: Final = 4 << 20
 
 
 class Answer(NamedTuple):
-    """The status of a response, its text, and the value of one header, None without it."""
+    """The status of a response, its text, and the value of one header, None if it is absent."""
 
     status: int
     text: str
@@ -21,7 +21,7 @@ class Answer(NamedTuple):
 
 
 def answer(flag: str, address: HostPort, path: str, page: str, header: str = "") -> Answer:
-    """Raises InputError if nobody answers; `page` says in its text whose address is expected."""
+    """Raises InputError if nothing answers; the error calls the expected server `page`."""
     connection = HTTPConnection(address.host, address.port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", path)

@@ -1,4 +1,4 @@
-"""Services of manifests, or of an API server that lists them once."""
+"""The Services of manifests, or listed once from an API server."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def _services_from_server(source: ObjectSource, namespace: str) -> list[Se
 
 
 async def _check_namespace(connection: Connection, name: str) -> None:
-    """Raises InputError for a namespace that does not exist; one that may not be read passes."""
+    """Raises InputError for a namespace that does not exist; passes if it may not be read."""
     try:
         await connection.call("GET", f"/api/v1/namespaces/{name}")
     except ApiServerError as error:

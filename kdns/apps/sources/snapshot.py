@@ -1,4 +1,4 @@
-"""A snapshot of the cluster for commands that run once: of manifests, or of an API server."""
+"""A snapshot of the cluster for commands that run once, from manifests or from an API server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OF_A_NODE: Final[Mapping[type[Object], type[Object]]] = {
 
 @dataclass(slots=True)
 class Snapshot:
-    """Services, EndpointSlices and Nodes; `namespaces` are those of manifests, which have their Pods too."""
+    """Services, EndpointSlices and Nodes. Only snapshots of manifests have `namespaces` and Pods."""
 
     state: State = field(default_factory=State)
     service_cidrs: tuple[str, ...] = ()
@@ -49,13 +49,13 @@ class Snapshot:
     namespaces: tuple[str, ...] = ()
 
     def check_namespace(self, name: str) -> None:
-        """Raises InputError for a namespace that the manifests do not have."""
+        """Raises InputError for a namespace that the manifests lack."""
         if name not in self.namespaces:
             raise InputError(f"--namespace {name}: no such namespace; there is {', '.join(self.namespaces)}")
 
 
 async def snapshot_of(source: ObjectSource, warn: Callable[[str], None]) -> Snapshot:
-    """A Service with EndpointSlices in manifests has no others. Raises InputError and ApiServerError."""
+    """If manifests have EndpointSlices of a Service, these are all it has. Raises InputError and ApiServerError."""
     return await (_snapshot_from_manifests if source.manifests else _snapshot_from_server)(source, warn)
 
 
@@ -92,7 +92,7 @@ async def _snapshot_from_server(source: ObjectSource, warn: Callable[[str], None
 
 
 async def add_pods(snapshot: Snapshot, source: ObjectSource, namespace: str, warn: Callable[[str], None]) -> None:
-    """Adds the Pods of one namespace to the snapshot of a server, which may refuse them: a warning."""
+    """Adds the Pods of one namespace to a server's snapshot; a refusal is a warning."""
     try:
         async with api_connection(source) as connection:
             for pod in await _listed(connection, RESOURCES[Pod].decoded_as(ObservedPod), warn, namespace):
@@ -118,7 +118,7 @@ async def objects_of(
 def _decoded(api: Registry, types: Mapping[type[Object], type[Object]]) -> Iterator[Object]:
     from kdns.controlplane.io.in_memory import stored  # noqa: PLC0415 - see above
 
-    return (msgspec.convert(obj, known) for kind, known in types.items() for obj in stored(api, KINDS[kind]))
+    return (msgspec.convert(obj, decoded) for kind, decoded in types.items() for obj in stored(api, KINDS[kind]))
 
 
 def api_connection(source: ObjectSource) -> Connection:
@@ -131,7 +131,7 @@ def api_connection(source: ObjectSource) -> Connection:
 async def _all_listed(
     connection: Connection, types: Mapping[type[Object], type[Object]], warn: Callable[[str], None]
 ) -> list[Object]:
-    lists = [await _listed(connection, RESOURCES[kind].decoded_as(known), warn) for kind, known in types.items()]
+    lists = [await _listed(connection, RESOURCES[kind].decoded_as(decoded), warn) for kind, decoded in types.items()]
     return [obj for listed in lists for obj in listed]
 
 
@@ -145,7 +145,7 @@ async def _listed(
 
 
 def chosen_node(snapshot: Snapshot, name: str, warn: Callable[[str], None]) -> str:
-    """That of --node, else the only one or the one named like this machine. InputError otherwise."""
+    """The node of --node; by default the only one, or the one with this machine's name. InputError otherwise."""
     names = snapshot.node_names
     if ("", name) in snapshot.state.nodes or (not name and len(names) == 1):
         return name or names[0]

@@ -1,4 +1,4 @@
-"""The source of the objects of a command that reads a cluster once."""
+"""Where a command that reads a cluster once gets its objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from kdns.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class ObjectSource:
-    """Manifests that `kdns up` would apply to `cluster`, or an API server: a URL, a kubeconfig, else kubectl's."""
+    """Manifests that `kdns up` would apply to `cluster`, or an API server by URL or kubeconfig; by default
+    kubectl's.
+    """
 
     manifests: tuple[Path, ...] = ()
     server: str = ""

@@ -1,4 +1,4 @@
-"""The command `kdns check`: every mistake in files for kdns, and what is wrong in a cluster that runs."""
+"""The command `kdns check`: every mistake in files for kdns, or in a running cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kdns.apps.check import Findings, Mistake, mistakes
 from kdns.apps.sources.source import ObjectSource, has_default_kubeconfig
 from kdns.cli import flags
 from kdns.cli.command import command
-from kdns.cli.console import reported_errors, say, tell, warn, warn_of
+from kdns.cli.console import report_mistakes, reported_errors, say, warn, warn_of
 from kdns.cli.running import answer
 from kdns.cluster.io.kubeconfig import server_url
 from kdns.controlplane.cluster_config import ClusterConfig
@@ -26,7 +26,7 @@ from kdns.status.paths import RUNNING
 
 OK: Final = 200
 SHOWN: Final = 5
-"""The most objects of a cause that the text has."""
+"""Objects of a cause that the text lists."""
 
 
 @command(
@@ -80,9 +80,9 @@ def check(  # noqa: PLR0913 - one for each option
         if paths:
             cluster = ClusterConfig(flags.service_networks(service_cidr), flags.node_port_range(node_port_range))
             texts = texts_read_once(paths)
-            found = asyncio.run(mistakes(paths, texts, dns_port=dns_port, cluster=cluster))
-            _say_found(found, output)
-            is_good = not (found.mistakes or (strict and found.warnings))
+            findings = asyncio.run(mistakes(paths, texts, dns_port=dns_port, cluster=cluster))
+            _say_findings(findings, output)
+            is_good = not (findings.mistakes or (strict and findings.warnings))
         else:
             running = {flag: at for flag, at in {"--admin": admin, "--proxy-status": proxy_status}.items() if at}
             source = _source(server, kubeconfig, has_other=bool(running))
@@ -93,7 +93,7 @@ def check(  # noqa: PLR0913 - one for each option
 
 
 def _source(server: str, kubeconfig: str, *, has_other: bool) -> ObjectSource | None:
-    """None where only other programs are to be read."""
+    """None if only running programs are checked."""
     if server:
         server_url("--server", server)
     source = ObjectSource(server=server, kubeconfig=kubeconfig)
@@ -126,7 +126,7 @@ def _of_cluster(
 
 
 def _running(flag: str, at: str) -> list[Problem]:
-    """What a kdns that runs says of itself. Raises InputError."""
+    """What a running kdns reports about itself. Raises InputError."""
     address = flags.host_port(flag, at)
     status, text, _ = answer(flag, address, RUNNING, "a status page of kdns")
     try:
@@ -136,19 +136,19 @@ def _running(flag: str, at: str) -> list[Problem]:
         raise InputError(f"{flag} {address}: no status page of kdns answers there (HTTP status {status})") from error
 
 
-def _say_found(found: Findings, output: str) -> None:
+def _say_findings(findings: Findings, output: str) -> None:
     if output == "json":
-        say(_as_json(found))
+        say(_as_json(findings))
         return
-    warn_of(found.warnings)
-    tell(found.mistakes)
-    warned = f"{len(found.warnings)} warning{'s' * (len(found.warnings) > 1)}" if found.warnings else ""
-    say(f"no mistakes in {found.summary}" + (f"; {warned}" if warned else ""))
+    warn_of(findings.warnings)
+    report_mistakes(findings.mistakes)
+    warned = f"{len(findings.warnings)} warning{'s' * (len(findings.warnings) > 1)}" if findings.warnings else ""
+    say(f"no mistakes in {findings.summary}" + (f"; {warned}" if warned else ""))
 
 
-def _as_json(found: Findings) -> str:
-    kinds = {"mistakes": found.mistakes, "warnings": found.warnings}
-    return json.dumps({"read": found.read, **{kind: [_row(each) for each in rows] for kind, rows in kinds.items()}})
+def _as_json(findings: Findings) -> str:
+    kinds = {"mistakes": findings.mistakes, "warnings": findings.warnings}
+    return json.dumps({"read": findings.read, **{kind: [_row(row) for row in rows] for kind, rows in kinds.items()}})
 
 
 def _row(mistake: Mistake) -> dict[str, object]:

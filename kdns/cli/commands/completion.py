@@ -9,7 +9,7 @@ from kdns.cli.command import command
 from kdns.cli.console import say
 
 VARIABLE = "_KDNS_COMPLETE"
-"""The environment variable by which a shell asks for completions: click's own name for it."""
+"""The variable by which a shell requests completions; the name is click's."""
 
 
 @command(
@@ -21,6 +21,6 @@ VARIABLE = "_KDNS_COMPLETE"
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print a script that completes commands, options, modes and files in a shell."""
-    made = get_completion_class(shell)
-    assert made  # noqa: S101 - click has one for each of them
-    say(made(ctx.find_root().command, {}, "kdns", VARIABLE).source())
+    script = get_completion_class(shell)
+    assert script  # noqa: S101 - click has one for each shell
+    say(script(ctx.find_root().command, {}, "kdns", VARIABLE).source())

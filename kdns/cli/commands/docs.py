@@ -22,7 +22,7 @@ SECTIONS: Final = {
     "Reference": ("docs/reference/*.md",),
     "The project": ("*.md",),
 }
-"""Heading → the files of its pages."""
+"""The files of a section's pages, by its heading."""
 _PACKAGE: Final = Path(kdns.__file__).parent
 _NAMES: Final = {"deploy/README.md": "deploy"}
 _TITLE: Final = re.compile(r"^# (.+)\n\n(.+)", re.MULTILINE)
@@ -58,15 +58,15 @@ def pages() -> dict[str, Page]:
 
 
 def _complete(_context: click.Context, _argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    found = pages().items()
-    return [CompletionItem(name, help=page.summary()) for name, page in found if name.startswith(incomplete)]
+    by_name = {name: page for name, page in pages().items() if name.startswith(incomplete)}
+    return [CompletionItem(name, help=page.summary()) for name, page in by_name.items()]
 
 
-def _lines(found: dict[str, Page]) -> Iterator[str]:
+def _lines(by_name: dict[str, Page]) -> Iterator[str]:
     for section in SECTIONS:
         formatter = click.HelpFormatter(max_width=_WIDTH)
         with formatter.section(section):
-            formatter.write_dl([(name, page.summary()) for name, page in found.items() if page.section == section])
+            formatter.write_dl([(name, page.summary()) for name, page in by_name.items() if page.section == section])
         yield formatter.getvalue()
 
 
@@ -77,13 +77,13 @@ def docs(page: str | None) -> None:
 
     On a terminal a page is shown by the program in the variable PAGER, or by less.
     """
-    found = pages()
+    by_name = pages()
     if page is None:
-        say("\n".join(_lines(found)).removesuffix("\n"))
+        say("\n".join(_lines(by_name)).removesuffix("\n"))
         return
     name = page.lower().removesuffix(".md")
-    if name not in found:
-        close = closest(name, found)
+    if name not in by_name:
+        close = closest(name, by_name)
         meant = f"did you mean `kdns docs {close}`?" if close else "`kdns docs` lists the pages"
         raise click.UsageError(f"No page {page!r}: {meant}")
-    click.echo_via_pager(found[name].file.read_text(encoding="utf-8").removesuffix("\n"))
+    click.echo_via_pager(by_name[name].file.read_text(encoding="utf-8").removesuffix("\n"))

@@ -81,10 +81,10 @@ def explain(  # noqa: PLR0913 - one for each option
 
 
 def _of_running(admin: HostPort, name: str, qtype: str, namespace: str, output: str) -> tuple[str, bool]:
-    """The explanation of a kdns that runs, and whether the name has an answer. Raises InputError."""
-    asked = {"name": name, "type": qtype, "namespace": namespace, "output": output}
+    """The explanation of a running kdns, and whether the name has an answer. Raises InputError."""
+    parameters = {"name": name, "type": qtype, "namespace": namespace, "output": output}
     page = "the directive `status`"
-    status, text, answered = answer("--admin", admin, f"{EXPLAIN}?{urlencode(asked)}", page, ANSWERED)
+    status, text, answered = answer("--admin", admin, f"{EXPLAIN}?{urlencode(parameters)}", page, ANSWERED)
     if answered is None:
         nobody = f"no kdns with the directive `status` answers there (HTTP status {status})"
         raise InputError(f"--admin {admin}: {text if status in {400, 403} else nobody}")

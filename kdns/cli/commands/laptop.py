@@ -18,7 +18,7 @@ from kdns.cli.console import reported_errors, run, say, warn
 @flags.cluster_option("--service-cidr", "The ranges of cluster IPs, whose addresses get names too.")
 @flags.cluster_option("--pod-cidr", "The ranges of Pods, whose addresses get names too.")
 def laptop(action: str, *, dns: str, cluster_domain: str, service_cidr: str, pod_cidr: str) -> None:
-    """Lead this machine's resolver to the cluster's names (on), and back (off), or say how it is (status).
+    """Point this machine's resolver at kdns (on), undo it (off), or show its state (status).
 
     It writes one file of systemd-resolved, dnsmasq or NetworkManager, which it removes again, and restarts that. The
     exit code of status is 1 if the cluster's names do not resolve.
@@ -36,11 +36,11 @@ def laptop(action: str, *, dns: str, cluster_domain: str, service_cidr: str, pod
     _say_status(run(app.status(names)), str(names.dns), must_resolve=action == "status")
 
 
-def _say_status(found: app.LaptopStatus, dns: str, *, must_resolve: bool) -> None:
-    say(f"resolver    {found.service or f'none that kdns knows: {PAGE}'}")
-    if found.file:
-        say(f"file        {found.file}{'' if found.is_on else ' is not there: sudo kdns laptop on'}")
-    say(f"kdns        {dns} {'answers' if found.answers else 'does not answer: kdns up'}")
-    say(f"names       {found.name} {'is ' + ', '.join(found.addresses) if found.addresses else 'does not resolve'}")
-    if must_resolve and not found.addresses:
+def _say_status(state: app.LaptopStatus, dns: str, *, must_resolve: bool) -> None:
+    say(f"resolver    {state.service or f'none that kdns knows: {PAGE}'}")
+    if state.file:
+        say(f"file        {state.file}{'' if state.is_on else ' is not there: sudo kdns laptop on'}")
+    say(f"kdns        {dns} {'answers' if state.answers else 'does not answer: kdns up'}")
+    say(f"names       {state.name} {'is ' + ', '.join(state.addresses) if state.addresses else 'does not resolve'}")
+    if must_resolve and not state.addresses:
         raise click.exceptions.Exit(1)

@@ -28,12 +28,12 @@ PROXY_CONTEXT: Final = {
 FILES: Final = frozenset({"config", "kubeconfig", "write-config-to"})
 DEFAULTS: Final = all_flags({})
 LISTS: Final = frozenset({"stringSlice", "mapStringBool"})
-"""Kinds of flags whose values are combined if they are repeated; of other flags the last value is used."""
+"""Kinds of flags whose values are combined if they are repeated; for other flags the last value wins."""
 DEBUG_VERBOSITY: Final = 4
 """The first verbosity of klog that is for debugging (Kubernetes' logging conventions)."""
 
 ONE_SHOT: Final = frozenset({"cleanup", "init-only"})
-"""Flags after which the command ends: no remark about settings is needed then."""
+"""The command ends after these flags, so remarks about settings are left out."""
 
 
 def kube_proxy_flags(function: Callable[..., None]) -> Callable[..., None]:
@@ -57,8 +57,8 @@ def kube_proxy_flags(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-def flag_texts(given: Mapping[str, str | None]) -> dict[str, str]:
-    return {name.replace("_", "-"): text for name, text in given.items() if text is not None}
+def flag_texts(options: Mapping[str, str | None]) -> dict[str, str]:
+    return {name.replace("_", "-"): text for name, text in options.items() if text is not None}
 
 
 @command(
@@ -70,7 +70,7 @@ def flag_texts(given: Mapping[str, str | None]) -> dict[str, str]:
 )
 @kube_proxy_flags
 @click.version_option(__version__, prog_name="kdns")
-def proxy(**given: str | None) -> None:
+def proxy(**options: str | None) -> None:
     """Give Services their virtual IPs on this node, in kube-proxy's place.
 
     The flags are kube-proxy's, and so is the file of --config (KubeProxyConfiguration). Prints `ready` when the rules
@@ -78,7 +78,7 @@ def proxy(**given: str | None) -> None:
     of --config the process starts again in place.
     """
     with reported_errors():
-        flags = flag_values(flag_texts(given))
+        flags = flag_values(flag_texts(options))
         remarks: list[str] = []
         try:
             settings = settings_of(flags, remarks.append)
@@ -120,9 +120,9 @@ async def _proxy(flags: FlagValues, settings: Settings) -> bool:
 
 
 def configure_logs(settings: Settings) -> None:
-    """Logs as the settings say, and as the options before the command do."""
-    given = click.get_current_context().find_root().params
-    level, form = given.get("log_level") or "info", given.get("log_format") or ""
+    """By the settings, and by the options before the command."""
+    options = click.get_current_context().find_root().params
+    level, form = options.get("log_level") or "info", options.get("log_format") or ""
     logs.configure(log_level(settings, level), format="json" if settings.logging.format == "json" else form)
 
 

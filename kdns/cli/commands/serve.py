@@ -14,7 +14,7 @@ import kdns
 from kdns.apps import serve as app
 from kdns.cli import flags
 from kdns.cli.command import command
-from kdns.cli.console import announce, reported_errors, run, say, tell, warn_of
+from kdns.cli.console import announce, report_mistakes, reported_errors, run, say, warn_of
 from kdns.dnsserver.io.burst.event_loop import new_event_loop
 from kdns.dnsserver.io.interfaces import Sharing
 from kdns.node_local.settings import NodeLocal, service_host
@@ -79,41 +79,41 @@ from kdns.plugins.settings import MOST_PROCESSES
 @click.option("--validate", is_flag=True, help="Report every mistake in the Corefile, like kdns check, and exit.")
 @click.option("--plugins", "-plugins", is_flag=True, help="List the directives, and exit.")
 @click.option("--version", "-version", is_flag=True, help="Print the version, and exit.")
-def serve(conf: str, dns_port: int, **given: Any) -> None:
+def serve(conf: str, dns_port: int, **options: Any) -> None:
     """Answer DNS queries from a Kubernetes API, as the Corefile says.
 
     CoreDNS's own arguments work, with --local-ip those of NodeLocal DNSCache too. Prints `ready` when it knows all of
     the cluster. SIGUSR1 or SIGHUP reads the Corefile again; Ctrl-C or SIGTERM ends it.
     """
-    if given["version"] or given["plugins"]:
-        for line in _version() if given["version"] else sorted(f"dns.{name}" for name in FOLDERS):
+    if options["version"] or options["plugins"]:
+        for line in _version() if options["version"] else sorted(f"dns.{name}" for name in FOLDERS):
             say(line)
         return
-    if given["validate"]:
+    if options["validate"]:
         from kdns.apps.check import corefile_mistakes  # noqa: PLC0415 - a server needs none of it
 
-        found = asyncio.run(corefile_mistakes(Path(conf), dns_port=dns_port))
-        warn_of(found.warnings)
-        tell(found.mistakes)
+        findings = asyncio.run(corefile_mistakes(Path(conf), dns_port=dns_port))
+        warn_of(findings.warnings)
+        report_mistakes(findings.mistakes)
         return
     with reported_errors():
         local = NodeLocal(
-            flags.addresses("--local-ip", given["local_ip"]),
-            given["interface_name"] if given["setup_interface"] else "",
+            flags.addresses("--local-ip", options["local_ip"]),
+            options["interface_name"] if options["setup_interface"] else "",
             (dns_port,),
-            has_rules=given["setup_rules"],
-            is_kept=given["skip_teardown"],
-            cluster_dns=service_host(given["upstream_service"], os.environ),
-            upstream_service=given["upstream_service"],
+            has_rules=options["setup_rules"],
+            is_kept=options["skip_teardown"],
+            cluster_dns=service_host(options["upstream_service"], os.environ),
+            upstream_service=options["upstream_service"],
         )
-    worker: tuple[int, int, str] | None = given["worker"]
+    worker: tuple[int, int, str] | None = options["worker"]
     run(
         app.serve(
             conf,
             dns_port=dns_port,
-            say=_silent if given["quiet"] or worker else announce,  # its supervisor prints for a worker
-            pidfile="" if worker else given["pidfile"],
-            workers=given["workers"],
+            say=_silent if options["quiet"] or worker else announce,  # the supervisor prints for its workers
+            pidfile="" if worker else options["pidfile"],
+            workers=options["workers"],
             worker_of=app.WorkerOf(worker[0], worker[1], Sharing[worker[2].upper()]) if worker else None,
             node_local=local if local.addresses else None,
         ),

@@ -79,22 +79,22 @@ def trace(
         state = planned.snapshot.state
         if planned.snapshot.namespaces:
             planned.snapshot.check_namespace(search.namespace)
-        wanted = packet(state, client, to, search, interface)
-        explanation = explained(state, planned.plan, wanted)
+        traced = packet(state, client, to, search, interface)
+        explanation = explained(state, planned.plan, traced)
         if explanation.unknown_pods:
             asyncio.run(add_pods(planned.snapshot, options.source, explanation.unknown_pods, warn))
-            explanation = explained(state, planned.plan, wanted)
+            explanation = explained(state, planned.plan, traced)
         assumed = (
             ()
             if options.config
-            else assumptions(state, planned.plan_of, planned.settings, wanted, is_mode_given=options.mode is not None)
+            else assumptions(state, planned.plan_of, planned.settings, traced, is_mode_given=options.mode is not None)
         )
         say(_formatted(explanation, assumed, planned, output))
         if live is not None:
-            family_plan = planned.plan.of(family_of(wanted.destination))
+            family_plan = planned.plan.of(family_of(traced.destination))
             read = RUNTIMES[planned.settings.mode].connections
             count = partial(read, family_plan) if read else None
-            run(follow(wanted, explanation.trace, live, say, count))
+            run(follow(traced, explanation.trace, live, say, count))
 
 
 def _formatted(explanation: Explanation, assumed: tuple[Assumption, ...], planned: NodePlan, output: str) -> str:

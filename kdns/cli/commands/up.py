@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 )
 @flags.file_option("--tls-cert", "The API's certificate (PEM).")
 @flags.file_option("--tls-key", "The certificate's key (PEM).  [default: in the certificate's file]")
-def up(paths: tuple[Path, ...], **given: Any) -> None:
+def up(paths: tuple[Path, ...], **arguments: Any) -> None:
     """Run a control plane, its controllers and DNS on this machine.
 
     The manifests in each PATH (files and folders, YAML and JSON) are applied and followed: edit one, and the answers
@@ -81,27 +81,27 @@ def up(paths: tuple[Path, ...], **given: Any) -> None:
         from kdns.controlplane.manifests.io.files import texts_read_once  # noqa: PLC0415
 
         texts = texts_read_once(paths)
-    data: Path | None = given["data"]
+    data: Path | None = arguments["data"]
     try:
-        own = own_texts(given)
+        own = own_texts(arguments)
         control_plane = ControlPlaneOptions(
-            cluster=cluster_config(given),
-            api=flags.host_port("--api", given["api"]),
+            cluster=cluster_config(arguments),
+            api=flags.host_port("--api", arguments["api"]),
             paths=(*paths, *own),
             texts=texts | own,
             trusted=frozenset(own),
             data=data,
-            token_file=given["token_file"],
-            tls_cert=given["tls_cert"],
-            tls_key=given["tls_key"],
-            client_ca=given["client_ca_file"],
+            token_file=arguments["token_file"],
+            tls_cert=arguments["tls_cert"],
+            tls_key=arguments["tls_key"],
+            client_ca=arguments["client_ca_file"],
         )
         options = app.UpOptions(
             control_plane=control_plane,
-            dns=flags.host_port("--dns", given["dns"]),
-            kubeconfig=given["kubeconfig"] or (data / app.KUBECONFIG if data else Path(app.KUBECONFIG)),
-            corefile=given["corefile"],
-            proxy=given["proxy_mode"] or "",
+            dns=flags.host_port("--dns", arguments["dns"]),
+            kubeconfig=arguments["kubeconfig"] or (data / app.KUBECONFIG if data else Path(app.KUBECONFIG)),
+            corefile=arguments["corefile"],
+            proxy=arguments["proxy_mode"] or "",
         )
     except InputError as error:
         raise click.UsageError(str(error)) from error
@@ -117,35 +117,35 @@ async def _up(options: UpOptions) -> None:
         await app.up(options, progress)
 
 
-def own_texts(given: Mapping[str, Any]) -> dict[Path, str]:
-    """Returns the manifests made of --add and --compose, by the path that stands for each in messages."""
-    if not (given["add"] or given["compose"]):
+def own_texts(arguments: Mapping[str, Any]) -> dict[Path, str]:
+    """The manifests of --add and --compose, by the path that stands for them in messages."""
+    if not (arguments["add"] or arguments["compose"]):
         return {}
     from kdns.apps.additions import ADDED, added, composed, manifests  # noqa: PLC0415 - only with these options
 
-    mode, compose = given["proxy_mode"], given["compose"]
-    found = {ADDED: added(given["add"])} if given["add"] else {}
+    mode, compose = arguments["proxy_mode"], arguments["compose"]
+    texts = {ADDED: added(arguments["add"])} if arguments["add"] else {}
     if compose:
-        found[compose] = composed(compose)
+        texts[compose] = composed(compose)
     relays = bool(mode) and MODES[mode].semantics.relays
-    return {path: manifests(each, has_relays=relays, has_proxy=bool(mode)) for path, each in found.items()}
+    return {path: manifests(additions, has_relays=relays, has_proxy=bool(mode)) for path, additions in texts.items()}
 
 
-def cluster_config(given: Mapping[str, Any]) -> ClusterConfig:
+def cluster_config(arguments: Mapping[str, Any]) -> ClusterConfig:
     """Raises InputError for ranges that overlap or lack a family."""
-    service_cidrs, pod_cidrs = flags.service_and_pod_networks(given["service_cidr"], given["pod_cidr"])
-    mode = given["proxy_mode"]
+    service_cidrs, pod_cidrs = flags.service_and_pod_networks(arguments["service_cidr"], arguments["pod_cidr"])
+    mode = arguments["proxy_mode"]
     if mode and not MODES[mode].semantics.relays and any(network.is_loopback for network in service_cidrs):
         reason = f"mode {mode} serves no loopback addresses; use mode {relaying()}, or a range such as 10.96.0.0/16"
-        raise InputError(f"--service-cidr {given['service_cidr']!r}: {reason}")
-    lb_pool = flags.address_ranges("--lb-pool", given["lb_pool"])
+        raise InputError(f"--service-cidr {arguments['service_cidr']!r}: {reason}")
+    lb_pool = flags.address_ranges("--lb-pool", arguments["lb_pool"])
     flags.check_disjoint({"--service-cidr": service_cidrs, "--pod-cidr": pod_cidrs, "--lb-pool": lb_pool})
     return ClusterConfig(
         service_cidrs=service_cidrs,
-        node_port_range=flags.node_port_range(given["node_port_range"]),
+        node_port_range=flags.node_port_range(arguments["node_port_range"]),
         pod_cidrs=pod_cidrs,
-        cluster_domain=flags.cluster_domain(given["cluster_domain"]),
-        simulate_pods=not given["no_simulated_pods"],
+        cluster_domain=flags.cluster_domain(arguments["cluster_domain"]),
+        simulate_pods=not arguments["no_simulated_pods"],
         lb_pool=lb_pool,
         platform=platform(),
     )
