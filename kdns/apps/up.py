@@ -116,7 +116,9 @@ async def up(options: UpOptions, output: Output) -> None:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(control_plane.stop)
         with gc_paused():
-            dns = await unless_stopped(_started(options, control_plane, stack, output, reload_requested, stop), stop)
+            dns = await unless_stopped(
+                _started(options, corefile, control_plane, stack, output, reload_requested, stop), stop
+            )
             if dns:
                 from kdns.apps.serve import say_ready  # noqa: PLC0415 - imported above
 
@@ -129,6 +131,7 @@ async def up(options: UpOptions, output: Output) -> None:
 
 async def _started(
     options: UpOptions,
+    corefile: Corefile,
     control_plane: ControlPlane,
     stack: AsyncExitStack,
     output: Output,
@@ -154,8 +157,7 @@ async def _started(
         for remark in control_plane.remarks:
             say(f"            {remark}")
     source = Source(endpoint=url, tls=ClientTLS(ca=plane.tls_cert), token=token)
-    servers, sha512 = (corefile := dns_config(options)).checked(), corefile.sha512
-    page = status_site()
+    servers, sha512, page = corefile.checked(), corefile.sha512, status_site()
     dns = DnsServer(servers, dns_port=options.dns.port, default_source=source, sha512=sha512, status=lambda: page)
     stack.push_async_callback(dns.stop)
     with in_words_of_flags(options):

@@ -44,9 +44,12 @@ def kube_proxy_flags(function: Callable[..., None]) -> Callable[..., None]:
         names = ("--v", "-v") if flag.name == "v" else (f"--{flag.name}",)
         more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
         if flag.kind in LISTS:
-            more = {"multiple": True, "callback": lambda _context, _option, given: ",".join(given) if given else None}
+            more = {
+                "multiple": True,
+                "callback": lambda _context, _option, values: ",".join(values) if values else None,
+            }
         if flag.name == "v":  # kube-proxy takes -v=2
-            more = {"callback": lambda _context, _option, given: given and given.removeprefix("=")}
+            more = {"callback": lambda _context, _option, value: value and value.removeprefix("=")}
         if flag.name in FILES:
             more = {"type": click.Path()}
         if flag.name == "proxy-mode":

@@ -163,7 +163,7 @@ def _plan_family(
 def _packed(
     service: Json, family: str, endpoints: DesiredEndpoints, existing: list[Json], most: int
 ) -> tuple[list[Json], list[Json], list[Json]]:
-    """Returns the slices to create, to update and to delete."""
+    """The slices to create, to update and to delete."""
     by_ports: dict[PortKey, list[tuple[Json, StoredEndpoints]]] = {}
     for endpoint_slice in existing:
         if is_owned(endpoint_slice, SERVICE, service):

@@ -87,9 +87,9 @@ class LocalCluster:
             log.warning("allocation lost", allocation=lost)
         durable = {"durable": journal.durable} if journal else {}
         metrics = partial(scraped, allocation_metrics(self.api.services))
-        rest = await server.start(self.api, self.rest_config, metrics=metrics, **durable)
-        stack.push_async_callback(rest.close)
-        self.address = rest.address
+        rest_server = await server.start(self.api, self.rest_config, metrics=metrics, **durable)
+        stack.push_async_callback(rest_server.close)
+        self.address = rest_server.address
         self._establish(api=Listening(*self.address))
         self._warn_of(establish(self.api, missing_dns_service(self.api, self.config)))
         self._controllers = ControllerManager(
@@ -130,7 +130,7 @@ class LocalCluster:
     async def finished(self, progress: Callable[[str], None] = lambda _text: None) -> None:
         """Waits until the controllers are idle."""
         await self._controllers.finished(
-            lambda done, left: progress(f"controllers at work, {done:,} objects done, {left:,} left")
+            lambda done, queued: progress(f"controllers at work, {done:,} objects done, {queued:,} left")
         )
 
     async def stop(self) -> None:

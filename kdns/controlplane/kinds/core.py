@@ -168,10 +168,10 @@ def validate_namespace_finalizers(obj: Json, old: Json | None = None) -> list[Ca
 
 def validate_namespace_status(obj: Json, _old: Json | None = None) -> list[Cause]:
     is_terminating = bool(obj["metadata"].get("deletionTimestamp"))
-    wanted, phase = "Terminating" if is_terminating else "Active", (obj.get("status") or {}).get("phase")
-    if phase == wanted:
+    expected, phase = "Terminating" if is_terminating else "Active", (obj.get("status") or {}).get("phase")
+    if phase == expected:
         return []
-    why = f"may only be '{wanted}' if `deletionTimestamp` is {'not ' if is_terminating else ''}empty"
+    why = f"may only be '{expected}' if `deletionTimestamp` is {'not ' if is_terminating else ''}empty"
     return [invalid_value("status.Phase", phase, why)]
 
 

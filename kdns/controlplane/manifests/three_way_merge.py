@@ -60,8 +60,8 @@ def applied(api: Registry, request: Request, obj: Json) -> tuple[Json | None, Js
     if before is None:
         live = api.create(request, obj).obj
     else:
-        wanted = merged(kind, before, obj)
-        live = api.update(request, wanted).obj if wanted != before else before
+        desired = merged(kind, before, obj)
+        live = api.update(request, desired).obj if desired != before else before
     if "status" in kind.subresources and not request.dry_run:
         stored = {**(before or {"metadata": {}}), "status": live.get("status")}
         status = merged(kind, stored, obj).get("status", {})

@@ -53,9 +53,9 @@ def patched(original: Json, patch_type: str, patch: Any, schema: Field | None) -
     if patch_type == STRATEGIC_MERGE_PATCH:
         of_type = {name: patch[name] for name in ("apiVersion", "kind") if isinstance(patch.get(name), str)}
         return strategic_patched(original, {**patch, **{name: original[name] for name in of_type}}, schema)
-    wanted = ", ".join(PATCH_TYPES)
+    supported = ", ".join(PATCH_TYPES)
     raise StatusError(
-        415, "UnsupportedMediaType", f"patch type {patch_type!r} is not supported; expected one of {wanted}"
+        415, "UnsupportedMediaType", f"patch type {patch_type!r} is not supported; expected one of {supported}"
     )
 
 
@@ -249,13 +249,13 @@ def _scalars(items: list[Any]) -> bool:
     return not any(isinstance(item, (dict, list)) for item in items)
 
 
-def _ordered(elements: list[_Element], wanted: list[Hashable]) -> list[Any]:
+def _ordered(elements: list[_Element], order: list[Hashable]) -> list[Any]:
     """Elements of the patch in its order, the others in the server's; the server's order decides between the two.
 
     If only one of a pair was on the server, the patch's element comes first.
     """
     positions: dict[Hashable, int] = {}
-    for position, identity in enumerate(wanted):
+    for position, identity in enumerate(order):
         positions.setdefault(identity, position)
     of_patch = [element for element in elements if element.identity in positions]
     named = deque(sorted(of_patch, key=lambda element: positions[element.identity]))

@@ -152,10 +152,10 @@ def check_revision(kind: Kind, name: str, obj: Json, old: Json, *, unconditional
         raise conflict(kind, name, MODIFIED)
 
 
-def check_uid(kind: Kind, name: str, wanted: str, old: Json | None) -> None:
+def check_uid(kind: Kind, name: str, expected: str, old: Json | None) -> None:
     """Raises 409 if the client names another uid than the stored object's, or one of an object that does not exist."""
-    if wanted:
-        _check_precondition(kind, name, "UID", wanted, old["metadata"]["uid"] if old else "")
+    if expected:
+        _check_precondition(kind, name, "UID", expected, old["metadata"]["uid"] if old else "")
 
 
 def check_preconditions(kind: Kind, obj: Json, preconditions: Json) -> None:
@@ -168,10 +168,10 @@ def check_preconditions(kind: Kind, obj: Json, preconditions: Json) -> None:
         _check_precondition(by_kind, metadata["name"], what, preconditions.get(field), metadata[field])
 
 
-def _check_precondition(kind: Kind, name: str, what: str, wanted: str | None, stored: str) -> None:
-    if wanted is not None and wanted != stored:
+def _check_precondition(kind: Kind, name: str, what: str, expected: str | None, stored: str) -> None:
+    if expected is not None and expected != stored:
         happened = "modified" if what == "ResourceVersion" else "deleted and then recreated"
-        why = f"the {what} in the precondition ({wanted}) does not match the {what} in record ({stored})"
+        why = f"the {what} in the precondition ({expected}) does not match the {what} in record ({stored})"
         raise conflict(kind, name, f"{why}. The object might have been {happened}")
 
 

@@ -59,15 +59,15 @@ def _step(token: re.Match[str]) -> Step:
         first_index, end, stride = (int(text) if text else None for text in f"{parts['slice']}::".split(":")[:3])
         return partial(_elements, first_index, end, stride or 1)
     if parts["field"]:
-        wanted = _SIGNS[parts["sign"]] if parts["sign"] else _is_present
-        return _filter(steps(f".{parts['field']}"), wanted, _literal(parts["value"] or "null"))
+        is_true = _SIGNS[parts["sign"]] if parts["sign"] else _is_present
+        return _filter(steps(f".{parts['field']}"), is_true, _literal(parts["value"] or "null"))
     name = re.sub(r"\\(.)", r"\1", parts["name"] or parts["quoted"] or "")
     if parts["all"] or name == "*":
         return lambda value: value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return lambda value: (value[name],) if isinstance(value, dict) and name in value else ()
 
 
-def _is_present(value: Any, _wanted: Any) -> bool:
+def _is_present(value: Any, _operand: Any) -> bool:
     return value is not None
 
 
@@ -94,12 +94,12 @@ def _literal(text: str) -> Any:
         return text
 
 
-def _filter(field: tuple[Step, ...], is_wanted: Callable[[Any, Any], bool], wanted: Any) -> Step:
+def _filter(field: tuple[Step, ...], is_true: Callable[[Any, Any], bool], operand: Any) -> Step:
     def selected(value: Any) -> Iterator[Any]:
         for item in value if isinstance(value, list) else ():
             actual = next(iter(_walk(field, item)), None)
             try:
-                if is_wanted(actual, wanted):
+                if is_true(actual, operand):
                     yield item
             except TypeError:  # values that have no order
                 continue

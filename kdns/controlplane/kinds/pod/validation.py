@@ -201,9 +201,9 @@ def _resources(path: str, resources: Json) -> Iterator[Cause]:
         yield from _amount(f"{path}.limits[{name}]", name, amount)
     for name, amount in requests.items():
         yield from _amount(f"{path}.requests[{name}]", name, amount)
-        wanted, most = quantity(amount) or 0, quantity(limits.get(name, "")) or 0
+        requested, most = quantity(amount) or 0, quantity(limits.get(name, "")) or 0
         exact = _is_extended(name) or name.startswith(_HUGE_PAGES)
-        if name in limits and (wanted > most or (exact and wanted != most)):
+        if name in limits and (requested > most or (exact and requested != most)):
             relation = "must be equal to" if exact else "must be less than or equal to"
             detail = f"{relation} {name} limit of {canonical(limits[name])}"
             yield invalid_value(f"{path}.requests", canonical(amount), detail)

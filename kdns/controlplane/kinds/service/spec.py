@@ -34,8 +34,8 @@ def held_addresses(spec: Json) -> list[Address]:
 
 
 def takes_node_ports(spec: Json) -> bool:
-    wanted: bool | None = spec.get("allocateLoadBalancerNodePorts")
-    return spec.get("type") == NODE_PORT or (spec.get("type") == LOAD_BALANCER and wanted is not False)
+    allocates: bool | None = spec.get("allocateLoadBalancerNodePorts")
+    return spec.get("type") == NODE_PORT or (spec.get("type") == LOAD_BALANCER and allocates is not False)
 
 
 def needs_health_check(spec: Json) -> bool:

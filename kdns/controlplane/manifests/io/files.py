@@ -151,11 +151,11 @@ def located(mistakes: Sequence[Mistake], text_of: Callable[[Path], str]) -> list
     for mistake in mistakes:
         places.setdefault(mistake.manifest.path, []).append(mistake.place)
     lines: dict[str, dict[tuple[int, str], int]] = {}
-    for path, wanted in places.items():
+    for path, fields in places.items():
         try:
-            lines[path] = field_lines(path, text_of(Path(path)), wanted)
+            lines[path] = field_lines(path, text_of(Path(path)), fields)
         except ManifestError:  # the file has changed meanwhile
-            lines[path] = {place: place[0] for place in wanted}
+            lines[path] = {place: place[0] for place in fields}
     return [
         ManifestError(mistake.manifest.path, lines[mistake.manifest.path][mistake.place], mistake.field, mistake.reason)
         for mistake in mistakes

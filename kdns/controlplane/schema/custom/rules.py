@@ -141,9 +141,9 @@ def _words(place: _Place) -> Iterator[Cause]:
     for word, known in _VALUES.items():
         if (value := schema.get(word)) and value not in known:
             yield unsupported(f"{path}.{word}", value, known)
-    for word, (wanted, state) in _TYPED.items():
-        if schema.get(word) and kind != wanted:
-            why = f"must be {wanted} if {word} is {state}"
+    for word, (required_type, state) in _TYPED.items():
+        if schema.get(word) and kind != required_type:
+            why = f"must be {required_type} if {word} is {state}"
             yield invalid_value(f"{path}.type", kind, why) if kind else required(f"{path}.type", why)
     if schema.get(_PRESERVES) is False:
         yield invalid_value(f"{path}.{_PRESERVES}", value=False, detail="must be true or undefined")

@@ -148,9 +148,9 @@ _JSON_TYPES: Final[Mapping[type, str]] = {
 }
 
 
-def _wrong_type(at: Path, value: Any, wanted: str, shown: Any) -> Cause:
+def _wrong_type(at: Path, value: Any, expected: str, shown: Any) -> Cause:
     path = _text(at)
-    message = f"{path} in body must be of type {wanted}: {quoted(shown)}"
+    message = f"{path} in body must be of type {expected}: {quoted(shown)}"
     return Cause(path, f"Invalid value: {quoted(value)}", message, specific_reason="FieldValueTypeInvalid")
 
 
@@ -158,14 +158,14 @@ def _type(schema: Schema, _is_alternative: bool) -> Iterable[Check]:
     if not (schema.type or schema.int_or_string):
         return
     allowed = {"integer", "string"} if schema.int_or_string else {schema.type}
-    wanted = "integer,string" if schema.int_or_string else schema.type
+    expected = "integer,string" if schema.int_or_string else schema.type
     if schema.type == "number":
         allowed.add("integer")
     plain = frozenset(kind for kind, name in _JSON_TYPES.items() if name in allowed)
 
     def check(value: Any, at: Path, findings: _Findings) -> None:
         if type(value) not in plain and (actual := json_type(value)) not in allowed:
-            findings.add(_wrong_type(at, actual, wanted, actual))
+            findings.add(_wrong_type(at, actual, expected, actual))
 
     yield check
 
@@ -234,10 +234,10 @@ def _bound(bound: Any, types: frozenset[type], is_violated: _IsViolated, cause: 
     return check
 
 
-def _in_body(wanted: str, shown: Callable[[Any], Any] = lambda value: value) -> _Violation:
+def _in_body(rule: str, shown: Callable[[Any], Any] = lambda value: value) -> _Violation:
     def cause(path: str, value: Any, bound: Any) -> Cause:
         text = str(int(bound)) if isinstance(bound, float) and bound.is_integer() else str(bound)  # as Go writes it
-        return invalid_value(path, shown(value), f"{path} in body should {wanted.format(text)}")
+        return invalid_value(path, shown(value), f"{path} in body should {rule.format(text)}")
 
     return cause
 
@@ -250,9 +250,9 @@ def _too_many(path: str, value: Any, bound: int) -> Cause:
     return too_many(path, len(value), bound)
 
 
-def _is_multiple(value: float, of: float) -> bool:
+def _is_multiple(value: float, divisor: float) -> bool:
     try:
-        times = value / of
+        times = value / divisor
         nearest = round(times)
     except (OverflowError, ZeroDivisionError):  # the quotient is larger than any float; 0 says nothing
         return True
