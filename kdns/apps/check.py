@@ -173,7 +173,7 @@ class _Check:
                 self.warnings.append(ManifestError(name, 0, "", "has only comments"))
 
     async def corefile(self, path: str, text: str, *, is_here: bool) -> None:
-        """With `is_here`, also the files that it names."""
+        """With `is_here`, the files that it names are read too."""
         corefile = corefile_of(_with_pillar(text), path, BY_NAME, dns_port=self._dns_port)
         self.read[COREFILE] += 1
         self._sort(corefile.findings())
@@ -219,7 +219,7 @@ class _Check:
         self.mistakes += wrong
 
     def _resolve(self, unknown: UnknownKind) -> None:
-        """Another file may define the kind meanwhile."""
+        """Another file may define the kind."""
         documents = [Document(unknown.path, unknown.line, unknown.value)]
         for manifest in manifests_of(self.texts[unknown.path], documents, self._kinds, self._of_manifests):
             if isinstance(manifest, Manifest):
@@ -243,7 +243,7 @@ class _Check:
             self.warnings += _within(manifest, text, part.key, part.warnings)
 
     def manifests_together(self, cluster: ClusterConfig) -> None:
-        """Mistakes for which an API would refuse one of all manifests."""
+        """Adds the mistakes that only all manifests together show, such as a port that two Services request."""
         for unknown in self._unknown_kinds:
             self._resolve(unknown)
         for kustomization in self._kustomizations:
@@ -280,7 +280,7 @@ class Configuration:
 
 
 def configuration_mistakes(data: Mapping[str, object], path: str, dns_port: int) -> Iterator[Configuration]:
-    """Of a ConfigMap, without the files that its Corefile and KubeProxyConfigurations name."""
+    """Mistakes in the values of a ConfigMap, without those in files that the values name."""
     for key, value in data.items():
         if not isinstance(value, str):
             continue

@@ -67,7 +67,7 @@ def setup_errors(server: DnsServer | Supervisor) -> Counters:
 
 
 async def say_ready(server: DnsServer | Supervisor, say: Callable[[str], None], stop: asyncio.Event) -> None:
-    """As soon as everything is listed, unless `stop` comes first."""
+    """Says `ready` as soon as everything is listed, unless `stop` comes first."""
     if not server.is_synced:
         say(WAITING)
     while not (server.is_synced or stop.is_set()):  # noqa: ASYNC110 - kinds are listed one by one, in several places
@@ -85,7 +85,7 @@ async def reloading(
     *,
     polls: bool = True,
 ) -> AsyncIterator[None]:
-    """On request, and with `polls` when the file changed; `last_hash` is that of the present file."""
+    """Reloads on request, and with `polls` when the file changes; `last_hash` is that of the present file."""
     task = restarted(Reloader(server, read, reload_requested, last_hash, polls).run, "reload")
     try:
         yield

@@ -189,7 +189,6 @@ def _owner(api: Registry, address: str) -> str:
 
 
 def node(config: ClusterConfig, now: str) -> Json:
-    """The simulated Node, which is Ready."""
     name = config.node_name
     labels = node_labels(name, config.platform, {ZONE: config.node_zone} if config.node_zone else {})
     pods_max = min(network.num_addresses for network in config.pod_cidrs)
@@ -202,7 +201,6 @@ def node(config: ClusterConfig, now: str) -> Json:
 
 
 def _nth(network: Network, offset: int) -> str:
-    """The address at an offset, or the last usable one of a smaller range."""
     return str(network[min(offset, network.num_addresses - 2)])
 
 
@@ -242,5 +240,4 @@ def _served(namespace: str, name: str, service: Json, at: Listening, *ports: str
 
 
 def _reachable(address: str) -> str:
-    """Loopback for a server on all addresses, else the address itself."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)

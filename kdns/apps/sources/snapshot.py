@@ -145,7 +145,9 @@ async def _listed(
 
 
 def chosen_node(snapshot: Snapshot, name: str, warn: Callable[[str], None]) -> str:
-    """The node of --node; by default the only one, or the one with this machine's name. InputError otherwise."""
+    """The node of --node; by default the only one, or the one with this machine's name. Raises InputError without
+    one.
+    """
     names = snapshot.node_names
     if ("", name) in snapshot.state.nodes or (not name and len(names) == 1):
         return name or names[0]

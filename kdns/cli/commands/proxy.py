@@ -89,11 +89,11 @@ def proxy(**options: str | None) -> None:
         finally:
             for remark in remarks if ONE_SHOT.isdisjoint(flags.given) else ():
                 warn(remark)
-    if run(_proxy(flags, settings)):
+    if run(_run_proxy(flags, settings)):
         start_again()
 
 
-async def _proxy(flags: FlagValues, settings: Settings) -> bool:
+async def _run_proxy(flags: FlagValues, settings: Settings) -> bool:
     """Returns whether the process has to start again."""
     if path := flags.given.get("write-config-to"):
         write_settings(Path(path), settings)
@@ -123,7 +123,7 @@ async def _proxy(flags: FlagValues, settings: Settings) -> bool:
 
 
 def configure_logs(settings: Settings) -> None:
-    """By the settings, and by the options before the command."""
+    """Combines the settings with the options before the command."""
     options = click.get_current_context().find_root().params
     level, form = options.get("log_level") or "info", options.get("log_format") or ""
     logs.configure(log_level(settings, level), format="json" if settings.logging.format == "json" else form)

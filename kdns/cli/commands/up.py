@@ -118,17 +118,17 @@ async def _up(options: UpOptions) -> None:
 
 
 def own_texts(arguments: Mapping[str, Any]) -> dict[Path, str]:
-    """The manifests of --add and --compose, by the path that stands for them in messages."""
+    """Manifests for --add and --compose, by the name that messages give them in place of a path."""
     if not (arguments["add"] or arguments["compose"]):
         return {}
     from kdns.apps.additions import ADDED, added, composed, manifests  # noqa: PLC0415 - only with these options
 
     mode, compose = arguments["proxy_mode"], arguments["compose"]
-    texts = {ADDED: added(arguments["add"])} if arguments["add"] else {}
+    additions = {ADDED: added(arguments["add"])} if arguments["add"] else {}
     if compose:
-        texts[compose] = composed(compose)
+        additions[compose] = composed(compose)
     relays = bool(mode) and MODES[mode].semantics.relays
-    return {path: manifests(additions, has_relays=relays, has_proxy=bool(mode)) for path, additions in texts.items()}
+    return {path: manifests(servers, has_relays=relays, has_proxy=bool(mode)) for path, servers in additions.items()}
 
 
 def cluster_config(arguments: Mapping[str, Any]) -> ClusterConfig:

@@ -166,7 +166,6 @@ class LoadBalancers(Reconciler):
         return address, "" if address else f"no {family} address is free in the pool {pool}"
 
     def _free(self, family: str) -> Iterator[Address]:
-        """The first free address of each range."""
         for index, addresses in enumerate(self._pool):
             if f"IPv{addresses.version}" != family:
                 continue

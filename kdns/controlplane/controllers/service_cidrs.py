@@ -66,9 +66,7 @@ class ServiceCidrs(Reconciler):
         return [(changed,) for changed in {name, *self._terminating}]
 
     def reconcile(self, request: Request) -> Result:
-        """Writes the finalizer and the Ready condition; a terminating ServiceCIDR is released, or gets the reason it is
-        not.
-        """
+        """Writes the finalizer and the Ready condition, which says why a terminating ServiceCIDR is not released."""
         obj = self._cidrs.get(request.name[0])
         if obj is None:
             return Result()

@@ -83,7 +83,6 @@ class DesiredEndpoints:
         self._stored: dict[str, tuple[Json, PortKey, StoredEndpoints]] = {}
 
     def put(self, key: Key, pod: Json | None) -> None:
-        """None for a Pod that the Service does not select."""
         self.skipped.pop(key, None)
         old = self._rows.pop(key, None)
         if pod and has_endpoint(pod, terminating=True):
@@ -107,7 +106,6 @@ class DesiredEndpoints:
         return cached[1:]
 
     def forget_slices(self, names: Iterable[str]) -> None:
-        """Drops cached slices other than `names`."""
         for name in self._stored.keys() - set(names):
             del self._stored[name]
 

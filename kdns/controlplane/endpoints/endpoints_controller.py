@@ -163,7 +163,6 @@ class Addresses:
         return len(self._row_of)
 
     def put(self, key: Key, pod: Json | None) -> None:
-        """None for a Pod that the Service does not select."""
         new = self._row(key, pod) if pod else None
         old = self._row_of.pop(key, None)
         if old:
@@ -176,7 +175,6 @@ class Addresses:
             self._row_of[key] = text, is_up, row
 
     def subsets(self) -> list[Json]:
-        """The EndpointSubsets, one per set of ports."""
         subsets = []
         for _, group in sorted(self._groups.items()):
             fields = {

@@ -109,7 +109,7 @@ class SlicePlan:
 
 
 def _as_stored(endpoint_slice: Json) -> Json:
-    """Null for empty lists, as the API stores them; it would find out field by field."""
+    """null for empty lists, as the API stores them; otherwise it would compare the lists field by field."""
     return {**endpoint_slice, **{name: endpoint_slice.get(name) or None for name in ("endpoints", "ports")}}
 
 

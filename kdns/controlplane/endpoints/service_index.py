@@ -87,7 +87,6 @@ class ServiceIndex:
         return pod if pod and _selects(spec_of(service).get("selector") or {}, pod) else None
 
     def slices_of(self, key: Key, manager: str) -> list[Json]:
-        """The EndpointSlices of a Service that this controller manages."""
         slices = (self.slices[name] for name in self._slices_of.get(key, ()))
         return [managed for managed in slices if managed["metadata"]["labels"][MANAGED_BY] == manager]
 

@@ -66,7 +66,6 @@ def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def at_or_below(one: FieldSet, other: FieldSet) -> FieldSet:
-    """The paths of `one` that are in `other`, or below a path of it."""
     result: FieldSet = {}
     for element, below in one.items():
         theirs = other.get(element)
@@ -118,7 +117,6 @@ def is_path(below: FieldSet) -> bool:
 
 
 def inner(below: FieldSet) -> FieldSet:
-    """The elements without `SELF`."""
     if SELF not in below:
         return below
     return {element: further for element, further in below.items() if element != SELF}

@@ -218,7 +218,7 @@ class Deletion:
         return any(version is not None and _waits_for(version, uid) for version in dependents)
 
     def _collect(self, uid: str, *, in_foreground: bool) -> None:
-        """Deletes the dependents without another owner; the others lose their reference."""
+        """Deletes the dependents that have no other owner; the others lose their reference to this one."""
         self._each_dependent(uid, partial(self._collect_one, in_foreground=in_foreground))
 
     def _each_dependent(self, uid: str, do: Callable[[StoredObject, str], object]) -> None:
@@ -253,7 +253,6 @@ class Deletion:
         self._finish(self._owner(reference, namespace))
 
     def _finish(self, owner: StoredObject | None) -> None:
-        """Removes the finalizers of an owner whose dependents are gone."""
         if owner is None or not owner.obj["metadata"].get("deletionTimestamp"):
             return
         uid, finalizers = owner.obj["metadata"]["uid"], owner.obj["metadata"].get("finalizers") or []

@@ -82,7 +82,7 @@ class Objects:
         return last
 
     def user_of(self, version: StoredObject) -> StoredObject | None:
-        """The object that has this owned object, such as the Service of an IPAddress; else None."""
+        """The owner of an owned object, such as the Service of an IPAddress; None if no stored object has it."""
         if version.kind not in self._owners_of:
             return None
         kind, owned = self._owners_of[version.kind]

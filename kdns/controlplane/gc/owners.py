@@ -74,7 +74,6 @@ class Owners:
         return uid in self._dependents
 
     def ownerless(self, uids: AbstractSet[str]) -> list[tuple[Kind, Key]]:
-        """Every object that has an owner whose uid is not in `uids`."""
         lost = [dependents for uid, dependents in self._dependents.items() if uid not in uids]
         return list(dict.fromkeys(chain.from_iterable(lost)))
 

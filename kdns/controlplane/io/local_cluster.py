@@ -128,7 +128,6 @@ class LocalCluster:
         return applied
 
     async def finished(self, progress: Callable[[str], None] = lambda _text: None) -> None:
-        """Waits until the controllers are idle."""
         await self._controllers.finished(
             lambda done, queued: progress(f"controllers at work, {done:,} objects done, {queued:,} left")
         )

@@ -22,7 +22,6 @@ from kdns.controlplane.storage.field_selectors import FieldLabels, component_of,
 
 
 def event_cells(event: Json, now_s: float) -> list[Any]:
-    """Last seen, type, reason, object, message, name."""
     subject, series = event.get("involvedObject", {}), event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("firstTimestamp"))
     return [
@@ -68,7 +67,6 @@ _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
 def default_namespace(obj: Json) -> Json:
-    """Adds the label with its name, a spec, and the phase."""
     meta, spec = obj.get("metadata") or {}, obj.get("spec") or {}
     labels = {**(meta.get("labels") or {}), _NAME_LABEL: meta.get("name", "")}
     status = obj.get("status") or {}

@@ -36,8 +36,6 @@ def _as_sent(new: Json, _old: Json | None) -> Json:
 
 
 def on_create(*steps: Callable[[Json], Json]) -> Prepare:
-    """A `prepare` that applies these steps to a new object."""
-
     def prepare(new: Json, old: Json | None) -> Json:
         for step in () if old else steps:
             new = step(new)

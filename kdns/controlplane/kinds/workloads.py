@@ -164,7 +164,6 @@ def _job_defaults(obj: Json) -> Json:
 
 
 def counted_template(new: Json, old: Json | None) -> Json:
-    """Sets the annotation that counts the changes of a DaemonSet's template."""
     metadata = new["metadata"]
     generation = 1
     if old is not None:

@@ -70,7 +70,6 @@ class Manifest:
 
     @property
     def key(self) -> Key:
-        """The identity of the object, with the kind of the stored object."""
         return self.kind.stored_kind, self.namespace, self.name
 
     def is_equal(self, other: Manifest | None) -> bool:
@@ -187,7 +186,6 @@ def manifest_of(path: str, line: int, value: object, kinds: Kinds) -> Manifest |
 
 
 def unserved(manifest: Manifest, kinds: Kinds) -> UnknownKind:
-    """A manifest whose kind is no longer served."""
     kind = manifest.kind
     hint = _hint(kind.api_version, kind.kind, kinds)
     return UnknownKind(manifest.path, manifest.line, kind.api_version, kind.kind, hint, manifest.obj)

@@ -122,7 +122,6 @@ class _ScratchCluster:
                 yield field, reason
 
     def _is_ours(self, service: Json, field: str) -> bool:
-        """Whether a Service of these manifests owns the number that this one requests."""
         numbers = self._api.services
         prefix = "spec.clusterIP" if field.startswith("spec.clusterIP") else field
         owners = [

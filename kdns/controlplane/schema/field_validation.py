@@ -74,7 +74,7 @@ class FieldValidator:
 
 
 def with_duplicates(text: bytes) -> Pairs | None:
-    """A valid JSON object that has fields twice; None if no field occurs twice."""
+    """The tree of a valid JSON object; None if no field occurs twice in it."""
     has_duplicates = False
 
     def decoded(pairs: list[tuple[str, Any]]) -> Pairs:

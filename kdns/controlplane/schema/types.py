@@ -108,7 +108,6 @@ class Field(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def key_defaults(self) -> Mapping[str, Any]:
-        """The keys of a list's items, each with its default, by name."""
         return {key: fields(self.type)[key].default for key in sorted(self.list_map_keys)}
 
 
@@ -242,7 +241,6 @@ def _field(package: Package, line: str) -> Field:
 
 
 def _resolved(package: Package, reference: str) -> TypeName:
-    """The full name of a type that a file refers to."""
     if reference in SCALARS:
         return reference
     other, _, short = reference.rpartition(".")

@@ -40,7 +40,7 @@ def kind_at(kind: Kind, subresource: str) -> Kind:
 
 
 def version(build: str, platform: tuple[str, str]) -> Json:
-    """/version; `build` is kdns's own version, `platform` an operating system and an architecture."""
+    """The document at /version. `build` is kdns's own version, `platform` an operating system and an architecture."""
     major, minor, _ = KUBERNETES_VERSION.split(".")
     return {
         "major": major,
@@ -87,7 +87,7 @@ def core_versions(kinds: Catalogue, address: str) -> Json:
 
 
 def group(kinds: Catalogue, name: str) -> Json | None:
-    """/apis/<group>; None for a group that is not served."""
+    """The document at /apis/<group>; None for a group that is not served."""
     versions = [{"groupVersion": f"{name}/{v}", "version": v} for served, v in group_versions(kinds) if served == name]
     if not (name and versions):
         return None
@@ -107,7 +107,7 @@ def group_list(kinds: Catalogue) -> Json:
 
 
 def resource_list(kinds: Catalogue, group_name: str, version_name: str) -> Json | None:
-    """/api/v1 and /apis/<group>/<version>; None if no kind is served there."""
+    """The document at /api/v1 or /apis/<group>/<version>; None if no kind is served there."""
     resources = [row for kind in _kinds(kinds, group_name, version_name) for row in _resources(kinds, kind)]
     if not resources:
         return None

@@ -148,7 +148,7 @@ def type_name_of(kind: Kind) -> TypeName:
 
 
 def _schemas(kinds: Iterable[Kind]) -> Json:
-    """By name: the schemas of the kinds, and of all types that these refer to."""
+    """The schemas of the kinds and of all types that these refer to, by name."""
     served = tuple(kinds)
     result: Json = {}
     custom = [kind for kind in served if kind.schema]
@@ -169,7 +169,6 @@ def _schemas(kinds: Iterable[Kind]) -> Json:
 
 
 def _reachable(roots: Iterable[TypeName]) -> set[TypeName]:
-    """The roots, and the types and scalars that they consist of."""
     reached: set[TypeName] = set()
     waiting = list(roots)
     while waiting:

@@ -41,7 +41,6 @@ _DROP = "$deleteFromPrimitiveList"
 
 
 def patched(original: Json, patch_type: str, patch: Any, schema: Field | None) -> Json:
-    """`patch` is the decoded body."""
     if patch_type == JSON_PATCH:
         return json_patched(original, patch)
     if patch is None and patch_type == STRATEGIC_MERGE_PATCH:

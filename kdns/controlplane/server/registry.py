@@ -102,7 +102,7 @@ class Registry:
     # Reads
 
     def find(self, request: Request) -> StoredObject:
-        """The stored version. Raises 404 if it does not exist."""
+        """Raises 404 if the object does not exist."""
         version = self.store.get(request.kind, request.key)
         if version is None:
             raise not_found(request.kind, request.name)
@@ -333,7 +333,7 @@ class Registry:
             raise invalid(kind, name, causes)
 
     def _generated_name(self, kind: Kind, namespace: str, obj: Json) -> str:
-        """Names the object by generateName if it has no name. "", which is invalid, without both."""
+        """A free name from generateName, unless the object has a name. "", which is invalid, without both."""
         name = object_meta.ensure_name(obj, self._random_suffix())
         for _try in range(_NAME_TRIES):
             if self.store.get(kind, (namespace, name)) is None:

@@ -100,7 +100,6 @@ def _matches(media_range: str, media_type: str) -> bool:
 
 
 def _transformed(parameters: dict[str, str], media_type: str, *, has_forms: bool) -> Representation | None:
-    """The representation that the parameters of a media type request, or None."""
     stream = parameters.get("stream", "")
     if stream and (stream != "watch" or media_type != JSON):
         return None
@@ -217,7 +216,7 @@ class Renderer:
         return {name: value for name, value in serialized(self.kind, obj).items() if name not in {"kind", "apiVersion"}}
 
     def table(self, objects: Sequence[Json], now_s: float, metadata: Json) -> Json:
-        """At a time in Unix seconds; `metadata` is the list's."""
+        """`now_s` is in Unix seconds; `metadata` is the list's."""
         kind, conversion = self.kind, self.kinds.conversion(self.kind)
         printer = conversion.printer if conversion else None
         printer = printer or (SCALES if kind is SCALE else self.kinds[kind.stored_kind].printer)

@@ -82,7 +82,6 @@ class StoredObject:
         return StoredObject(self.kind, self.key, 0, msgspec.json.encode({**self.obj, "metadata": metadata}))
 
     def drop_decoded(self) -> None:
-        """Saves memory for a version in the history; `obj` decodes it again."""
         self._obj = None
 
     def at(self, revision: int) -> StoredObject:
@@ -234,7 +233,6 @@ class Subscription:
         self._to_catch_up = len(self._events)
 
     def feed(self, commit: Commit) -> None:
-        """Queues the commit's event, if this watcher selects the object."""
         event = commit.event if self._takes_all else self.wanted.event(commit)
         if event is None:
             return
@@ -467,7 +465,7 @@ class Store:
         self._history_bytes += collection.remember(commit)
         collection.apply(commit)
         if commit.old:
-            commit.old.drop_decoded()
+            commit.old.drop_decoded()  # it is in the history now
         if len(collection.history) > self._commits_max or self._history_bytes > self._bytes_max:
             self._compact((collection,))
 

@@ -155,7 +155,7 @@ def _scale(scale: Json, path: str) -> Iterator[Cause]:
 
 
 def _changes(old: Json, spec: Json) -> Iterator[Cause]:
-    """An update may not change group and plural; once the kind is served, neither kind and scope."""
+    """Group and plural are immutable; once the kind is served, so are its name and scope."""
     before = old.get("spec") or {}
     names, names_before = spec.get("names") or {}, before.get("names") or {}
     fields = [("spec.group", before.get("group"), spec.get("group"))]

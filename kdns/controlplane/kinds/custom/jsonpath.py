@@ -123,7 +123,6 @@ def first(path: str, obj: Any) -> Any:
 
 
 def is_supported(path: str) -> bool:
-    """Whether `first` supports the path."""
     try:
         steps(path)
     except ValueError:

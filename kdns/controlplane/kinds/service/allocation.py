@@ -241,7 +241,7 @@ class _Allocation:
 
 
 def _carry_over(spec: Json, old: Json) -> None:
-    """Copies allocated values that the client omitted from the stored object."""
+    """Allocated values that the client omitted stay as stored."""
     if EXTERNAL_NAME not in {old.get("type"), spec["type"]}:
         if not spec.get("clusterIP") and old.get("clusterIP"):
             spec["clusterIP"] = old["clusterIP"]

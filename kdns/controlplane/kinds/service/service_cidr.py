@@ -139,7 +139,6 @@ def ip_address_of(service: Key, name: str) -> Json:
 
 
 def names_of(service: Json) -> set[str]:
-    """The cluster IPs of a Service in canonical form."""
     return {str(address) for address in held_addresses(spec_of(service))}
 
 

@@ -73,7 +73,7 @@ RESOURCE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def child_of(schema: Schema, name: str) -> Schema | None:
-    """None if the schema has none for the field."""
+    """The schema of a property, else that of additional properties; None without both."""
     own = schema.properties.get(name)
     if own is None and isinstance(schema.additional_properties, Schema):
         return schema.additional_properties

@@ -243,7 +243,6 @@ class ResourceRequest:
         return msgspec.structs.replace(self.target, dry_run=checked_dry_run(self.request.method, values))
 
     async def body(self, *, strictly: bool = False) -> Body:
-        """Raises 400 if the body cannot be decoded."""
         body = await read_body(self.request)
         return decoded(body, self.media_type, strictly=strictly, kind=self.kind.kind)
 
@@ -293,7 +292,7 @@ def target(path: str, kinds: Kinds, refuse: Callable[[Request], object]) -> Requ
 
 
 def checked_dry_run(method: str, values: Sequence[str]) -> bool:
-    """True for All. Raises 422 for any other value."""
+    """Raises 422 for any other value than All."""
     if causes := _dry_run_causes(values):
         raise _invalid(method, causes)
     return bool(values)

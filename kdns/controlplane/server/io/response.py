@@ -75,13 +75,13 @@ def accepts_gzip(accept_encoding: str) -> bool:
 def object_response(
     request: web.BaseRequest, obj: Json, *, status: int = 200, warnings: Sequence[str] = ()
 ) -> web.Response:
-    """For objects without other forms, such as a Status. Raises 406."""
+    """For objects without other forms, such as a Status. Raises 406 if the client accepts neither JSON nor YAML."""
     shape = representation(request.headers.get("Accept", ""), has_forms=False)
     return response_to(request, encoded(obj), status=status, shape=shape, warnings=warnings)
 
 
 def error_response(request: web.BaseRequest, error: StatusError) -> web.Response:
-    """JSON for a client that accepts none of the media types."""
+    """Falls back to JSON for a client that accepts no media type of the server."""
     try:
         return object_response(request, error.body(), status=error.code)
     except StatusError:
@@ -113,7 +113,7 @@ def add_warnings(response: web.StreamResponse, warnings: Sequence[str]) -> None:
 
 
 def _truncated(warnings: Sequence[str]) -> Iterator[str]:
-    """Within the limits of headers that clients accept, without control characters."""
+    """Bounded as clients' headers are, without control characters."""
     room = _WARNINGS_CHARACTERS
     for warning in warnings[:_WARNINGS_MAX]:
         shown = _CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", warning[:_WARNING_CHARACTERS])

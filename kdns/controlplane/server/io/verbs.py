@@ -57,7 +57,6 @@ class Verbs:
     _inert_kinds_seen: WeakKeyDictionary[HttpConnection, set[Kind]] = field(default_factory=WeakKeyDictionary)
 
     async def run(self, request: web.BaseRequest, target: Request, user: User) -> web.StreamResponse:
-        """Raises StatusError for a refused request."""
         call = ResourceRequest(request, target, user, self.registry.kinds)
         if target.kind.is_review:
             return await self._review(call)
@@ -125,7 +124,6 @@ class Verbs:
         return object_response(call.request, status, status=201, warnings=warnings)
 
     async def _review(self, call: ResourceRequest) -> web.StreamResponse:
-        """POST of a review, which is answered and not stored."""
         if call.request.method != "POST":
             raise method_not_allowed()
         _ = call.renderer  # 406 comes first
@@ -234,7 +232,7 @@ class Verbs:
     def _object(
         self, call: ResourceRequest, version: StoredObject, warnings: Sequence[str] = (), status: int = 200
     ) -> web.Response:
-        """The response that shows an object; that of a write has the warnings of its kind."""
+        """Shows an object; the response to a write also has the warnings of its kind."""
         renderer = call.renderer
         kind = call.target.kind
         is_warned = call.request.method in _WARNED and not call.target.subresource
@@ -252,7 +250,6 @@ class Verbs:
 
 
 async def _checked(call: ResourceRequest, policy: Policy) -> tuple[Json, list[str]]:
-    """The object in the body, checked against the schema, and the warnings of that check."""
     text = await read_body(call.request)
     if call.media_type == representation.JSON and (exact := read(call.kind, text)) is not None:
         check_size(exact, text)

@@ -85,7 +85,7 @@ def _is_unscheduled(row: Json) -> bool:
 
 
 def gated_status(pod: Json, now: str) -> Json:
-    """The status with Ready by the Pod's readiness gates; unchanged without gates."""
+    """Ready follows the Pod's readiness gates; unchanged without gates."""
     problem = _closed_gate(pod)
     if problem is None:
         return status_of(pod)
@@ -94,7 +94,6 @@ def gated_status(pod: Json, now: str) -> Json:
 
 
 def _is_ready_outdated(pod: Json) -> bool:
-    """The Ready condition contradicts the readiness gates."""
     problem = _closed_gate(pod)
     return problem is not None and is_ready(pod) == bool(problem)
 

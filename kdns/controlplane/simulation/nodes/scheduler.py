@@ -97,7 +97,6 @@ def _pending_result(pod: Json, reason: str, message: str, now: str, events: tupl
 
 
 def _unschedulable_message(problems: dict[str, str]) -> str:
-    """FailedScheduling: the number of Nodes by obstacle."""
     if not problems:
         return "no nodes available to schedule pods"
     most = len(problems)

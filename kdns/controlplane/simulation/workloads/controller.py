@@ -161,7 +161,6 @@ class View:
         return template
 
     def counted(self, **counts: int) -> Json:
-        """The counts of a status, without zeros, and the observed generation."""
         return nonzero(**counts, observedGeneration=count(self.owner["metadata"], "generation"))
 
     def ready_and_available(self, pods: Iterable[Json]) -> tuple[int, int]:

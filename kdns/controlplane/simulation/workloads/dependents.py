@@ -32,7 +32,6 @@ class Dependents:
         return [*self._objects.get(owner["metadata"]["uid"], {}).values()]
 
     def orphans(self, namespace: str) -> list[Json]:
-        """Objects of a namespace without a controller."""
         return [*self._objects.get(f"/{namespace}", {}).values()]
 
 

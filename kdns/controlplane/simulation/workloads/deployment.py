@@ -69,7 +69,6 @@ class Deployments(WorkloadController):
 
 
 def _scaled(rollout: Rollout) -> tuple[list[Action], list[Event]]:
-    """The writes of the next step, and the Events about scaled ReplicaSets."""
     sizes, actions, scaled = next_sizes(rollout), list[Action](), list[tuple[str, int, int]]()
     for replica_set in rollout.replica_sets:
         name, before = replica_set["metadata"]["name"], desired_replicas(replica_set)
@@ -341,7 +340,7 @@ def _has_moved(old: Json, new: Json) -> bool:
 
 
 def deadline_in_s(deployment: Json, condition: Json, now_s: float) -> float | None:
-    """Until the progress deadline; None for a rollout that is complete or has exceeded it."""
+    """Seconds until the progress deadline; None for a rollout that is complete or has exceeded it."""
     if condition.get("reason") in {NEW_AVAILABLE, TIMED_OUT}:
         return None
     since_s = seconds_of(condition.get("lastUpdateTime")) or 0.0

@@ -107,7 +107,7 @@ def _restrict(path: Path) -> None:
 
 
 def unusable(path: Path, error: Exception) -> InputError:
-    """The error for a file that cannot be opened or read, with its remedy."""
+    """The error names the remedy."""
     name = "_".join(getattr(error, "sqlite_errorname", "").split("_")[:2])
     if name in _LOCK_ERRORS:
         return InputError(
