@@ -185,9 +185,7 @@ def packet_of(name: str, qtype: str) -> bytes:
 
 
 def answered(server: Server, asked: Asked) -> bytes:
-    response = respond(server, packet_of(*asked))
-    assert response
-    return response
+    return respond(server, packet_of(*asked))
 
 
 def meaning(response: bytes) -> object:

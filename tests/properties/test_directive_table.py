@@ -1,7 +1,7 @@
 """For random directives, questions and changes: the table changes no answer of `rewrite`, `view` and `template`."""
 
-from dns_chain import FakeWorld, held
-from harness import Behind, server_of, shown
+from dns_chain import Behind, FakeWorld, held
+from harness import server_of, shown
 from hypothesis import given
 from hypothesis import strategies as st
 from integration import server_of_corefile

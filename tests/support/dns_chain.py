@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 from decoded_message import Decoded, decode
 
 from kdns.answers.answer import Answer
-from kdns.answers.chain import UNHANDLED, Block, Chain, Plugin, Reply, Request, Sees, ServeResult
+from kdns.answers.chain import UNHANDLED, Block, Chain, Plugin, Reply, Request, Sees, Serve, ServeResult
 from kdns.answers.order import Order
 from kdns.answers.response import Subject
 from kdns.answers.table import Partition, packet_key
@@ -251,6 +251,20 @@ class FakeWorld:
         return self.framed.setdefault(str(spec), []).append
 
 
+@dataclass
+class Behind(Plugin):
+    """What is behind the directives under test: remembers each request, and replies as `reply` says."""
+
+    reply: Callable[[Request], ServeResult]
+    sees: Sees = Sees.EVERY
+    requests: list[Request] = field(default_factory=list)
+
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
+        del next
+        self.requests.append(request)
+        return self.reply(request)
+
+
 class Ordered(Plugin):
     """Every answer takes this order: `loadbalance` without a file."""
 
@@ -304,12 +318,12 @@ def cluster_server(
     return server, plugin
 
 
-def respond(server: Server, packet: bytes, transport: str = "udp", family: int = 4) -> bytes | None:
-    """The response to a packet as a listener gives it: from the table first; None for silence. Nobody may wait."""
+def respond(server: Server, packet: bytes, transport: str = "udp", family: int = 4) -> bytes:
+    """The response to a packet as a listener gives it: from the table first; b"" for silence. Nobody may wait."""
     partition = server.table.partition(transport, family)
     if len(packet) > 12 and (answer := held(partition, packet)):
         return answer.wire(packet)
-    return response_at_once(server, packet, transport=transport, family=family).wire or None
+    return response_at_once(server, packet, transport=transport, family=family).wire
 
 
 def response_at_once(
@@ -347,9 +361,8 @@ async def wire(server: Server, packet: bytes, client: Client = ("", 0)) -> bytes
     return (await response_to(server.respond(packet, partition, client))).wire
 
 
-async def ask(server: Server, name: str, qtype: str = "A", *, qclass: int = 1, client: str = "") -> Decoded | None:
-    """The server's response to one question over UDP with a large buffer, None for silence."""
+async def ask(server: Server, name: str, qtype: str = "A", *, qclass: int = 1, client: str = "") -> Decoded:
+    """The server's response to one question over UDP with a large buffer; ValueError for silence."""
     packet = bytearray(query(name, type_number(qtype), payload_bytes=4096))
     packet[-13:-11] = qclass.to_bytes(2, "big")
-    response = await wire(server, bytes(packet), (client, 40212))
-    return decode(response) if response else None
+    return decode(await wire(server, bytes(packet), (client, 40212)))

@@ -1,7 +1,7 @@
 """Recorded cases of directives: blocks made of their Corefile text, stubs behind them, and replies compared."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from struct import pack
 from typing import Any, TypeAlias
@@ -10,7 +10,7 @@ import recorded_cases
 from dns_chain import FakeWorld, response_to
 from zone_text import record_texts
 
-from kdns.answers.chain import Block, Chain, Plugin, Request, Serve, ServeResult
+from kdns.answers.chain import Block, Chain, Plugin
 from kdns.answers.decode import from_wire
 from kdns.answers.response import Message, Response
 from kdns.corefile.parse import parse
@@ -79,19 +79,6 @@ def response_of(message: Case) -> Response:
     answer, authority, additional = (tuple(map(parse_record, message.get(section) or ())) for section in SECTIONS)
     flags = sum(FLAGS[flag] for flag in message.get("flags", ())) & (AA | TC | RA | AD)
     return Response(rcode_number(message.get("rcode", "NOERROR")), flags, answer, authority, additional)
-
-
-@dataclass
-class Behind(Plugin):
-    """What is behind the directives under test: remembers each request, and replies as `reply` says."""
-
-    reply: Callable[[Request], ServeResult]
-    requests: list[Request] = field(default_factory=list)
-
-    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
-        del next
-        self.requests.append(request)
-        return self.reply(request)
 
 
 def server_of(config: str, setup: FakeWorld, *behind: Plugin, zone: str = ".", before: Iterable[Plugin] = ()) -> Server:

@@ -1,7 +1,7 @@
 """`acl`: who is answered, refused, filtered or dropped, and the extended error that says so."""
 
-from dns_chain import FakeWorld
-from harness import Behind, Case, Report, recorded, reply_to, server_of, shown
+from dns_chain import Behind, FakeWorld
+from harness import Case, Report, recorded, reply_to, server_of, shown
 
 from kdns.answers.response import Response
 

@@ -1,8 +1,8 @@
 """Recorded cases of `auto`: which files are zones, and what is answered where none is."""
 
 import pytest
-from dns_chain import FakeWorld
-from harness import Behind, Case, Report, difference, recorded, reply_to, server_of, shown
+from dns_chain import Behind, FakeWorld
+from harness import Case, Report, difference, recorded, reply_to, server_of, shown
 
 from kdns.answers.response import Response
 from kdns.dns.types import NOERROR, SERVFAIL

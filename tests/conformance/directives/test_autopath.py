@@ -1,7 +1,7 @@
 """The recorded cases of autopath: whole replies, what is below a search path, and what acl says of its names."""
 
-from dns_chain import FakeWorld
-from harness import Behind, Case, Report, difference, recorded, reply_to, server_of, shown
+from dns_chain import Behind, FakeWorld
+from harness import Case, Report, difference, recorded, reply_to, server_of, shown
 
 from kdns.answers.chain import UNHANDLED, Request
 from kdns.answers.response import Response

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from dns_chain import FakeWorld, held, plugin_of
+from dns_chain import Behind, FakeWorld, held, plugin_of
 from harness import (
     ANY_TTL,
     FLAGS,
-    Behind,
     Case,
     Report,
     client_of,

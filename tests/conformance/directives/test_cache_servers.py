@@ -2,8 +2,8 @@
 
 import asyncio
 
-from dns_chain import FakeWorld
-from harness import Behind, Case, Report, difference, packet_of, reply_to, server_of, shown
+from dns_chain import Behind, FakeWorld
+from harness import Case, Report, difference, packet_of, reply_to, server_of, shown
 from integration import cases, steps_otherwise
 
 from kdns.answers.chain import Request

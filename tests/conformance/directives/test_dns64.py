@@ -2,20 +2,8 @@
 
 from ipaddress import IPv6Network, ip_address
 
-from dns_chain import FakeWorld, plugin_of, read
-from harness import (
-    Behind,
-    Case,
-    Report,
-    client_of,
-    difference,
-    packet_of,
-    recorded,
-    reply_to,
-    response_of,
-    server_of,
-    shown,
-)
+from dns_chain import Behind, FakeWorld, plugin_of, read
+from harness import Case, Report, client_of, difference, packet_of, recorded, reply_to, response_of, server_of, shown
 
 from kdns.answers.chain import Request
 from kdns.answers.response import Response

@@ -3,8 +3,8 @@
 import dns.dnssec
 import dns.name
 import dns.rrset
-from dns_chain import FakeWorld, read
-from harness import Behind, Case, Report, files_of, packet_of, recorded, reply_to, response_of, server_of, shown, texts
+from dns_chain import Behind, FakeWorld, read
+from harness import Case, Report, files_of, packet_of, recorded, reply_to, response_of, server_of, shown, texts
 
 from kdns.answers.chain import Request
 from kdns.answers.response import Response

@@ -1,7 +1,7 @@
 """Recorded cases of `file`: look-ups, loading, reloading, and pure functions of zones."""
 
-from dns_chain import FakeWorld
-from harness import Behind, Case, Report, difference, files_of, recorded, reply_to, server_of, shown
+from dns_chain import Behind, FakeWorld
+from harness import Case, Report, difference, files_of, recorded, reply_to, server_of, shown
 
 from kdns.answers.response import Response
 from kdns.dns.names import labels_of, text_of

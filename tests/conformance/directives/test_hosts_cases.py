@@ -2,8 +2,8 @@
 
 from ipaddress import ip_address
 
-from dns_chain import FakeWorld, only
-from harness import Behind, Case, Report, difference, files_of, recorded, reply_to, response_of, server_of, shown
+from dns_chain import Behind, FakeWorld, only
+from harness import Case, Report, difference, files_of, recorded, reply_to, response_of, server_of, shown
 
 from kdns.answers.chain import Reply
 from kdns.corefile.parse import parse

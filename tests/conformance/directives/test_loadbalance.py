@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from dns_chain import FakeWorld
-from harness import Behind, Case, Report, recorded, reply_to, response_of, server_of, shown
+from dns_chain import Behind, FakeWorld
+from harness import Case, Report, recorded, reply_to, response_of, server_of, shown
 
 from kdns.answers.order import Order, Weights
 from kdns.corefile.parse import parse

@@ -3,8 +3,8 @@
 from itertools import groupby
 from typing import Final
 
-from dns_chain import FakeWorld, response_to
-from harness import FLAGS, Behind, Case, Report, client_of, packet_of, recorded, response_of, server_of
+from dns_chain import Behind, FakeWorld, response_to
+from harness import FLAGS, Case, Report, client_of, packet_of, recorded, response_of, server_of
 
 from kdns.answers.chain import Request
 from kdns.answers.response import Response

@@ -5,8 +5,8 @@ from ipaddress import IPv6Address, ip_address
 from types import MappingProxyType
 from typing import Any
 
-from dns_chain import FakeWorld, response_to
-from harness import Behind, Case, Report, client_of, packet_of, recorded, shown, texts
+from dns_chain import Behind, FakeWorld, response_to
+from harness import Case, Report, client_of, packet_of, recorded, shown, texts
 
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.answers.decode import from_wire

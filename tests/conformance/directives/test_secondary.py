@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from struct import pack
 
-from dns_chain import FakeWorld
-from harness import Behind, Case, Report, difference, recorded, reply_to, server_of, shown
+from dns_chain import Behind, FakeWorld
+from harness import Case, Report, difference, recorded, reply_to, server_of, shown
 
 from kdns.answers.response import Response
 from kdns.dns.names import encode_name, labels_of

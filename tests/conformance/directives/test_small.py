@@ -5,8 +5,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from dns_chain import FakeWorld
-from harness import FLAGS, Behind, Case, Report, difference, recorded, reply_to, response_of, server_of, shown
+from dns_chain import Behind, FakeWorld
+from harness import FLAGS, Case, Report, difference, recorded, reply_to, response_of, server_of, shown
 
 from kdns.answers.chain import Reply
 from kdns.answers.response import Response

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from dns_chain import FakeWorld, plugin_of, response_to
-from harness import Behind, Case, Report, client_of, difference, packet_of, recorded, response_of, shown
+from dns_chain import Behind, FakeWorld, plugin_of, response_to
+from harness import Case, Report, client_of, difference, packet_of, recorded, response_of, shown
 from integration import cases, steps_otherwise
 
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, ServeResult

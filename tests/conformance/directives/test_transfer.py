@@ -2,8 +2,8 @@
 
 from struct import pack
 
-from dns_chain import FakeWorld
-from harness import Behind, Case, Report, client_of, packet_of, recorded, server_of, texts
+from dns_chain import Behind, FakeWorld
+from harness import Case, Report, client_of, packet_of, recorded, server_of, texts
 
 from kdns.answers.decode import from_wire
 from kdns.answers.response import Message, Response

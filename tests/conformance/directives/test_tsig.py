@@ -2,8 +2,8 @@
 
 from base64 import b64decode
 
-from dns_chain import FakeWorld, read
-from harness import Behind, Case, Report, packet_of, recorded, server_of
+from dns_chain import Behind, FakeWorld, read
+from harness import Case, Report, packet_of, recorded, server_of
 
 from kdns.answers.chain import Request
 from kdns.answers.response import Response

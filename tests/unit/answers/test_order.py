@@ -4,17 +4,15 @@ from collections import Counter
 from ipaddress import ip_address, ip_network
 
 import pytest
+from cluster_objects import service, state_of
 from decoded_message import Decoded, decode
-from dns_chain import FakeWorld, respond, server_of
+from dns_chain import Behind, FakeWorld, read, respond, server_of
 
 from kdns.answers.answer import compile_answer
-from kdns.answers.chain import Plugin, Request, Serve
 from kdns.answers.order import MAX_TURNS, MAX_WEIGHTED_TURNS, Order, rotated_turns, weighted_turns
 from kdns.answers.response import Message, Response
-from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
-from kdns.cluster.state import State
 from kdns.dns.message import query
-from kdns.dns.query import AA, Query, read_query
+from kdns.dns.query import AA
 from kdns.dns.rrset import Mx, RRset, Srv
 from kdns.dns.types import CNAME, MX, NS, SRV, TXT, A
 from kdns.errors import CorefileError
@@ -32,10 +30,8 @@ def addresses(*texts: str, owner: str = NAME) -> RRset:
 
 def answers(order: Order, *rrsets: RRset, times: int, limit_bytes: int = 4096) -> list[Decoded]:
     packet = query(NAME, rrsets[0].rtype if rrsets[0].rtype != CNAME else A)
-    question = read_query(packet)
-    assert isinstance(question, Query)
     response = Response(0, AA, rrsets, zone="cluster.local.", order=order)
-    answer = compile_answer(question, response, limit_bytes, ".", 1)
+    answer = compile_answer(read(packet), response, limit_bytes, ".", 1)
     return [decode(answer.wire(packet)) for _ in range(times)]
 
 
@@ -187,27 +183,18 @@ def test_the_directive_is_an_order() -> None:
     assert LoadbalanceConfig("weighted", weight_path="w").order({NAME: {}}) == Order(rotate=True, weights={NAME: {}})
 
 
-class Referral(Plugin):
-    def serve(self, request: Request, next: Serve) -> Response:  # noqa: A002 - as in Plugin
-        del request, next
-        name_server = RRset(NAME, NS, 5, ("ns.test.",))
-        return Response(authority=(name_server,), additional=(addresses("10.1.0.1", "10.9.0.1", owner="ns.test."),))
-
-
 def test_the_directive_arranges_the_addresses_of_a_referral() -> None:
     balance = Loadbalance(LoadbalanceConfig(prefer=(ip_network("10.9.0.0/16"),)), FakeWorld())
-    got = respond(server_of(balance, Referral()), query(NAME, A))
-    assert got
+    glue = addresses("10.1.0.1", "10.9.0.1", owner="ns.test.")
+    referral = Response(authority=(RRset(NAME, NS, 5, ("ns.test.",)),), additional=(glue,))
+    got = respond(server_of(balance, Behind(lambda _request: referral)), query(NAME, A))
     assert [rrset.rdata for rrset in decode(got).additional] == [
         (ip_address(text).packed,) for text in ("10.9.0.1", "10.1.0.1")
     ]
 
 
 def test_a_new_order_replaces_remembered_answers() -> None:
-    state = State(synced={Service, EndpointSlice, Namespace})
-    state.upsert(Namespace(Meta("shop")))
-    ips = ("10.0.0.1", "10.0.0.2")
-    state.upsert(Service(ServiceMeta("web", "shop"), ServiceSpec(cluster_ip=ips[0], cluster_ips=ips)))
+    state = state_of(service("web", "10.0.0.1", "10.0.0.2"))
     setup = FakeWorld(files={"w": f"{NAME}\n10.0.0.1 255"})
     balance = Loadbalance(LoadbalanceConfig("weighted", weight_path="w"), setup)
     server = server_of(balance, Kubernetes(state, Options(), setup))
@@ -229,19 +216,15 @@ def test_thousands_of_addresses_take_few_orders() -> None:
 def message(*rrsets: RRset) -> tuple[bytes, bytes]:
     """A query, and an upstream's response to it, which holds these sets."""
     packet = query(NAME, rrsets[0].rtype)
-    question = read_query(packet)
-    assert isinstance(question, Query)
-    return packet, compile_answer(question, Response(0, 0, rrsets), 4096, ".").wire(packet)
+    return packet, compile_answer(read(packet), Response(0, 0, rrsets), 4096, ".").wire(packet)
 
 
 def forwarded(
     order: Order, packet: bytes, wire: bytes, times: int, *, aged_from_s: float | None = None
 ) -> list[Decoded]:
     """What clients get of an upstream's response, 3 seconds later."""
-    question = read_query(packet)
-    assert isinstance(question, Query)
     response = Response(body=Message(wire), order=order, aged_from_s=aged_from_s)
-    answer = compile_answer(question, response, 4096, ".", 0, now_s=3.0)
+    answer = compile_answer(read(packet), response, 4096, ".", 0, now_s=3.0)
     return [decode(answer.wire(packet)) for _ in range(times)]
 
 

@@ -5,21 +5,10 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
+from cluster_objects import endpoint_slice, service, state_of
 from dns_chain import cluster_server
 
 from kdns.answers.order import Order
-from kdns.cluster.objects import (
-    Endpoint,
-    EndpointSlice,
-    Meta,
-    Namespace,
-    Service,
-    ServiceMeta,
-    ServiceSpec,
-    SliceLabels,
-    SliceMeta,
-)
-from kdns.cluster.state import State
 from kdns.dns.message import query
 from kdns.dns.types import AAAA, A
 from kdns.dnsserver.blocks import Server
@@ -29,13 +18,11 @@ SERVICES = 1000
 
 
 def server() -> Server:
-    state = State(synced={Service, EndpointSlice, Namespace})
-    state.upsert(Namespace(Meta("shop")))
+    state = state_of()
     for number in range(SERVICES):
-        state.upsert(Service(ServiceMeta(f"set-{number}", "shop"), ServiceSpec(cluster_ip="None")))
-        endpoints = tuple(Endpoint((f"10.{number // 250}.{number % 250}.{index}",)) for index in range(5))
-        meta = SliceMeta(f"set-{number}", "shop", SliceLabels(f"set-{number}"))
-        state.upsert(EndpointSlice(meta, "IPv4", endpoints))
+        name, addresses = f"set-{number}", (f"10.{number // 250}.{number % 250}.{index}" for index in range(5))
+        state.upsert(service(name, "None"))
+        state.upsert(endpoint_slice(name, name, *addresses))
     return cluster_server(state, Options(), order=Order(rotate=True))[0]
 
 

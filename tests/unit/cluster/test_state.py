@@ -3,47 +3,25 @@
 from ipaddress import ip_address
 
 import pytest
+from cluster_objects import endpoint_slice, pod, service
 
 from kdns.cluster.objects import (
-    Conditions,
-    Endpoint,
     EndpointSlice,
     Meta,
     Namespace,
     Object,
     Pod,
-    PodIP,
     PodMeta,
     PodStatus,
     Service,
     ServiceMeta,
     ServiceSpec,
-    SliceLabels,
-    SliceMeta,
 )
 from kdns.cluster.state import Change, Index, State
 
 
 def ip(text: str) -> bytes:
     return ip_address(text).packed
-
-
-def service(name: str = "web", *ips: str, kind: str = "ClusterIP") -> Service:
-    first = ips[0] if ips else ""
-    return Service(ServiceMeta(name, "shop"), ServiceSpec(type=kind, cluster_ip=first, cluster_ips=ips))
-
-
-def endpoint_slice(name: str, owner: str, *ips: str, ready: bool | None = None) -> EndpointSlice:
-    labels = SliceLabels(owner) if owner else None
-    endpoints = tuple(Endpoint((address,), Conditions(ready)) for address in ips)
-    return EndpointSlice(SliceMeta(name, "shop", labels), endpoints=endpoints)
-
-
-def pod(name: str, *ips: str, phase: str = "Running", leaving: str | None = None) -> Pod:
-    return Pod(
-        PodMeta(name, "shop", leaving),
-        PodStatus(phase, ips[0] if ips else "", tuple(PodIP(address) for address in ips)),
-    )
 
 
 OBJECTS: list[tuple[Object, Object]] = [
@@ -109,7 +87,7 @@ def test_a_list_of_one_kind_leaves_the_others() -> None:
         (Service(ServiceMeta("a", "shop"), ServiceSpec(cluster_ip="10.0.0.1")), ("10.0.0.1",)),
         (service("a", "None"), ()),
         (service("a"), ()),
-        (service("a", "10.0.0.1", kind="ExternalName"), ()),
+        (service("a", "10.0.0.1", type="ExternalName"), ()),
     ],
 )
 def test_services_by_address(one: Service, virtual: tuple[str, ...]) -> None:
@@ -146,7 +124,7 @@ def test_slices_move_between_services() -> None:
         (pod("p", "10.2.0.1", phase="Succeeded"), ()),
         (pod("p", "10.2.0.1", phase="Failed"), ()),
         (pod("p", "10.2.0.1", phase="Unknown"), ()),
-        (pod("p", "10.2.0.1", leaving="2026-01-01T00:00:00Z"), ()),
+        (pod("p", "10.2.0.1", deletion_timestamp="2026-01-01T00:00:00Z"), ()),
         (pod("p"), ()),
     ],
 )

@@ -4,9 +4,10 @@ from ipaddress import ip_network
 from itertools import pairwise
 
 import pytest
-from dns_chain import FakeWorld, plugin_of, read, respond, response_at_once
+from dns_chain import Behind, FakeWorld, read, respond, response_at_once
+from harness import server_of
 
-from kdns.answers.chain import Block, Chain, Plugin, Request, Sees, Serve
+from kdns.answers.chain import Request, Sees
 from kdns.answers.decode import from_wire
 from kdns.answers.response import PRIVATE, Message, Response, Reuse
 from kdns.dns.message import query
@@ -18,17 +19,12 @@ from kdns.plugins.guards import acl
 from kdns.values import evolve
 
 
-class Behind(Plugin):
-    sees = Sees.PACKET
-
-    def serve(self, request: Request, next: Serve) -> Response:  # noqa: A002 - as in Plugin
-        del next
-        return Response(answer=(RRset(request.query.name, A, 5, (packed("192.0.2.1"),)),), reuse=Reuse())
+def address(request: Request) -> Response:
+    return Response(answer=(RRset(request.query.name, A, 5, (packed("192.0.2.1"),)),), reuse=Reuse())
 
 
 def server(stanza: str, setup: FakeWorld) -> Server:
-    plugin = plugin_of(acl.Acl, stanza, setup, "example.org")
-    return Server("dns://:53", [Block("example.org.", Chain((plugin, Behind())))])
+    return server_of(stanza, setup, Behind(address, Sees.PACKET), zone="example.org")
 
 
 def counts(setup: FakeWorld) -> dict[str, dict[tuple[str, ...], float]]:
@@ -61,9 +57,9 @@ def test_networks(networks: list[str], inside: list[str], outside: list[str]) ->
 def test_extended_errors_go_to_who_sent_an_opt() -> None:
     with_opt, without = query("a.example.org.", A, payload_bytes=1232), query("a.example.org.", A)
     block = server("acl {\nblock\n}", FakeWorld())
-    got = [from_wire(Response(body=Message(respond(block, packet) or b""))) for packet in (with_opt, without)]
+    got = [from_wire(Response(body=Message(respond(block, packet)))) for packet in (with_opt, without)]
     assert [(reply.rcode, reply.options) for reply in got] == [(5, ((15, b"\0\x0f"),)), (5, ())]
-    wire = respond(block, without) or b""
+    wire = respond(block, without)
     assert wire[10:12] == b"\0\0"
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from struct import pack
 
 import pytest
-from dns_chain import FakeWorld, ask, respond, response_at_once, server_of_blocks, wire
-from harness import Behind, server_of
+from dns_chain import Behind, FakeWorld, ask, respond, response_at_once, server_of_blocks, wire
+from harness import server_of
 
 from kdns.answers.chain import Block, Chain, Plugin
 from kdns.answers.response import Response
@@ -76,7 +76,6 @@ async def test_a_name_of_another_zone_is_looked_for_in_the_whole_server() -> Non
     setup = FakeWorld(files=files)
     server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)), FileConfig("b", ("b.example.",)))
     response = await ask(server, "www.a.example.")
-    assert response
     assert [rrset.owner for rrset in response.answer] == ["www.a.example.", "web.b.example."]
     assert len(server.table) == 1
     setup.files["b"] = text(2, "web IN A 192.0.2.8")
@@ -91,7 +90,6 @@ async def test_mistakes_keep_the_zone_and_end_the_start() -> None:
     with pytest.raises(CorefileError, match="a:4"):
         await reloaded(setup)
     response = await ask(server, "www.a.example.")
-    assert response
     assert response.rcode == "NOERROR"
 
 
@@ -102,7 +100,6 @@ async def test_a_change_of_an_included_file_is_a_change_of_the_zone(include: str
     setup.files["records"] = text(2, "www IN A 192.0.2.1")
     await reloaded(setup)
     response = await ask(server, "www.a.example.")
-    assert response
     assert response.rcode == "NOERROR"
 
 
@@ -110,7 +107,6 @@ async def test_a_file_that_is_not_there_is_servfail_until_it_is() -> None:
     setup = FakeWorld()
     server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)))
     response = await ask(server, "www.a.example.")
-    assert response
     assert response.rcode == "SERVFAIL"
     assert [line["event"] for line in setup.lines] == ["zone file not readable"]
     with pytest.raises(CorefileError, match="cannot be read"):
@@ -349,7 +345,6 @@ async def test_cnames_that_nobody_follows_are_the_answer(name: str, rcode: str, 
         server = server_of(f"file a a.example.\n{directives}", setup)
         await setup.prepared()
         response = await ask(server, name)
-        assert response
         assert (response.rcode, [f"{rrset.owner} {rrset.rtype}" for rrset in response.answer]) == (rcode, answer), (
             directives
         )
@@ -362,7 +357,6 @@ async def test_an_upstream_that_fails_behind_a_cname_is_servfail() -> None:
     server = server_of("file a a.example.", setup, Behind(lambda _request: Response(SERVFAIL, plugin="forward")))
     await setup.prepared()
     response = await ask(server, "c.a.example.")
-    assert response
     assert (response.rcode, len(response.answer)) == ("SERVFAIL", 1)
 
 
@@ -390,7 +384,6 @@ async def test_ds_is_answered_from_the_parents_side(corefile: str) -> None:
         if qtype == "SOA" and CHILD_FILE not in corefile:
             continue
         response = await ask(server, name, qtype)
-        assert response
         assert (response.rcode, [rrset.rtype for rrset in response.answer]) == ("NOERROR", answer), qtype
         assert "aa" in response.flags
 
@@ -399,7 +392,6 @@ async def test_ds_of_a_child_whose_parent_is_not_served_is_nodata_of_the_child()
     for more in ("", ". {\nwhoami\n}", "org {\nfile parent org\n}"):
         server = await blocks_of(f"a.example {{\n{CHILD_FILE}\n}}\n{more}", {"child": text(2), "parent": text(1)})
         response = await ask(server, "a.example.", "DS")
-        assert response
         assert (response.rcode, response.answer, [rrset.owner for rrset in response.authority]) == (
             "NOERROR",
             (),
@@ -427,7 +419,6 @@ async def test_what_one_client_gets_behind_a_cname_is_not_kept_for_others(
     server = await blocks_of(corefile, {"zone": text(1, LEAVING)})
     for client in ("2001:db8::1", "192.0.2.66")[:: 1 if is_first else -1]:
         response = await ask(server, "c.a.example.", qtype, client=client)
-        assert response
         has_address = any(rrset.rtype == type_number(qtype) for rrset in response.answer)
         assert has_address == (client == "2001:db8::1"), client
 
@@ -454,7 +445,6 @@ async def test_a_limit_of_responses_counts_those_of_clients() -> None:
     server = await blocks_of(corefile, {"zone": text(1, LEAVING)})
     for name in ("c.a.example.", "x.w.a.example.", "www.elsewhere.test."):
         response = await ask(server, name, client="192.0.2.1")
-        assert response
         assert response.answer[-1].rtype == A, name
 
 

@@ -1,22 +1,12 @@
 """`autopath`: whose path is walked, that nobody gets another client's answer, and what is counted."""
 
 import pytest
-from dns_chain import FakeWorld, ask, plugin_of, server_of
+from cluster_objects import pod, service, state_of
+from dns_chain import Behind, FakeWorld, ask, plugin_of, server_of
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Reply, Request, Sees
 from kdns.answers.response import Response
-from kdns.cluster.objects import (
-    EndpointSlice,
-    Meta,
-    Namespace,
-    Pod,
-    PodMeta,
-    PodStatus,
-    Service,
-    ServiceMeta,
-    ServiceSpec,
-)
-from kdns.cluster.state import State
+from kdns.cluster.objects import Meta, Namespace, Pod
 from kdns.dns.names import labels_of
 from kdns.dns.rrset import RRset
 from kdns.dns.types import NXDOMAIN, A
@@ -30,44 +20,31 @@ SHOP, BANK, SHARED, NOBODY = "10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.9"
 OUTSIDE = "example.net.shop.svc.cluster.local."
 
 
-class Outside(Plugin):
-    """Names of the outside: example.net exists. Counts what it is asked for."""
-
-    sees = Sees.PACKET
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    async def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
-        del next
-        name = request.query.name
-        self.names.append(name)
-        if name in {"example.net.", "named.corp."}:
-            return Response(answer=(RRset(name, A, 300, (b"\xc0\x00\x02\x01",)),))
-        return Response(NXDOMAIN)
+async def outside(request: Request) -> Reply:
+    """Names of the outside: example.net exists."""
+    name = request.query.name
+    if name in {"example.net.", "named.corp."}:
+        return Response(answer=(RRset(name, A, 300, (b"\xc0\x00\x02\x01",)),))
+    return Response(NXDOMAIN)
 
 
-def served(pods: PodMode = PodMode.VERIFIED, *, cached: bool = False) -> tuple[Server, Outside, FakeWorld]:
-    state = State()
-    for name in ("shop", "bank"):
-        state.upsert(Namespace(Meta(name)))
-    state.upsert(Service(ServiceMeta("web", "shop"), ServiceSpec(cluster_ip="10.96.0.1")))
-    for name, namespace, ip in (("a", "shop", SHOP), ("b", "bank", BANK), ("c", "shop", SHARED), ("d", "bank", SHARED)):
-        state.upsert(Pod(PodMeta(name, namespace), PodStatus("Running", ip)))
-    state.synced |= {Service, Namespace, EndpointSlice, Pod}
-    setup, outside = FakeWorld(state=state, files={"/etc/resolv.conf": "search corp\n"}), Outside()
+def served(pods: PodMode = PodMode.VERIFIED, *, cached: bool = False) -> tuple[Server, Behind, FakeWorld]:
+    places = (("a", "shop", SHOP), ("b", "bank", BANK), ("c", "shop", SHARED), ("d", "bank", SHARED))
+    pods_of = [pod(name, ip, namespace=namespace) for name, namespace, ip in places]
+    state = state_of(Namespace(Meta("bank")), service("web", "10.96.0.1"), *pods_of)
+    state.synced.add(Pod)
+    setup, behind = FakeWorld(state=state, files={"/etc/resolv.conf": "search corp\n"}), Behind(outside, Sees.PACKET)
     caches = [plugin_of(Cache, "cache", setup)] if cached else []
     cluster = Kubernetes(state, Options(pods=pods), setup)
-    setup.built = (Autopath(AutopathConfig((".",)), setup), *caches, cluster, outside)
+    setup.built = (Autopath(AutopathConfig((".",)), setup), *caches, cluster, behind)
     server = server_of(*setup.built)
     setup.servers.append(server)
-    return server, outside, setup
+    return server, behind, setup
 
 
 async def names(server: Server, name: str, client: str) -> str:
     """Owners of the answer, or the rcode of an empty one."""
     response = await ask(server, name, client=client)
-    assert response
     return " ".join(rrset.owner for rrset in response.answer) or response.rcode
 
 
@@ -95,10 +72,10 @@ async def test_paths_of_pods(name: str, client: str, expected: str, *, cached: b
 
 
 async def test_what_outside_says_is_cached_by_its_own_name() -> None:
-    server, outside, setup = served(cached=True)
+    server, behind, setup = served(cached=True)
     for _ in range(3):
         assert await names(server, OUTSIDE, SHOP) == f"{OUTSIDE} example.net."
-    assert outside.names.count("example.net.") == 1
+    assert [request.query.name for request in behind.requests].count("example.net.") == 1
     assert setup.counted["coredns_autopath_success"].tally("dns://:53").count == 3
     assert len(server.table) == 0
 

@@ -1,12 +1,11 @@
 """Names that an ExternalName Service or a CNAME leads to: the whole server is asked, within limits."""
 
 import pytest
+from cluster_objects import external_name, state_of
 from decoded_message import Decoded
 from dns_chain import FakeWorld, ask, server_of_blocks
 from scripted_upstream import ForwardSetup, Says, Script, says
 
-from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
-from kdns.cluster.state import State
 from kdns.corefile.parse import parse
 from kdns.dns.query import Query
 from kdns.dns.types import CNAME, A
@@ -34,15 +33,11 @@ corp.example {
 
 def server(corefile: str, setup: FakeWorld, **external_names: str) -> Server:
     """The blocks of a Corefile; the Services of `shop` are ExternalNames."""
-    state = setup.state = State(synced={Service, EndpointSlice, Namespace})
-    state.upsert(Namespace(Meta("shop")))
-    for name, target in external_names.items():
-        state.upsert(Service(ServiceMeta(name, "shop"), ServiceSpec(type="ExternalName", external_name=target)))
+    setup.state = state_of(*(external_name(name, target) for name, target in external_names.items()))
     return server_of_blocks(configure(parse(corefile)), lambda: setup)
 
 
-def shown(answered: Decoded | None) -> tuple[str, list[tuple[int, object]]]:
-    assert answered
+def shown(answered: Decoded) -> tuple[str, list[tuple[int, object]]]:
     return answered.rcode, [(rrset.rtype, rdata) for rrset in answered.answer for rdata in rrset.rdata]
 
 
@@ -83,7 +78,6 @@ async def test_an_external_name_has_the_addresses_of_its_target(
     setup = ForwardSetup(script=upstream())
     answered = await ask(server(COREFILE, setup, ext=target), "ext.shop.svc.cluster.local.")
     assert shown(answered) == (rcode, records)
-    assert answered
     assert [rrset.owner for rrset in answered.authority] == (["example.org."] if rcode == "NXDOMAIN" else [])
     setup.stop()
 
@@ -105,6 +99,5 @@ async def test_a_circle_of_names_in_two_clusters_ends() -> None:
         b="a.shop.svc.one.local",
     )
     answered = await ask(clusters, "a.shop.svc.one.local.")
-    assert answered
     assert {rrset.rtype for rrset in answered.answer} == {CNAME}
     assert len(answered.answer) <= 12

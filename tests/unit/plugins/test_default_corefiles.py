@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 
 import pytest
+from cluster_objects import service, state_of
 from dns_chain import ask, server_of_blocks
 from scripted_upstream import ForwardSetup, says
 
-from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Service, ServiceMeta, ServiceSpec
-from kdns.cluster.state import State
 from kdns.corefile.parse import parse
-from kdns.net import HostPort
 from kdns.plugins.directives import configure
 
 KUBEADM = """\
@@ -174,31 +172,9 @@ def read(pattern: str) -> Sequence[tuple[str, str]]:
     return [(path, text) for path, text in FILES.items() if fnmatch(path, pattern)]
 
 
-class WholeSetup(ForwardSetup):
-    """Takes also what concerns listeners and the process."""
-
-    def listen(self, hosts: Sequence[str], exclude: Sequence[str]) -> None:
-        assert hosts
-        assert not exclude
-
-    def reload(self, interval_s: float, jitter_s: float) -> None:
-        assert (interval_s, jitter_s) == (30, 15)
-
-    def metrics(self, address: HostPort, *, runtime: bool) -> None:
-        assert address.port in {9153, 9253}
-        assert not runtime
-
-    def lameduck(self, seconds: float) -> None:
-        assert seconds in {0, 5}
-
-
 @pytest.mark.parametrize("name", COREFILES)
 async def test_default_corefiles(name: str) -> None:
-    state = State(synced={Service, EndpointSlice, Namespace})
-    state.upsert(Namespace(Meta("shop")))
-    spec = ServiceSpec(cluster_ip="10.96.0.7", cluster_ips=("10.96.0.7",))
-    state.upsert(Service(ServiceMeta("web", "shop"), spec))
-    setup = WholeSetup(state=state, files=dict(FILES))
+    setup = ForwardSetup(state=state_of(service("web", "10.96.0.7")), files=dict(FILES))
     setup.script = lambda query, _transport: says(f"{query.name} 60 IN A 192.0.2.99")
     blocks = configure(parse(COREFILES[name], read=read))
     server = server_of_blocks(blocks, lambda: setup)
@@ -208,6 +184,5 @@ async def test_default_corefiles(name: str) -> None:
     for question, address in questions.items():
         for _ in range(2):
             answered = await ask(server, question)
-            assert answered
             assert [rrset.rdata for rrset in answered.answer] == [(address,)]
     setup.stop()

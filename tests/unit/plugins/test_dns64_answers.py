@@ -2,9 +2,9 @@
 
 import pytest
 from decoded_message import decode
-from dns_chain import FakeWorld, response_at_once, server_of
+from dns_chain import Behind, FakeWorld, response_at_once, server_of
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Sees
 from kdns.answers.response import NEVER, Response, Reuse
 from kdns.dns.message import query
 from kdns.dns.query import AA, AD, RA
@@ -16,17 +16,9 @@ SIX, FOUR = ("2001:db8::9", 5), ("192.0.2.9", 5)
 ADDRESS = (b"\xc0\x00\x02\x01",)
 
 
-class Behind(Plugin):
+def behind(four: Response, six: Response) -> Behind:
     """Answers A and AAAA as it is told."""
-
-    sees = Sees.PACKET
-
-    def __init__(self, four: Response, six: Response) -> None:
-        self.replies = {A: four, AAAA: six}
-
-    def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
-        del next
-        return self.replies[request.query.qtype]
+    return Behind(lambda request: {A: four, AAAA: six}[request.query.qtype], Sees.PACKET)
 
 
 ALIAS = RRset("b.", CNAME, 300, ("c.",))
@@ -51,7 +43,7 @@ def test_answers(
     four: Response, six: Response, options: dict[str, bool], types: list[int], rcode: str, counted: int
 ) -> None:
     setup = FakeWorld()
-    server = server_of(Dns64(Dns64Config(**options), setup), Behind(four, six))  # type: ignore[arg-type]
+    server = server_of(Dns64(Dns64Config(**options), setup), behind(four, six))  # type: ignore[arg-type]
     decoded = decode(response_at_once(server, query("b.", AAAA), SIX, family=6).wire)
     assert ([rrset.rtype for rrset in decoded.answer], decoded.rcode) == (types, rcode)
     if types == [CNAME, AAAA]:
@@ -65,7 +57,7 @@ def test_answers(
 
 
 def test_a_client_that_validates_and_one_of_ipv4_get_what_there_is() -> None:
-    server = server_of(Dns64(Dns64Config(), FakeWorld()), Behind(FOUND, EMPTY))
+    server = server_of(Dns64(Dns64Config(), FakeWorld()), behind(FOUND, EMPTY))
     packet = bytearray(query("b.", AAAA, payload_bytes=1232))
     packet[3] |= 0x10
     packet[-4] |= 0x80

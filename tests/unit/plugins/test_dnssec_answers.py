@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 from decoded_message import decode
-from dns_chain import FakeWorld, response_to, server_of
+from dns_chain import Behind, FakeWorld, response_to, server_of
 from test_signing import PAIRS
 from zone_text import record_texts
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Sees
 from kdns.answers.response import Response, Reuse
 from kdns.corefile.lexer import Token
 from kdns.dns.message import query
@@ -30,15 +30,9 @@ REFERRAL = Response(0, 0, authority=(RRset("b.a.", NS, 60, ("ns.example.",)),), 
 EMPTY = Response(0, AA, authority=(APEX,), reuse=Reuse())
 
 
-class Behind(Plugin):
-    sees = Sees.PACKET
-
-    def __init__(self, reply: Callable[[int], Response]) -> None:
-        self.reply = reply
-
-    def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
-        del next
-        return self.reply(request.query.qtype)
+def behind(reply: Callable[[int], Response]) -> Behind:
+    """Answers as `reply` says for the type of the question."""
+    return Behind(lambda request: reply(request.query.qtype), Sees.PACKET)
 
 
 def key_files(name: str, flags: int, algorithm: int) -> dict[str, str]:
@@ -49,7 +43,7 @@ def key_files(name: str, flags: int, algorithm: int) -> dict[str, str]:
 def served(setup: FakeWorld, reply: Callable[[int], Response], *keys: tuple[int, int], capacity: int = 100) -> Server:
     made = [key_files("k", flags, algorithm) for flags, algorithm in keys]
     pairs = tuple(read_key(files["k.key"], files["k.private"]) for files in made)
-    return server_of(Dnssec(("a.",), pairs, capacity, setup), Behind(reply))
+    return server_of(Dnssec(("a.",), pairs, capacity, setup), behind(reply))
 
 
 async def asked(server: Server, name: str, qtype: int, now_s: float = 0.0, *, do: bool = True) -> bytes:
@@ -214,7 +208,7 @@ async def test_ds_at_an_apex_is_signed_by_the_side_that_answers(
     files = key_files("k", 257, 13)
     key = read_key(files["k.key"], files["k.private"])
     plugin = Dnssec(("b.a.", "a."), (key,), 100, FakeWorld())
-    wire = await asked(server_of(plugin, Behind(lambda _qtype: reply)), "b.a.", DS)
+    wire = await asked(server_of(plugin, behind(lambda _qtype: reply)), "b.a.", DS)
     assert sorted(rtype for rtype, _ in covered(wire)) == types
     decoded = decode(wire)
     signatures = [rrset.rdata[0] for rrset in (*decoded.answer, *decoded.authority) if rrset.rtype == RRSIG]

@@ -38,7 +38,6 @@ def served(*, explain: bool = True) -> tuple[Server, Kubernetes, State]:
 def why(server: Server, name: str, qtype: str = "A", *, payload_bytes: int = 1232) -> str:
     """The text of the Extended DNS Error; "" without one."""
     wire = respond(server, query(name, type_number(qtype), payload_bytes=payload_bytes))
-    assert wire
     for record in dnslib.DNSRecord.parse(wire).ar:
         for option in record.rdata if isinstance(record.rdata, list) else ():
             if option.code == EXTENDED_ERROR:

@@ -3,10 +3,11 @@
 import asyncio
 
 import pytest
-from dns_chain import FakeWorld, ask, plugin_of, server_of
+from dns_chain import Behind, FakeWorld, ask
+from harness import server_of
 from zone_text import record_texts
 
-from kdns.answers.chain import Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Sees
 from kdns.answers.response import Response
 from kdns.answers.table import packet_key
 from kdns.corefile.parse import parse
@@ -30,26 +31,14 @@ fd00::2 v6.apps.example.org
 """
 
 
-class Behind(Plugin):
-    """REFUSED, so that it shows what went on."""
-
-    sees = Sees.PACKET
-
-    def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
-        del request, next
-        return Response(REFUSED)
-
-
 def served(stanza: str, text: str = FILE, zone: str = ".") -> tuple[Server, FakeWorld]:
     setup = FakeWorld(files={"/etc/hosts": text})
-    server = server_of(plugin_of(hosts.Hosts, stanza, setup, zone), Behind(), zone=zone)
-    setup.servers.append(server)
-    return server, setup
+    refusing = Behind(lambda _request: Response(REFUSED), Sees.PACKET)
+    return server_of(stanza, setup, refusing, zone=zone), setup
 
 
 def answer(server: Server, name: str, qtype: str) -> tuple[str, list[str]]:
     got = asyncio.run(ask(server, name, qtype))
-    assert got
     return got.rcode, [line for rrset in got.answer for line in record_texts(rrset)]
 
 

@@ -63,7 +63,6 @@ def answer(server: Server, question: str) -> str:
     """The answer section as text, or the rcode where it is empty."""
     name, qtype = question.split()
     got = respond(server, query(name, type_number(qtype)))
-    assert got
     decoded = decode(got)
     rdata = [rdata for rrset in decoded.answer for rdata in rrset.rdata]
     texts = [".".join(map(str, rdatum)) if isinstance(rdatum, bytes) else str(rdatum) for rdatum in rdata]
@@ -129,7 +128,6 @@ def test_negative_answers_get_the_new_serial() -> None:
     cluster.changed([change], 77.0)
     assert len(server.table) == 1
     got = respond(server, packet)
-    assert got
     (soa,) = decode(got).authority[0].rdata
     assert getattr(soa, "serial", None) == 77
 

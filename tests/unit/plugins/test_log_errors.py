@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from dns_chain import FakeWorld, plugin_of, read, respond, response_at_once, server_of, server_of_blocks
+from dns_chain import Behind, FakeWorld, plugin_of, read, respond, response_at_once, server_of, server_of_blocks
 from structlog.testing import capture_logs
 
 from kdns.answers.answer import error_answer
-from kdns.answers.chain import UNHANDLED, Plugin, Request, Sees, Serve, unhandled
+from kdns.answers.chain import UNHANDLED, Request, Sees, unhandled
 from kdns.answers.response import Response, Reuse
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
@@ -53,10 +53,6 @@ class Observed:
             call()
 
 
-def observer(corefile: str, setup: FakeWorld) -> Observed:
-    return Observed(corefile, setup)
-
-
 def answer(packet: bytes, rcode: str = "NOERROR", *, answers: int = 1) -> bytes:
     """A response of this kind, with addresses of the question's name."""
     response = bytearray(error_answer(packet, RCODES[rcode], len(packet)).wire(packet))
@@ -86,7 +82,7 @@ def ask(seen: Observed, name: str, qtype: str = "A", rcode: str = "NOERROR", *, 
 
 
 def test_a_line_has_the_facts_that_its_format_names(setup: FakeWorld) -> None:
-    ask(observer('. {\nlog . "{name} {>id} {/some/fact} {/other}"\n}', setup), "web.example.")
+    ask(Observed('. {\nlog . "{name} {>id} {/some/fact} {/other}"\n}', setup), "web.example.")
     assert setup.lines == [
         {
             "log_level": "info",
@@ -117,14 +113,14 @@ def test_a_line_has_the_facts_that_its_format_names(setup: FakeWorld) -> None:
     ],
 )
 def test_formats(stanza: str, line: str, setup: FakeWorld) -> None:
-    seen = observer(f". {{\n{stanza}\n}}", setup)
+    seen = Observed(f". {{\n{stanza}\n}}", setup)
     packet = b"\x12\x34" + query("Web.Example.", 1)[2:]
     seen(packet, answer(packet), CLIENT, "udp", 0.0005)
     assert said(setup) == [line]
 
 
 def test_what_edns_and_addresses_look_like(setup: FakeWorld) -> None:
-    seen = observer('. {\nlog . "{remote} {>do} {>bufsize} {type} {class} {proto} {rcode} {>rflags}"\n}', setup)
+    seen = Observed('. {\nlog . "{remote} {>do} {>bufsize} {type} {class} {proto} {rcode} {>rflags}"\n}', setup)
     packet = bytearray(query("a.", 257, payload_bytes=1400, rd=False))
     packet[-4:-2] = b"\x80\x00"
     response = bytearray(error_answer(bytes(packet), 0, 19).wire(bytes(packet)))
@@ -144,13 +140,13 @@ def test_classes(rcode: str, answers: int, kind: str, type_name: str, setup: Fak
     assert log.class_and_type(Response(), answer(packet, rcode, answers=answers)) == (kind, type_name)
     for wanted in ("success", "denial", "error", "all"):
         setup.lines.clear()
-        seen = observer(f'. {{\nlog . "{{rcode}}" {{\nclass {wanted}\n}}\n}}', setup)
+        seen = Observed(f'. {{\nlog . "{{rcode}}" {{\nclass {wanted}\n}}\n}}', setup)
         ask(seen, "a.", rcode=rcode, answers=answers)
         assert bool(said(setup)) == (wanted in {kind, "all"})
 
 
 def test_the_first_rule_that_fits_the_name_decides(setup: FakeWorld) -> None:
-    seen = observer(
+    seen = Observed(
         '. {\nlog example.org "first {name}" {\nclass error\n}\nlog example.org example.net "second {name}"\n}', setup
     )
     for name in ("a.example.org.", "A.Example.NET.", "example.com.", "notexample.net."):
@@ -160,7 +156,7 @@ def test_the_first_rule_that_fits_the_name_decides(setup: FakeWorld) -> None:
 
 
 def test_a_block_logs_its_own_queries_only(setup: FakeWorld) -> None:
-    seen = observer('example.org {\nlog . "{name}"\n}\nquiet.example.org {\nerrors\n}\n. {\nerrors\n}', setup)
+    seen = Observed('example.org {\nlog . "{name}"\n}\nquiet.example.org {\nerrors\n}\n. {\nerrors\n}', setup)
     for name in ("a.example.org.", "b.quiet.example.org.", "example.com."):
         ask(seen, name)
     ask(seen, "c.example.org.", rcode="SERVFAIL")
@@ -171,20 +167,14 @@ def test_a_block_logs_its_own_queries_only(setup: FakeWorld) -> None:
 
 @pytest.mark.parametrize("packet", [b"", b"\x00" * 12, query("a.", 1)[:-1], answer(query("a.", 1))])
 def test_what_is_no_query_is_not_logged(packet: bytes, setup: FakeWorld) -> None:
-    server = observer(". {\nlog\nerrors\n}", setup).server
+    server = Observed(". {\nlog\nerrors\n}", setup).server
     response_at_once(server, packet).sent(1.0)
     assert setup.lines == []
 
 
 def test_a_servfail_is_never_remembered_behind_errors(setup: FakeWorld) -> None:
-    class Failing(Plugin):
-        sees = Sees.PACKET
-
-        def serve(self, request: Request, next: Serve) -> Response:  # noqa: A002 - as in Plugin
-            del request, next
-            return Response(SERVFAIL, reuse=Reuse())
-
-    for plugins, kept in (((Failing(),), 1), ((errors.Errors(errors.ErrorsConfig(), setup), Failing()), 0)):
+    failing = Behind(lambda _request: Response(SERVFAIL, reuse=Reuse()), Sees.PACKET)
+    for plugins, kept in (((failing,), 1), ((errors.Errors(errors.ErrorsConfig(), setup), failing), 0)):
         server = server_of(*plugins)
         assert respond(server, query("a.", 1))
         assert len(server.table) == kept
@@ -201,7 +191,7 @@ ERRORS = """
 
 
 def test_consolidated_errors(setup: FakeWorld) -> None:
-    seen = observer(ERRORS, setup)
+    seen = Observed(ERRORS, setup)
     ask(seen, "other.", rcode="SERVFAIL")
     assert [line["error"] for line in errors_of(setup)] == ["2 other. A: other"]
     setup.lines.clear()
@@ -220,7 +210,7 @@ def test_consolidated_errors(setup: FakeWorld) -> None:
 
 
 def test_the_first_is_shown_at_once_and_not_counted_again(setup: FakeWorld) -> None:
-    seen = observer(ERRORS, setup)
+    seen = Observed(ERRORS, setup)
     first = "2 lost. A: lost"
     ask(seen, "lost.", rcode="SERVFAIL")
     assert errors_of(setup) == [{"log_level": "info", "error": first}]
@@ -237,7 +227,7 @@ def test_the_first_is_shown_at_once_and_not_counted_again(setup: FakeWorld) -> N
 
 
 def test_nothing_that_was_counted_is_lost_at_the_end(setup: FakeWorld) -> None:
-    seen = observer(ERRORS, setup)
+    seen = Observed(ERRORS, setup)
     ask(seen, "slow.", rcode="SERVFAIL")
     seen.close()
     seen.close()
@@ -287,7 +277,7 @@ def test_servfail_of_an_upstream_or_of_hosts_is_no_error_of_this_server(setup: F
     of_upstream = Response(SERVFAIL, plugin="forward")
     for response, logged in ((of_upstream, ()), (unknown, ()), (UNHANDLED, (UNHANDLED.error,))):
         setup.lines.clear()
-        server = observer(". {\nerrors\n}", setup).server
+        server = Observed(". {\nerrors\n}", setup).server
         request = Request(read(packet))
         WireResponse(answer(packet, "SERVFAIL"), response, request, server.blocks[0].chain.observers).sent(0.0)
         assert [str(line["error"]).rpartition(": ")[2] for line in errors_of(setup)] == [*logged]

@@ -3,19 +3,17 @@
 from collections.abc import Mapping
 
 import pytest
-from dns_chain import FakeWorld, read, response_at_once, server_of
+from cluster_objects import pod, state_of
+from dns_chain import Behind, FakeWorld, read, response_at_once
+from harness import server_of
 
-from kdns.answers.chain import Plugin, Request, Serve, ServeResult
+from kdns.answers.chain import Plugin, Request, Serve, ServeResult, unhandled
 from kdns.answers.response import Response
-from kdns.cluster.objects import EndpointSlice, Meta, Namespace, Pod, PodMeta, PodStatus, Service
-from kdns.cluster.state import State
+from kdns.cluster.objects import Pod
 from kdns.dns.message import query
 from kdns.dns.names import labels_of
-from kdns.plugins.observers.log import Log, LogConfig, compiled
 from kdns.plugins.observers.metadata import Metadata
 from kdns.plugins.sources.kubernetes.facts import client_facts, name_facts
-from kdns.plugins.sources.kubernetes.options import Options
-from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
 
 class Knowing(Plugin):
@@ -32,30 +30,19 @@ class Knowing(Plugin):
         return {"knowing/name": request.query.name, "name": "nobody's"}
 
 
-class Behind(Plugin):
-    """Remembers the facts that come with a request."""
-
-    def __init__(self) -> None:
-        self.facts: Mapping[str, str] = {}
-
-    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
-        del next
-        self.facts = request.metadata
-        return Response()
-
-
 @pytest.mark.parametrize(
     ("zone", "expected"),
     [("org.", {"knowing/name": "example.org."}), (".", {"knowing/name": "example.org."}), ("net.", {})],
 )
 def test_facts_are_had_when_they_are_wanted(zone: str, expected: dict[str, str]) -> None:
-    knowing, behind, setup = Knowing(), Behind(), FakeWorld()
+    knowing, behind, setup = Knowing(), Behind(lambda _request: Response()), FakeWorld()
     plugin = Metadata((zone,), setup)
     setup.built = (plugin, knowing, behind)
-    plugin.serve(Request(read(query("example.org.", 1))), lambda request: behind.serve(request, None))  # type: ignore[arg-type]
+    plugin.serve(Request(read(query("example.org.", 1))), lambda request: behind.serve(request, unhandled))
     assert knowing.calls == 0
-    assert dict(behind.facts) == expected == dict(behind.facts)
-    assert len(behind.facts) == len(expected)
+    (facts,) = (request.metadata for request in behind.requests)
+    assert dict(facts) == expected == dict(facts)
+    assert len(facts) == len(expected)
     assert knowing.calls == len(expected)
 
 
@@ -76,9 +63,7 @@ def test_the_parts_of_a_name(below: str, facts: dict[str, str]) -> None:
 
 
 def test_the_first_of_pods_that_share_an_address() -> None:
-    state = State()
-    for name in ("b", "a"):
-        state.upsert(Pod(PodMeta(name, "shop", labels={"app": name}), PodStatus("Running", "10.1.0.1")))
+    state = state_of(*(pod(name, "10.1.0.1", labels={"app": name}) for name in ("b", "a")))
     assert client_facts("10.1.0.1", state) == {
         "kubernetes/client-namespace": "shop",
         "kubernetes/client-pod-name": "a",
@@ -88,19 +73,10 @@ def test_the_first_of_pods_that_share_an_address() -> None:
 
 
 def test_log_writes_facts() -> None:
-    setup, state = FakeWorld(), State()
-    state.upsert(Pod(PodMeta("web-0", "shop"), PodStatus("Running", "10.1.0.1")))
-    state.upsert(Namespace(Meta("shop")))
-    state.synced |= {Service, Namespace, EndpointSlice, Pod}
-    plugins = (
-        Metadata((".",), setup),
-        Log(
-            (LogConfig((".",), compiled("{/kubernetes/namespace} {/kubernetes/client-pod-name} {/none/such}")),), setup
-        ),
-        Kubernetes(state, Options(), setup),
-    )
-    setup.built = plugins
-    server = server_of(*plugins)
+    setup = FakeWorld(state=state_of(pod("web-0", "10.1.0.1")))
+    setup.state.synced.add(Pod)
+    facts = "{/kubernetes/namespace} {/kubernetes/client-pod-name} {/none/such}"
+    server = server_of(f'metadata\nlog . "{facts}"\nkubernetes cluster.local', setup)
     packet = query("a.shop.svc.cluster.local.", 1)
     response_at_once(server, packet, ("10.1.0.1", 5)).sent(0.0)
     assert [line["line"] for line in setup.lines] == ["shop web-0 -"]

@@ -65,7 +65,6 @@ ROWS: list[tuple[str, str, str, str, list[str]]] = [
 async def test_answers(text: str, name: str, qtype: str, rcode: str, expected: list[str]) -> None:
     server, _, _ = served(configured(text))
     response = await ask(server, name, qtype)
-    assert response
     assert response.rcode == rcode
     assert [line for rrset in (*response.answer, *response.authority) for line in record_texts(rrset)] == expected
     assert "aa" in response.flags
@@ -75,11 +74,9 @@ async def test_each_zone_has_relative_names_and_the_next_directive_other_names()
     server, _, _ = served(configured("@ MX 10 mx\nmx.a.example. A 192.0.2.1", "a.example b.example"))
     for name, rcode in (("mx.a.example.", "NOERROR"), ("mx.b.example.", "NXDOMAIN"), ("c.example.", "NOERROR")):
         response = await ask(server, name)
-        assert response
         assert (response.rcode, bool(response.additional)) == (rcode, name == "c.example."), name
     for zone in ("a.example.", "b.example."):
         response = await ask(server, zone, "MX")
-        assert response
         assert [line for rrset in response.answer for line in record_texts(rrset)] == [
             f"{zone} 3600 IN MX 10 mx.{zone}"
         ]

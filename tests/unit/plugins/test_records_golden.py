@@ -30,12 +30,6 @@ def server_of(case: Case) -> Server:
     return server
 
 
-def response(server: Server, packet: bytes) -> bytes:
-    got = respond(server, packet)
-    assert got
-    return got
-
-
 def are_ordered(additional: Iterable[RRset]) -> bool:
     """Whether the addresses of one target are A before AAAA."""
     additional_records = [(rrset.owner, rrset.rtype) for rrset in additional if rrset.rtype in {A, AAAA}]
@@ -67,7 +61,7 @@ def test_the_bytes(case: Case, payload_bytes: int) -> None:
     server = server_of(case)
     for row in case.rows:
         packet = query(row.name, row.qtype, payload_bytes=payload_bytes)
-        first, second = response(server, packet), response(server, packet)
+        first, second = respond(server, packet), respond(server, packet)
         assert row.difference(decode(first)) == ""
         assert are_ordered(decode(first).additional), row
         assert first == second, row
@@ -80,7 +74,7 @@ def test_letters_of_any_size_come_back_as_they_were(case: Case) -> None:
     for row in case.rows:
         name = "".join(letter.upper() if index % 2 else letter for index, letter in enumerate(row.name))
         for packet in (query(name, row.qtype), query(row.name, row.qtype), query(name, row.qtype)):
-            got = response(server, packet)
+            got = respond(server, packet)
             assert got[12 : len(packet)] == packet[12:], row
             assert row.difference(decode(got)) == ""
 
@@ -99,7 +93,7 @@ def test_the_table_holds_what_it_should() -> None:
 def test_a_wrong_row_is_seen() -> None:
     case, row = next((case, row) for case, row in ROWS if row.status == "NOERROR" and row.additional)
     server = server_of(case)
-    decoded = decode(response(server, query(row.name, row.qtype)))
+    decoded = decode(respond(server, query(row.name, row.qtype)))
     wrong: list[Row] = [
         Row(row.name, row.qtype, "NXDOMAIN", True, row.answer, row.authority, row.additional),
         Row(row.name, row.qtype, row.status, False, row.answer, row.authority, row.additional),

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 
 import pytest
-from dns_chain import FakeWorld, held, response_at_once
-from harness import Behind, answered, server_of, texts
+from dns_chain import Behind, FakeWorld, held, response_at_once
+from harness import answered, server_of, texts
 
 from kdns.answers.chain import Reply, Request, Sees
 from kdns.answers.decode import from_wire

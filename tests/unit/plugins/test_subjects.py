@@ -3,47 +3,16 @@
 from ipaddress import ip_address
 
 import pytest
+from cluster_objects import endpoint_slice, pod, service
 
 from kdns.answers.response import Subject
-from kdns.cluster.objects import (
-    Endpoint,
-    EndpointSlice,
-    Meta,
-    Namespace,
-    Object,
-    Pod,
-    PodMeta,
-    PodStatus,
-    Service,
-    ServiceImport,
-    ServiceMeta,
-    ServiceSpec,
-    SliceLabels,
-    SliceMeta,
-)
+from kdns.cluster.objects import Endpoint, EndpointSlice, Meta, Namespace, Object, ServiceImport, SliceLabels, SliceMeta
 from kdns.cluster.state import Change, State
 from kdns.plugins.sources.kubernetes.subjects import APEX, NAMESPACES, REVERSE, of_address, of_pod, of_service, touched
 
 
 def ip(text: str) -> bytes:
     return ip_address(text).packed
-
-
-def service(name: str, *ips: str) -> Service:
-    return Service(ServiceMeta(name, "shop"), ServiceSpec(cluster_ip=ips[0], cluster_ips=ips))
-
-
-def endpoint_slice(name: str, owner: str, *ips: str) -> EndpointSlice:
-    meta = SliceMeta(name, "shop", SliceLabels(owner) if owner else None)
-    return EndpointSlice(meta, endpoints=(Endpoint(ips),) if ips else None)
-
-
-def ends(owner: str, *endpoints: Endpoint) -> EndpointSlice:
-    return EndpointSlice(SliceMeta("s", "shop", SliceLabels(owner)), endpoints=endpoints)
-
-
-def pod(ip: str = "", phase: str = "Running") -> Pod:
-    return Pod(PodMeta("p", "shop"), PodStatus(phase, ip))
 
 
 WEB, DB = of_service(("shop", "web")), of_service(("shop", "db"))
@@ -65,23 +34,24 @@ EARLIER = (endpoint_slice("web-0", "web", "10.1.0.7"), endpoint_slice("db-0", "d
         ),
         pytest.param(service("cache", "None"), None, {of_service(("shop", "cache")), REVERSE}, id="a Service goes"),
         pytest.param(
-            endpoint_slice("s", "web", "10.1.0.1"), endpoint_slice("s", "db", "10.1.0.2", "10.1.0.3"),
+            endpoint_slice("s", "web", "10.1.0.1"), endpoint_slice("s", "db", Endpoint(("10.1.0.2", "10.1.0.3"))),
             {WEB, DB, REVERSE, *(of_address(ip(f"10.1.0.{number}")) for number in (1, 2, 3))},
             id="a slice changes hands",
         ),
         pytest.param(
-            endpoint_slice("s", "web", "10.1.0.1", "10.1.0.2"), endpoint_slice("s", "web", "10.1.0.1", "10.1.0.3"),
+            endpoint_slice("s", "web", Endpoint(("10.1.0.1", "10.1.0.2"))),
+            endpoint_slice("s", "web", Endpoint(("10.1.0.1", "10.1.0.3"))),
             {WEB, REVERSE, *(of_address(ip(f"10.1.0.{number}")) for number in (1, 2, 3))},
             id="an endpoint changes: of all its addresses",
         ),
         pytest.param(
-            ends("web", Endpoint(("10.1.0.1",)), Endpoint(("10.1.0.2",)), Endpoint(("10.1.0.4",))),
-            ends("web", Endpoint(("10.1.0.1",)), Endpoint(("10.1.0.2",), hostname="a"), Endpoint(("10.1.0.3",))),
+            endpoint_slice("s", "web", "10.1.0.1", "10.1.0.2", "10.1.0.4"),
+            endpoint_slice("s", "web", "10.1.0.1", Endpoint(("10.1.0.2",), hostname="a"), "10.1.0.3"),
             {WEB, REVERSE, *(of_address(ip(f"10.1.0.{number}")) for number in (2, 3, 4))},
             id="an endpoint stays, one is renamed, one moves",
         ),
         pytest.param(
-            ends("web", Endpoint(("10.1.0.1",))), ends("db", Endpoint(("10.1.0.1",))),
+            endpoint_slice("s", "web", "10.1.0.1"), endpoint_slice("s", "db", "10.1.0.1"),
             {WEB, DB, REVERSE, of_address(ip("10.1.0.1"))},
             id="a slice changes hands, its endpoint stays",
         ),
@@ -94,11 +64,11 @@ EARLIER = (endpoint_slice("web-0", "web", "10.1.0.7"), endpoint_slice("db-0", "d
             None, endpoint_slice("s", "", "10.1.0.1"), {REVERSE, of_address(ip("10.1.0.1"))}, id="a slice of nobody"
         ),
         pytest.param(endpoint_slice("s", "web"), None, {WEB, REVERSE}, id="an empty slice"),
-        pytest.param(None, pod("10.2.0.1"), {of_pod(ip("10.2.0.1"))}, id="a pod"),
+        pytest.param(None, pod("p", "10.2.0.1"), {of_pod(ip("10.2.0.1"))}, id="a pod"),
         pytest.param(
-            pod("10.2.0.1"), pod("10.2.0.1", phase="Failed"), {of_pod(ip("10.2.0.1"))}, id="a pod that failed"
+            pod("p", "10.2.0.1"), pod("p", "10.2.0.1", phase="Failed"), {of_pod(ip("10.2.0.1"))}, id="a pod that failed"
         ),
-        pytest.param(None, pod(phase="Pending"), set(), id="a pod without an address"),
+        pytest.param(None, pod("p", phase="Pending"), set(), id="a pod without an address"),
         pytest.param(None, Namespace(Meta("shop")), {NAMESPACES}, id="a namespace comes"),
         pytest.param(Namespace(Meta("shop")), None, {NAMESPACES}, id="a namespace goes"),
     ],

@@ -2,8 +2,8 @@
 
 import pytest
 from decoded_message import decode
-from dns_chain import FakeWorld, held, response_at_once, wire
-from harness import Behind, answered, server_of, texts
+from dns_chain import Behind, FakeWorld, held, response_at_once, wire
+from harness import answered, server_of, texts
 from hypothesis import given
 from hypothesis import strategies as st
 

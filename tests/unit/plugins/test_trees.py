@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from cluster_objects import endpoint_slice, service, state_of
 from dns_chain import FakeWorld
 
 from kdns.cluster.objects import (
@@ -15,13 +16,10 @@ from kdns.cluster.objects import (
     NodeMeta,
     Object,
     Service,
-    ServiceMeta,
     ServicePort,
-    ServiceSpec,
     SliceLabels,
     SliceMeta,
 )
-from kdns.cluster.state import State
 from kdns.dns.names import labels_of
 from kdns.plugins.sources.kubernetes.options import Options
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
@@ -29,31 +27,23 @@ from kdns.plugins.sources.kubernetes.reverse import is_above_an_address
 from kdns.plugins.sources.kubernetes.service import ServiceNames, hosts_of, weighted
 from kdns.plugins.sources.kubernetes.zone import MAX_READ_ENDPOINTS
 
+PORTS = (ServicePort(80, "p"),)
 REVERSE = labels_of("96.10.in-addr.arpa.")
 
 
-def service(name: str, address: str) -> Service:
-    return Service(ServiceMeta(name, "shop"), ServiceSpec(cluster_ip=address, ports=(ServicePort(80, "p"),)))
-
-
-def endpoint_slice(name: str, *addresses: str) -> EndpointSlice:
-    endpoints = tuple(Endpoint((address,)) for address in addresses)
-    return EndpointSlice(SliceMeta(f"{name}-1", "shop", SliceLabels(name)), "IPv4", endpoints)
-
-
 @pytest.mark.parametrize(
-    ("change", "services", "ranges"),
+    ("change", "read", "ranges"),
     [
-        (service("a", "10.96.0.9"), ["a"], 1),
-        (endpoint_slice("a", "10.1.0.1"), ["a"], 1),
-        (service("b", "None"), ["b"], 1),
-        (endpoint_slice("c", "10.1.0.1"), [], 1),
+        (service("a", "10.96.0.9", ports=PORTS), ["a"], 1),
+        (endpoint_slice("a-1", "a", "10.1.0.1"), ["a"], 1),
+        (service("b", "None", ports=PORTS), ["b"], 1),
+        (endpoint_slice("c-1", "c", "10.1.0.1"), [], 1),
         (Namespace(Meta("other")), [], 1),
         (Node(NodeMeta("n")), [], 0),
     ],
 )
 def test_a_change_makes_anew_what_it_touches(
-    change: Object, services: list[str], ranges: int, monkeypatch: pytest.MonkeyPatch
+    change: Object, read: list[str], ranges: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The names of Services with many endpoints are kept."""
     made: list[str] = []
@@ -69,17 +59,9 @@ def test_a_change_makes_anew_what_it_touches(
 
     monkeypatch.setattr("kdns.plugins.sources.kubernetes.zone.ServiceNames", names)
     monkeypatch.setattr("kdns.plugins.sources.kubernetes.zone.is_above_an_address", look)
-    state = State()
     many = [f"10.1.1.{number}" for number in range(MAX_READ_ENDPOINTS + 1)]
-    objects = (
-        service("a", "10.96.0.1"),
-        service("b", "10.96.0.2"),
-        endpoint_slice("a", *many),
-        endpoint_slice("b", *many),
-    )
-    for obj in (Namespace(Meta("shop")), *objects):
-        state.upsert(obj)
-    state.synced |= {Namespace, Service, EndpointSlice}
+    services = [service(name, address, ports=PORTS) for name, address in (("a", "10.96.0.1"), ("b", "10.96.0.2"))]
+    state = state_of(*services, *(endpoint_slice(f"{name}-1", name, *many) for name in "ab"))
     zones = Kubernetes(state, Options(zones=("cluster.local.", "in-addr.arpa.")), FakeWorld())
 
     def ask() -> tuple[list[str], int]:
@@ -95,7 +77,7 @@ def test_a_change_makes_anew_what_it_touches(
     changed = state.upsert(change)
     assert changed
     zones.changed([changed], 1.0)
-    assert ask() == (services, ranges)
+    assert ask() == (read, ranges)
 
 
 @pytest.mark.parametrize("slices", [7, 50])
@@ -113,11 +95,7 @@ def test_a_change_reads_the_slice_that_changed(slices: int, monkeypatch: pytest.
         return EndpointSlice(meta, "IPv4", endpoints, (EndpointPort("p", 80),))
 
     monkeypatch.setattr("kdns.plugins.sources.kubernetes.service.hosts_of", hosts)
-    state = State(synced={Namespace, Service, EndpointSlice})
-    parts = [part(number, 10) for number in range(slices)]
-    objects: list[Object] = [Namespace(Meta("shop")), service("a", "None"), *parts]
-    for obj in objects:
-        state.upsert(obj)
+    state = state_of(service("a", "None", ports=PORTS), *(part(number, 10) for number in range(slices)))
     zones = Kubernetes(state, Options(), FakeWorld())
     for last in (10, 11, 9):
         change = state.upsert(part(1, last))

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from dns_chain import server_of
+from dns_chain import Behind, server_of
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from kdns.answers.answer import ResponseKind
-from kdns.answers.chain import Plugin, Reply, Request, Serve
+from kdns.answers.chain import Reply, Request
 from kdns.cluster.io.clusters import Cluster
 from kdns.cluster.objects import Service
 from kdns.cluster.source import ClusterSpec, Scope, Source
@@ -93,7 +93,7 @@ def test_a_burst_counts_each_query_with_the_mean() -> None:
     ],
 )
 def test_what_is_exposed(key: str, value: float) -> None:
-    server = server_of(Failing())
+    server = server_of(Behind(defect))
     count(server, 2)
     count(server, 1, "quic")
     count(server, 2, rcode=NXDOMAIN, response_bytes=150, do=True)
@@ -105,10 +105,8 @@ def test_what_is_exposed(key: str, value: float) -> None:
     assert scraped(metrics)[key] == value
 
 
-class Failing(Plugin):
-    def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
-        del request, next
-        raise ZeroDivisionError
+def defect(_request: Request) -> Reply:
+    raise ZeroDivisionError
 
 
 HEADER = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
@@ -127,7 +125,7 @@ ODD: dict[str, tuple[bytes, str, str, str]] = {
 @pytest.mark.parametrize("case", ODD)
 def test_errors_are_counted_like_answers(case: str) -> None:
     packet, rcode, qtype, zone = ODD[case]
-    server, requests = server_of(Failing(), zone="example."), Requests()
+    server, requests = server_of(Behind(defect), zone="example."), Requests()
     partition, client = server.table.partition("udp", 4), ("192.0.2.1", 5353)
     outcome = Answering(server, requests, partition, ClientMemory()).answer(packet, client, 0.0)
     assert isinstance(outcome, WireResponse)
@@ -141,7 +139,7 @@ def test_errors_are_counted_like_answers(case: str) -> None:
 @pytest.mark.parametrize("payload_bytes", [0, 1232])
 def test_servfail_has_the_question(zone: str, payload_bytes: int) -> None:
     packet = query("A.example.", 1, payload_bytes=payload_bytes)
-    server = server_of(Failing(), zone=zone)
+    server = server_of(Behind(defect), zone=zone)
     partition = server.table.partition("udp", 4)
     answering = Answering(server, Requests(), partition, ClientMemory())
     failure = answering.failed(ZeroDivisionError(), packet, ("192.0.2.1", 5353), 0.0)
