@@ -222,7 +222,7 @@ async def _child() -> None:
     try:
         await _run(from_json(options), commands)
     except KdnsError as error:
-        _send(error=str(error)[:_TEXT_CHARACTERS_MAX], exit_code=error.exit_code)
+        _emit(error=str(error)[:_TEXT_CHARACTERS_MAX], exit_code=error.exit_code)
 
 
 async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> None:
@@ -249,10 +249,10 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
         try:
             applied = Applied()
             if options.paths:
-                _send(phase="reading manifests")
-                changes = ChangeLog(options.cluster, _send_line, _progress())
+                _emit(phase="reading manifests")
+                changes = ChangeLog(options.cluster, _emit_line, _progress())
                 applied = await local.apply(options.paths, options.texts, _warn, changes, options.trusted, _warn)
-            _send(address=local.address, applied=[applied.applied, applied.deleted, applied.refused])
+            _emit(address=local.address, applied=[applied.applied, applied.deleted, applied.refused])
         except BaseException:
             await local.stop()
             raise
@@ -264,11 +264,11 @@ async def _run(options: ControlPlaneOptions, commands: asyncio.StreamReader) -> 
 
 
 def _warn(problem: KdnsError | str) -> None:
-    _send(warning=str(problem)[:_TEXT_CHARACTERS_MAX])
+    _emit(warning=str(problem)[:_TEXT_CHARACTERS_MAX])
 
 
-def _send_line(text: str) -> None:
-    _send(line=text[:_TEXT_CHARACTERS_MAX])
+def _emit_line(text: str) -> None:
+    _emit(line=text[:_TEXT_CHARACTERS_MAX])
 
 
 def _progress() -> Callable[[str], None]:
@@ -279,12 +279,12 @@ def _progress() -> Callable[[str], None]:
         nonlocal sent_s
         if (now_s := time.monotonic()) >= sent_s + _PROGRESS_S:
             sent_s = now_s
-            _send(phase=text)
+            _emit(phase=text)
 
     return progress
 
 
-def _send(**event: Any) -> None:
+def _emit(**event: Any) -> None:
     sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
 

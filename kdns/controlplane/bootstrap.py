@@ -31,10 +31,10 @@ from kdns.controlplane.kinds.service.service_cidr import default_service_cidr
 from kdns.controlplane.kinds.service.spec import address_family, spec_of
 from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.simulation.nodes.node_status import NODE_ANNOTATIONS, node_labels, node_status
+from kdns.controlplane.storage.object_meta import NAME_LETTERS, timestamp
 from kdns.controlplane.storage.store import Store
 from kdns.net import Network
 
-_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes, util/rand
 _SUFFIX_LENGTH: Final = 5
 
 
@@ -55,7 +55,7 @@ def assembled_api(
     """
 
     def suffix() -> str:
-        return "".join(_LETTERS[choose_names(len(_LETTERS))] for _ in range(_SUFFIX_LENGTH))
+        return "".join(NAME_LETTERS[choose_names(len(NAME_LETTERS))] for _ in range(_SUFFIX_LENGTH))
 
     def uid() -> str:
         return _uid(choose_names(_UUIDS))
@@ -100,6 +100,11 @@ def initial_objects(
     if dns:
         objects += _served("kube-system", "kube-dns", _dns_service(config), dns, "dns", "dns-tcp")
     return objects
+
+
+def establish_cluster(registry: Registry, *, api: Listening | None = None, dns: Listening | None = None) -> list[str]:
+    """`establish` for the initial objects."""
+    return establish(registry, initial_objects(registry.config, timestamp(registry.now_s()), api, dns))
 
 
 def api_objects(config: ClusterConfig, api: Listening) -> list[tuple[Kind, Json]]:

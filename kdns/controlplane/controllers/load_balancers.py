@@ -15,7 +15,7 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 from kdns.controlplane.cluster_config import AddressRange
 from kdns.controlplane.controllers.reconciler import Action, Change, Event, Name, Reconciler, Request, Result
-from kdns.controlplane.kinds.service.spec import LOAD_BALANCER, REQUIRE, spec_of
+from kdns.controlplane.kinds.service.spec import LOAD_BALANCER, REQUIRE, ingress_of, spec_of
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.net import Address, parse_address
 
@@ -29,10 +29,6 @@ def wants_address(service: Json) -> bool:
         and not spec_of(service).get("loadBalancerClass")
         and not is_terminating(service)
     )
-
-
-def ingress_of(service: Json) -> list[Json]:
-    return ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
 
 
 def addresses_of(service: Json) -> list[Address]:
@@ -140,7 +136,8 @@ class LoadBalancers(Reconciler):
             chosen = requested if requested and f"IPv{requested.version}" == family else None
             if mine and (chosen in (None, mine) or not self._is_of_pool(mine)):
                 continue
-            if family not in served and not chosen and len(families) > 1 and not _requires_both(service):
+            is_optional = len(families) > 1 and spec_of(service).get("ipFamilyPolicy") != REQUIRE
+            if family not in served and not chosen and is_optional:
                 continue
             address, why = self._choice(key, family, chosen)
             if address is None:
@@ -178,10 +175,6 @@ class LoadBalancers(Reconciler):
 
     def _is_of_pool(self, ip: Address | None) -> bool:
         return ip is not None and any(ip in addresses for addresses in self._pool)
-
-
-def _requires_both(service: Json) -> bool:
-    return bool(spec_of(service).get("ipFamilyPolicy") == REQUIRE)
 
 
 def _family_index(entry: Json, families: Sequence[str]) -> int:

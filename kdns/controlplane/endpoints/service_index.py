@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from kdns.cluster.objects import Key
@@ -18,6 +18,7 @@ from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE
 from kdns.controlplane.controllers.reconciler import Change
 from kdns.controlplane.endpoints.pod_endpoints import MANAGED_BY, SERVICE_NAME, has_selector
 from kdns.controlplane.kinds.service.spec import spec_of
+from kdns.controlplane.storage.object_meta import timestamp
 
 K = TypeVar("K")
 Pair: TypeAlias = tuple[str, str, str]
@@ -136,7 +137,7 @@ class TriggerTimeTracker:
         if not self._is_initialized:
             trigger = created
         self._is_initialized, self._service, self._earliest = True, created, None
-        return trigger.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if trigger else ""
+        return timestamp(trigger.timestamp()) if trigger else ""
 
 
 def _parsed_time(text: str | None) -> datetime | None:

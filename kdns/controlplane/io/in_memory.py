@@ -10,13 +10,12 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from kdns.controlplane.apimachinery.annotations import MANIFEST
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, NAMESPACE, Json, Kind
-from kdns.controlplane.bootstrap import assembled_api, establish, initial_objects
+from kdns.controlplane.bootstrap import assembled_api, establish_cluster
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.table import controllers_of
@@ -48,8 +47,7 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
     manifests, unknown = load(paths, built_in(), texts)
     chance, names = random.Random(0), random.Random(0)  # two, so that addresses do not depend on the number of names
     api = assembled_api(config, Store(revision=1), time.time, chance.randrange, names.randrange)
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    for text in establish(api, initial_objects(config, now)):
+    for text in establish_cluster(api):
         warn(text)
     named = {manifest.namespace for manifest in manifests} | {_namespace(document.value) for document in unknown}
     for name in sorted(named - {"", *_namespaces(api, manifests)}):

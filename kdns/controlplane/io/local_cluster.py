@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from kdns.controlplane.bootstrap import (
     api_objects,
     assembled_api,
     establish,
-    initial_objects,
+    establish_cluster,
     missing_dns_service,
 )
 from kdns.controlplane.cluster_config import ClusterConfig
@@ -90,7 +89,7 @@ class LocalCluster:
         rest_server = await server.start(self.api, self.rest_config, metrics=metrics, **durable)
         stack.push_async_callback(rest_server.close)
         self.address = rest_server.address
-        self._establish(api=Listening(*self.address))
+        self._warn_of(establish_cluster(self.api, api=Listening(*self.address)))
         self._warn_of(establish(self.api, missing_dns_service(self.api, self.config)))
         self._controllers = ControllerManager(
             self.api,
@@ -104,7 +103,7 @@ class LocalCluster:
 
     def dns_at(self, host: str, port: int) -> None:
         """Creates Service kube-dns, whose endpoint is the DNS server at this address."""
-        self._establish(dns=Listening(host, port))
+        self._warn_of(establish_cluster(self.api, dns=Listening(host, port)))
 
     async def apply(
         self,
@@ -137,10 +136,6 @@ class LocalCluster:
 
     def _serve(self) -> None:
         self._warn_of(establish(self.api, api_objects(self.config, Listening(*self.address))))
-
-    def _establish(self, *, api: Listening | None = None, dns: Listening | None = None) -> None:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._warn_of(establish(self.api, initial_objects(self.config, now, api=api, dns=dns)))
 
     def _warn_of(self, problems: Iterable[str]) -> None:
         for problem in problems:

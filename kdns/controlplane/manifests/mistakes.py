@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 from itertools import count
@@ -15,7 +16,7 @@ from typing import Final
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import NAMESPACE, NODE, SERVICE, SERVICE_CIDR, Json, Kind
-from kdns.controlplane.bootstrap import assembled_api, establish, initial_objects
+from kdns.controlplane.bootstrap import assembled_api, establish_cluster
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.kinds.node import pod_cidrs
@@ -24,7 +25,6 @@ from kdns.controlplane.manifests.manifest import Key, Manifest, Mistake, in_orde
 from kdns.controlplane.manifests.three_way_merge import applied
 from kdns.controlplane.schema import check
 from kdns.controlplane.server.registry import Request
-from kdns.controlplane.storage.object_meta import copied, timestamp
 from kdns.controlplane.storage.store import Store
 from kdns.net import Address, Network, parse_address, parse_network
 
@@ -88,7 +88,7 @@ class _ScratchCluster:
         self._api = assembled_api(
             config, Store(revision=1), lambda: now_s, lambda _: 0, lambda n: next(numbers) % n, kinds=kinds
         )
-        establish(self._api, initial_objects(config, timestamp(now_s)))
+        establish_cluster(self._api)
         known = {obj["metadata"]["name"] for obj in self._api.list(Request(NAMESPACE)).items}
         known |= {manifest.name for manifest in objects.values() if manifest.kind == NAMESPACE}
         self._missing = {manifest.namespace for manifest in objects.values()} - {"", *known}
@@ -169,7 +169,7 @@ def _address(family: str, number: int) -> Address:
 
 def _without(obj: Json, fields: Sequence[str]) -> Json | None:
     """The Service without the fields that hide others; None if there are no such fields."""
-    service = copied(obj)
+    service = deepcopy(obj)
     spec = spec_of(service)
     for field in filter(_ALLOCATED.match, fields):
         if field.startswith("spec.ports["):

@@ -9,14 +9,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 
-import msgspec
-
 from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.errors import StatusError, bad_request, conflict, invalid
 from kdns.controlplane.apimachinery.field_errors import expected, invalid_value
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema.check import another_type
 from kdns.controlplane.storage.store import MODIFIED, parsed_revision
+
+NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters and digits of generated names (Kubernetes, util/rand)."""
 
 _GENERATED_BASE_MAX = 58
 _OURS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -32,11 +33,6 @@ def key_of(obj: Json) -> Key:
     """Namespace and name; "" if absent."""
     metadata = obj["metadata"]
     return metadata.get("namespace") or "", metadata.get("name") or ""
-
-
-def copied(obj: Json) -> Json:
-    copy: Json = msgspec.json.decode(msgspec.json.encode(obj))
-    return copy
 
 
 def timestamp(now_s: float) -> str:

@@ -19,6 +19,10 @@ def spec_of(service: Json) -> Json:
     return spec
 
 
+def ingress_of(service: Json) -> list[Json]:
+    return ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
+
+
 def is_headless(spec: Json) -> bool:
     ip: str | None = spec.get("clusterIP")
     return ip == NONE or spec.get("clusterIPs") == [NONE]

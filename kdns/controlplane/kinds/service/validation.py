@@ -24,6 +24,7 @@ from kdns.controlplane.kinds.service.spec import (
     NODE_PORT_TYPES,
     NONE,
     address_family,
+    ingress_of,
     is_external,
     is_headless,
     needs_health_check,
@@ -271,10 +272,10 @@ def _internal_traffic(spec: Json) -> list[Cause]:
 def validate_load_balancer_status(service: Json, old: Json | None, path: str = "status.loadBalancer") -> list[Cause]:
     """status.loadBalancer.ingress of a Service; stored addresses stay valid. Causes are below `path`."""
     causes, old = [], old or {}
-    ingress = _ingress(service)
-    if spec_of(service).get("type") != LOAD_BALANCER and ingress and ingress != _ingress(old):
+    ingress = ingress_of(service)
+    if spec_of(service).get("type") != LOAD_BALANCER and ingress and ingress != ingress_of(old):
         return [forbidden(f"{path}.ingress", "may only be used when `spec.type` is 'LoadBalancer'")]
-    stored = {entry["ip"] for entry in _ingress(old) if entry.get("ip")}
+    stored = {entry["ip"] for entry in ingress_of(old) if entry.get("ip")}
     for index, entry in enumerate(ingress):
         at, address, mode = f"{path}.ingress[{index}]", entry.get("ip"), entry.get("ipMode")
         if address:
@@ -289,10 +290,6 @@ def validate_load_balancer_status(service: Json, old: Json | None, path: str = "
             if address_family(name):
                 causes.append(invalid_value(f"{at}.hostname", name, "must be a DNS name, not an IP address"))
     return causes
-
-
-def _ingress(service: Json) -> list[Json]:
-    return ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
 
 
 def _health_check_change(spec: Json, old: Json) -> list[Cause]:

@@ -17,17 +17,17 @@ from kdns.controlplane.controllers.reconciler import Action
 from kdns.controlplane.gc.owners import inherited_annotations, owner_reference
 from kdns.controlplane.schema.serialization import serialized
 from kdns.controlplane.simulation.workloads.pods import count
+from kdns.controlplane.storage.object_meta import NAME_LETTERS
 
 REVISION_HASH = "controller-revision-hash"
 _HASH = "controller.kubernetes.io/hash"
-_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _NAME_MAX = 223
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def safe_hash(value: Any) -> str:
     digest = hashlib.sha256(_encode(value)).digest()
-    return "".join(_LETTERS[ord(digit) % len(_LETTERS)] for digit in str(int.from_bytes(digest[:4])))
+    return "".join(NAME_LETTERS[ord(digit) % len(NAME_LETTERS)] for digit in str(int.from_bytes(digest[:4])))
 
 
 def template_data(kind: Kind, owner: Json) -> Json:

@@ -16,8 +16,9 @@ from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 from kdns.controlplane.cluster_config import AddressRange
-from kdns.controlplane.controllers.load_balancers import FINALIZER, LoadBalancers, ingress_of
+from kdns.controlplane.controllers.load_balancers import FINALIZER, LoadBalancers
 from kdns.controlplane.controllers.reconciler import Action, Change, Request
+from kdns.controlplane.kinds.service.spec import ingress_of
 from kdns.errors import InputError
 
 POOL = (*address_ranges("--lb-pool", "192.0.2.1-192.0.2.2"), *address_ranges("--lb-pool", "2001:db8::1/128"))
