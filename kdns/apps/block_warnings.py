@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from kdns.corefile.address import ZoneAddress
 from kdns.dns.names import is_below, labels_of
 from kdns.errors import CorefileError
 from kdns.net import parse_address
@@ -20,7 +19,7 @@ from kdns.plugins.sources.hosts import DIRECTIVE as HOSTS
 from kdns.plugins.sources.hosts import HostsConfig
 from kdns.plugins.sources.kubernetes.options import Options
 from kdns.plugins.sources.kubernetes.plugin import DIRECTIVE as KUBERNETES
-from kdns.serverblocks.config import WILDCARD, ServerConfig
+from kdns.serverblocks.config import WILDCARD, ServerConfig, error_at
 from kdns.serverblocks.stanza import is_duration
 from kdns.spelling import closest
 
@@ -64,7 +63,7 @@ def _stray_words(server: ServerConfig) -> Iterator[CorefileError]:
             hint = "`.` of the same block has every name already"
         else:
             continue
-        yield _at(server, address, f"`{word}` is taken for a zone, served on {where}; {hint}")
+        yield error_at(server, address, f"`{word}` is taken for a zone, served on {where}; {hint}")
 
 
 def _odd_zones(server: ServerConfig) -> Iterator[CorefileError]:
@@ -72,7 +71,7 @@ def _odd_zones(server: ServerConfig) -> Iterator[CorefileError]:
     for address in server.addresses:
         if parse_address(host := address.zone.removesuffix(".")):
             hint = f"`bind {host}` listens on the address, `{host}/32` is its reverse zone"
-            yield _at(server, address, f"`{host}` is taken for a zone; {hint}")
+            yield error_at(server, address, f"`{host}` is taken for a zone; {hint}")
     for stanza in server.stanzas:
         first = stanza.args[0] if stanza.args else None
         if first and stanza.name == "cache" and not first.text.isdigit() and is_duration(first.text):
@@ -107,7 +106,3 @@ def _asks_itself(server: ServerConfig, dns_port: int) -> Iterator[CorefileError]
             if target.host in hosts and (target.scheme, target.port) in ports:
                 reason = f"`forward` to {target.host}, port {target.port}, queries this server block itself"
                 yield target.token.error(reason) if target.token else server.error(reason)
-
-
-def _at(server: ServerConfig, address: ZoneAddress, reason: str) -> CorefileError:
-    return address.token.error(reason) if address.token else server.error(reason)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
@@ -20,9 +19,6 @@ class AddressRange:
 
     def __contains__(self, ip: Address) -> bool:
         return ip.version == self.version and self.first <= int(ip) <= self.last
-
-    def __iter__(self) -> Iterator[Address]:
-        return map(self.address, range(self.first, self.last + 1))
 
     def address(self, number: int) -> Address:
         return IPv4Address(number) if self.version == 4 else IPv6Address(number)

@@ -210,7 +210,7 @@ def _unserved(server: ServerConfig) -> Iterator[CorefileError]:
     for address in server.addresses:
         if address.scheme not in TRANSPORTS:
             served = ", ".join(f"{scheme}://" for scheme in TRANSPORTS)
-            yield _at(server, address, f"kdns does not serve {address.scheme}://; it serves {served}")
+            yield error_at(server, address, f"kdns does not serve {address.scheme}://; it serves {served}")
 
 
 def _server(block: ServerBlock, table: Mapping[str, Row], errors: list[CorefileError]) -> ServerConfig:
@@ -304,7 +304,9 @@ def _missing_tls(servers: Iterable[ServerConfig], dns_port: int) -> Iterator[Cor
     for server in servers:
         for address in server.addresses:
             if address.scheme in NEED_TLS and (address.scheme, address.port_or_default(dns_port)) not in certified:
-                yield _at(server, address, f"{address.scheme}:// needs the directive `tls` in its block: {TLS_USAGE}")
+                yield error_at(
+                    server, address, f"{address.scheme}:// needs the directive `tls` in its block: {TLS_USAGE}"
+                )
 
 
 def listen_addresses(listening: Listening, dns_port: int) -> dict[ListenAddress, list[tuple[int, str]]]:
@@ -377,7 +379,7 @@ def _overlaps(listening: Listening, dns_port: int) -> dict[int, CorefileError]:
                 if port and other:
                     where = f"port {port}" if is_as_written else f"{host}, port {port},"
                     reason = f"{address.zone} on {where} is already served by the block at {other.path}:{other.line}"
-                    error = _at(server, address, reason) if is_as_written else server.error(reason)
+                    error = error_at(server, address, reason) if is_as_written else server.error(reason)
                     errors.setdefault(number, error)
                 others.setdefault(host, server)
     return errors
@@ -439,5 +441,5 @@ def _named(hosts: Sequence[str]) -> str:
     return hosts[0] if len(hosts) == 1 else "every address"
 
 
-def _at(server: ServerConfig, address: ZoneAddress, reason: str) -> CorefileError:
+def error_at(server: ServerConfig, address: ZoneAddress, reason: str) -> CorefileError:
     return address.token.error(reason) if address.token else server.error(reason)

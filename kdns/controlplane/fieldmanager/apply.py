@@ -57,21 +57,21 @@ def apply(kind: Kind, live: Json | None, config: Json, writer: Writer, *, force:
     Call `check_kind` first. Raises 500 for a configuration that does not match the schema, 409 for conflicts.
     """
     check_structure(kind, config)
-    place, before = object_of(kind), live or {}
+    field, before = object_of(kind), live or {}
     entries = entries_before_apply(kind, live, writer.time) if live else []
     mine = (writer.name, "Apply", writer.subresource)
     others = [entry for entry in entries if identity(entry) != mine]
     own = next((entry for entry in entries if identity(entry) == mine), {})
     last: FieldSet = own.get("fieldsV1") or {}
     try:
-        check_items(place, config)
+        check_items(field, config)
         taken, others = _client_side_applied(kind, before, writer, others)
         last = union(last, taken)
-        needed = reduce(union, (entry["fieldsV1"] for entry in others), configured_paths(place, config))
-        obj = without(place, merge(place, _without_entries(before), config), difference(last, needed), needed)
+        needed = reduce(union, (entry["fieldsV1"] for entry in others), configured_paths(field, config))
+        obj = without(field, merge(field, _without_entries(before), config), difference(last, needed), needed)
         contents = (managed_content(kind, state, writer.subresource) for state in (before, obj))
-        written, removed = compare(place, *contents)
-        owned = configured_paths(place, managed_content(kind, config, writer.subresource))
+        written, removed = compare(field, *contents)
+        owned = configured_paths(field, managed_content(kind, config, writer.subresource))
     except StructureError as error:
         raise StatusError(500, "", f"failed to merge config: {error}") from error
     conflicts = [(entry, fields) for entry in others if (fields := intersection(entry["fieldsV1"], written))]
@@ -105,10 +105,10 @@ def _client_side_applied(kind: Kind, live: Json, writer: Writer, others: Entries
             return {}, others
         if not last["metadata"].get("annotations"):
             last["metadata"].pop("annotations", None)  # kubectl writes {}, but configures none
-        place, content = object_of(kind), managed_content(kind, last)
-        written, removed = compare(place, content, managed_content(kind, live))
-        unchanged = difference(configured_paths(place, content), union(written, removed))
-        changed = intersection(written, all_paths(place, content))
+        field, content = object_of(kind), managed_content(kind, last)
+        written, removed = compare(field, content, managed_content(kind, live))
+        unchanged = difference(configured_paths(field, content), union(written, removed))
+        changed = intersection(written, all_paths(field, content))
     except (ValueError, KeyError, AttributeError, TypeError):  # clients may write any text
         return {}, others
     taken, remaining = unchanged, list[Json]()

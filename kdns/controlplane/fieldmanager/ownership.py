@@ -26,52 +26,52 @@ class StructureError(ValueError):
     """A value whose structure is not that of its field."""
 
 
-def parts(place: Field, value: Any) -> Parts:
+def parts(field: Field, value: Any) -> Parts:
     """None has no parts. Items with the same path element are one atomic part, the list of them.
 
     Raises StructureError for a value of the wrong type, and for items that cannot be identified.
     """
-    if value is None or place.form == "atomic":
+    if value is None or field.form == "atomic":
         return {}
-    if place.form in {"struct", "map"}:
+    if field.form in {"struct", "map"}:
         if not isinstance(value, dict):
             raise StructureError(expected("an object", value))
-        return {f"f:{name}": (_child(place, name), part) for name, part in value.items()}
+        return {f"f:{name}": (_child(field, name), part) for name, part in value.items()}
     by_element: dict[str, list[Any]] = {}
-    for element, item in _elements(place, value):
+    for element, item in _elements(field, value):
         by_element.setdefault(element, []).append(item)
-    of_item = _item(place)
+    of_item = _item(field)
     return {
         element: (of_item, items[0]) if len(items) == 1 else (_ATOMIC, items) for element, items in by_element.items()
     }
 
 
-def _child(place: Field, name: str) -> Field:
-    return place.child(name) or _ATOMIC
+def _child(field: Field, name: str) -> Field:
+    return field.child(name) or _ATOMIC
 
 
-def _item(place: Field) -> Field:
-    return place.element if place.form == "list" else _ATOMIC
+def _item(field: Field) -> Field:
+    return field.element if field.form == "list" else _ATOMIC
 
 
-def _elements(place: Field, items: Any) -> Iterable[tuple[str, Any]]:
+def _elements(field: Field, items: Any) -> Iterable[tuple[str, Any]]:
     if not isinstance(items, list):
         raise StructureError(expected("a list", items))
-    return ((path_element(place, item), item) for item in items)
+    return ((path_element(field, item), item) for item in items)
 
 
-def path_element(place: Field, item: Any) -> str:
+def path_element(field: Field, item: Any) -> str:
     """Identifies an item of an associative list. Raises StructureError if that is impossible."""
-    if place.form == "set":
+    if field.form == "set":
         if item is None or isinstance(item, dict | list):
             raise StructureError(f"a set has {expected('a scalar', item)}")
         return f"v:{_text(item)}"
     if not isinstance(item, dict):
         raise StructureError(f"an item of a list with keys: {expected('an object', item)}")
-    pairs = ((key, item.get(key, default)) for key, default in place.key_defaults.items())
+    pairs = ((key, item.get(key, default)) for key, default in field.key_defaults.items())
     texts = [f'"{key}":{_text(value)}' for key, value in pairs if value is not None]
     if not texts:
-        raise StructureError(f"an item has none of the keys {', '.join(place.key_defaults)}")
+        raise StructureError(f"an item has none of the keys {', '.join(field.key_defaults)}")
     return f"k:{{{','.join(texts)}}}"
 
 
@@ -83,40 +83,40 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
-def configured_paths(place: Field, value: Any) -> FieldSet:
+def configured_paths(field: Field, value: Any) -> FieldSet:
     """The paths that a configuration owns: its atomic and empty values, keys of maps, and items of lists.
 
     The enclosing objects have no owner.
     """
     result: FieldSet = {}
-    for element, (child, part) in parts(place, value).items():
+    for element, (child, part) in parts(field, value).items():
         below = configured_paths(child, part)
-        if place.form != "struct":
+        if field.form != "struct":
             result[element] = _path(below)
         elif below or child.form == "atomic" or part in (None, {}):
             result[element] = below
     return result
 
 
-def check_items(place: Field, value: Any, at: str = "") -> None:
+def check_items(field: Field, value: Any, at: str = "") -> None:
     """Raises StructureError for items of an associative list that occur twice."""
-    for element, (child, part) in parts(place, value).items():
+    for element, (child, part) in parts(field, value).items():
         text = path_text((element,))
-        if place.form in {"list", "set"} and isinstance(part, list):
+        if field.form in {"list", "set"} and isinstance(part, list):
             raise StructureError(f"{at}: duplicate entries for key {text}")
         check_items(child, part, at + text)
 
 
-def all_paths(place: Field, value: Any) -> FieldSet:
+def all_paths(field: Field, value: Any) -> FieldSet:
     """Every path below a value: its parts, and the objects and lists that contain them."""
-    return {element: _path(all_paths(child, part)) for element, (child, part) in parts(place, value).items()}
+    return {element: _path(all_paths(child, part)) for element, (child, part) in parts(field, value).items()}
 
 
-def compare(place: Field, old: Any, new: Any) -> tuple[FieldSet, FieldSet]:
+def compare(field: Field, old: Any, new: Any) -> tuple[FieldSet, FieldSet]:
     """The paths that the new value sets or changes, and those that only the old one has."""
     written: FieldSet = {}
     removed: FieldSet = {}
-    before, after = parts(place, old), parts(place, new)
+    before, after = parts(field, old), parts(field, new)
     for element, (child, part) in after.items():
         if element not in before:
             written[element] = _path(all_paths(child, part))
@@ -136,30 +136,30 @@ def compare(place: Field, old: Any, new: Any) -> tuple[FieldSet, FieldSet]:
     return written, removed
 
 
-def merge(place: Field, live: Any, config: Any) -> Any:
+def merge(field: Field, live: Any, config: Any) -> Any:
     """The configuration wins; an empty object or list, or null, removes nothing."""
-    if place.form == "atomic" or not (live or config):
+    if field.form == "atomic" or not (live or config):
         return config
-    if place.form in {"list", "set"}:
-        return _merge_lists(place, live or [], config or [])
+    if field.form in {"list", "set"}:
+        return _merge_lists(field, live or [], config or [])
     result = dict(live or {})
     for name, value in (config or {}).items():
-        result[name] = merge(_child(place, name), result[name], value) if name in result else value
+        result[name] = merge(_child(field, name), result[name], value) if name in result else value
     return result
 
 
-def _merge_lists(place: Field, live: list[Any], config: list[Any]) -> list[Any]:
+def _merge_lists(field: Field, live: list[Any], config: list[Any]) -> list[Any]:
     """The configuration's items in its order, with the other live items in between at their places."""
-    present = parts(place, live)
+    present = parts(field, live)
     configured = {
         element: merge(*present[element], item) if element in present else item
-        for element, item in _elements(place, config)
+        for element, item in _elements(field, config)
     }
     remaining = iter(configured.items())
     common = iter([element for element in configured if element in present])
     expected_next = next(common, None)
     result: list[Any] = []
-    for element, item in _elements(place, live):
+    for element, item in _elements(field, live):
         if element not in configured:
             result.append(item)
         elif element == expected_next:
@@ -171,16 +171,16 @@ def _merge_lists(place: Field, live: list[Any], config: list[Any]) -> list[Any]:
     return result + [merged for _, merged in remaining]
 
 
-def without(place: Field, value: Any, gone: FieldSet, needed: FieldSet) -> Any:
+def without(field: Field, value: Any, gone: FieldSet, needed: FieldSet) -> Any:
     """Removes the paths of `gone`, except those with paths of `needed` at or below them.
 
     An object whose fields are gone is removed too, with its fields that nobody owns; so is an emptied list or map.
     """
-    if place.form in {"list", "set"}:
+    if field.form in {"list", "set"}:
         items = [
             part
-            for element, item in _elements(place, value)
-            if (part := _remaining(_item(place), item, gone.get(element), needed.get(element))) is not None
+            for element, item in _elements(field, value)
+            if (part := _remaining(_item(field), item, gone.get(element), needed.get(element))) is not None
         ]
         return items or None
     result = {}
@@ -188,20 +188,20 @@ def without(place: Field, value: Any, gone: FieldSet, needed: FieldSet) -> Any:
         element = f"f:{name}"
         if element not in gone:
             result[name] = part
-        elif (remaining := _remaining(_child(place, name), part, gone[element], needed.get(element))) is not None:
+        elif (remaining := _remaining(_child(field, name), part, gone[element], needed.get(element))) is not None:
             result[name] = remaining
     return result or None
 
 
-def _remaining(place: Field, part: Any, gone: FieldSet | None, needed: FieldSet | None) -> Any:
+def _remaining(field: Field, part: Any, gone: FieldSet | None, needed: FieldSet | None) -> Any:
     """A part without the paths of `gone` below it; None if nothing remains."""
     if gone is None:
         return part
-    if needed is None and (is_path(gone) or place.form == "struct"):
+    if needed is None and (is_path(gone) or field.form == "struct"):
         return None
-    if place.form == "atomic" or not part:
+    if field.form == "atomic" or not part:
         return part
-    remaining = without(place, part, inner(gone), needed or {})
+    remaining = without(field, part, inner(gone), needed or {})
     return type(part)() if remaining is None and needed is not None else remaining
 
 

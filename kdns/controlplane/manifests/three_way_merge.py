@@ -75,34 +75,34 @@ def merged(kind: Kind, live: Json, modified: Json) -> Json:
     return _objects(schema.object_of(kind), last_applied(live), modified, live)
 
 
-def _objects(place: Field | None, last: Json, modified: Json, live: Json) -> Json:
-    """Merges objects; the place is None for fields that the schema lacks."""
+def _objects(field: Field | None, last: Json, modified: Json, live: Json) -> Json:
+    """Merges objects; `field` is None for fields that the schema lacks."""
     result = {name: value for name, value in live.items() if name not in last or name in modified}
     for name, value in modified.items():
-        result[name] = _values(place.child(name) if place else None, last.get(name), value, live.get(name))
+        result[name] = _values(field.child(name) if field else None, last.get(name), value, live.get(name))
     return {name: value for name, value in result.items() if value is not None}
 
 
-def _values(place: Field | None, last: Any, modified: Any, live: Any) -> Any:
+def _values(field: Field | None, last: Any, modified: Any, live: Any) -> Any:
     if isinstance(modified, dict) and isinstance(live, dict):
-        return _objects(place, last if isinstance(last, dict) else {}, modified, live)
-    if isinstance(modified, list) and isinstance(live, list) and place and place.form in {"list", "set"}:
-        return _lists(place, last if isinstance(last, list) else [], modified, live)
+        return _objects(field, last if isinstance(last, dict) else {}, modified, live)
+    if isinstance(modified, list) and isinstance(live, list) and field and field.form in {"list", "set"}:
+        return _lists(field, last if isinstance(last, list) else [], modified, live)
     return modified
 
 
-def _lists(place: Field, last: list[Any], modified: list[Any], live: list[Any]) -> list[Any]:
+def _lists(field: Field, last: list[Any], modified: list[Any], live: list[Any]) -> list[Any]:
     """The items of the manifest in its order, then those that others have added."""
     last_by, modified_by, live_by = (
-        {_identity(place, item): item for item in items} for items in (last, modified, live)
+        {_identity(field, item): item for item in items} for items in (last, modified, live)
     )
     if len(modified_by) < len(modified):
         return modified  # an item occurs twice: validation refuses it
-    result = [_values(place.element, last_by.get(key), item, live_by.get(key)) for key, item in modified_by.items()]
+    result = [_values(field.element, last_by.get(key), item, live_by.get(key)) for key, item in modified_by.items()]
     return result + [item for key, item in live_by.items() if key not in modified_by and key not in last_by]
 
 
-def _identity(place: Field, item: Any) -> str:
-    if place.key_defaults and isinstance(item, dict):
-        return json.dumps([item.get(name, default) for name, default in place.key_defaults.items()])
+def _identity(field: Field, item: Any) -> str:
+    if field.key_defaults and isinstance(item, dict):
+        return json.dumps([item.get(name, default) for name, default in field.key_defaults.items()])
     return json.dumps(item, sort_keys=True)

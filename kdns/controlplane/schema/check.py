@@ -82,55 +82,55 @@ def prune(kind: Kind, obj: Json) -> Json:
     return _walk(object_of(kind), obj, "", [])  # type: ignore[no-any-return]  # a dict for a dict
 
 
-def _mistakes(place: Field, tree: Any) -> list[Mistake]:
+def _mistakes(field: Field, tree: Any) -> list[Mistake]:
     mistakes: list[Mistake] = []
-    _walk(place, tree, "", mistakes)
+    _walk(field, tree, "", mistakes)
     return mistakes
 
 
-def _walk(place: Field, value: Any, path: str, mistakes: list[Mistake]) -> Any:
+def _walk(field: Field, value: Any, path: str, mistakes: list[Mistake]) -> Any:
     """The value in its stored form; adds its mistakes. A mistyped value stays as it is."""
     if value is None:
         return None
-    if place.list_of and isinstance(value, list) and not isinstance(value, Pairs):
-        return [_walk_element(place.element, item, f"{path}[{index}]", mistakes) for index, item in enumerate(value)]
-    if place.list_of:
+    if field.list_of and isinstance(value, list) and not isinstance(value, Pairs):
+        return [_walk_element(field.element, item, f"{path}[{index}]", mistakes) for index, item in enumerate(value)]
+    if field.list_of:
         mistakes.append(Mistake(path, expected("a list", value)))
-    elif not place.map_of and place.type in SCALARS:
-        return _scalar(place, value, path, mistakes)
+    elif not field.map_of and field.type in SCALARS:
+        return _scalar(field, value, path, mistakes)
     elif isinstance(value, dict | Pairs):
-        return _walk_members(place, value.items() if isinstance(value, dict) else value, path, mistakes)
+        return _walk_members(field, value.items() if isinstance(value, dict) else value, path, mistakes)
     else:
         mistakes.append(Mistake(path, expected("an object", value)))
     return value
 
 
-def _scalar(place: Field, value: Any, path: str, mistakes: list[Mistake]) -> Any:
-    what, matches = VALUES[place.type_name]
+def _scalar(field: Field, value: Any, path: str, mistakes: list[Mistake]) -> Any:
+    what, matches = VALUES[field.type_name]
     if not matches(value):
-        hint = "; put it in quotes" if place.type == "string" and isinstance(value, int | float) else ""
-        mistakes.append(Mistake(path, expected(what, value, is_shown=place.type not in _CONCEALED) + hint))
+        hint = "; put it in quotes" if field.type == "string" and isinstance(value, int | float) else ""
+        mistakes.append(Mistake(path, expected(what, value, is_shown=field.type not in _CONCEALED) + hint))
         return value
-    if place.type == "strings":
+    if field.type == "strings":
         return [item or "" for item in value]
-    write = WRITTEN.get(place.type_name)
+    write = WRITTEN.get(field.type_name)
     return write(value) if write else value
 
 
-def _walk_members(place: Field, members: Iterable[tuple[str, Any]], path: str, mistakes: list[Mistake]) -> Json:
+def _walk_members(field: Field, members: Iterable[tuple[str, Any]], path: str, mistakes: list[Mistake]) -> Json:
     result: Json = {}
     seen: set[str] = set()
     for name, value in members:
         dotted = f"{path}.{name}" if path else name
-        child = place.child(name)
+        child = field.child(name)
         if child is None:
-            if not resolved(place.type).is_open:
+            if not resolved(field.type).is_open:
                 mistakes.append(Mistake(dotted, UNKNOWN))
             continue
         if name in seen:
             mistakes.append(Mistake(dotted, DUPLICATE))
         seen.add(name)
-        if place.map_of:
+        if field.map_of:
             result[name] = _walk_element(child, value, f"{path}[{name}]", mistakes)
         else:
             stored = _walk(child, value, dotted, mistakes)
@@ -139,11 +139,11 @@ def _walk_members(place: Field, members: Iterable[tuple[str, Any]], path: str, m
     return result
 
 
-def _walk_element(place: Field, element: Any, path: str, mistakes: list[Mistake]) -> Any:
+def _walk_element(field: Field, element: Any, path: str, mistakes: list[Mistake]) -> Any:
     """null in a list or map becomes Go's zero value, such as an empty object."""
     if element is None:
-        return copy(_ELEMENT_ZEROS.get(place.type_name, "")) if place.type in SCALARS else {}
-    return _walk(place, element, path, mistakes)
+        return copy(_ELEMENT_ZEROS.get(field.type_name, "")) if field.type in SCALARS else {}
+    return _walk(field, element, path, mistakes)
 
 
 def _is_serialized(field: Field, value: Any) -> bool:

@@ -47,10 +47,10 @@ def _place(type_ref: TypeRef) -> Field:
 
 def field_at(kind: Kind, path: str) -> Field:
     """Leads through lists and maps: `spec.ports.nodePort`. Raises KeyError if the field is absent."""
-    place = object_of(kind)
+    field = object_of(kind)
     for name in path.split("."):
-        child = place.child(name)
+        child = field.child(name)
         if child is None:
             raise KeyError(name)
-        place = child
-    return place
+        field = child
+    return field

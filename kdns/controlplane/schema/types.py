@@ -55,9 +55,10 @@ SCALARS: Final = frozenset(
 
 
 class Field(msgspec.Struct, frozen=True, dict=True):
-    """One field of a type, or one place of an object; `type` is that of the elements of a list or a map.
+    """One field of a type; the elements of its list or map, and whole objects, are fields without a name.
 
-    `strategy` holds "merge", "replace" or "retainKeys". Without a strategy objects merge and lists are replaced.
+    `type` is that of the elements of a list or a map. `strategy` holds "merge", "replace" or "retainKeys". Without a
+    strategy objects merge and lists are replaced.
     """
 
     name: str

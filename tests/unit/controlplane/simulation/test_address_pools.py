@@ -248,8 +248,8 @@ RANGES = [
 
 @pytest.mark.parametrize(("text", "expected"), RANGES)
 def test_pools(text: str, expected: list[tuple[str, str]]) -> None:
-    listed = [[str(ip) for ip in each] for each in address_ranges("--lb-pool", text)]
-    assert [(each[0], each[-1]) for each in listed] == expected
+    ranges = address_ranges("--lb-pool", text)
+    assert [(str(pool.address(pool.first)), str(pool.address(pool.last))) for pool in ranges] == expected
 
 
 @pytest.mark.parametrize("text", ["x", "192.0.2.1/29", "192.0.2.2-192.0.2.1", "192.0.2.1-2001:db8::1", "192.0.2.1,"])
