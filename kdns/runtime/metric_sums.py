@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 GAUGES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "coredns_cache_entries": float.__add__,
+    "coredns_dnssec_cache_entries": float.__add__,
     "kdns_answers": float.__add__,
     "kdns_upstream_exchanges": float.__add__,
     "kdns_watch_connected": min,
