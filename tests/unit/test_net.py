@@ -144,6 +144,19 @@ def test_whom_an_address_stands_for(address: str, client: str | bytes) -> None:
     assert net.client_of(address) == client
 
 
+def test_special_addresses_are_named_as_kubernetes_does() -> None:
+    texts = "0.0.0.0", "224.0.0.1", "ff02::1", "fe80::1", "255.255.255.255", "127.0.0.1", "192.0.2.1"
+    assert [net.special_purpose(ip_address(text)) for text in texts] == [
+        "the unspecified address",
+        "a multicast address",
+        "a multicast address",
+        "a link-local address",
+        "the broadcast address",
+        "",
+        "",
+    ]
+
+
 @pytest.mark.parametrize("family", [4, 6])
 @given(st.data())
 def test_whatever_is_special_is_parsed(family: Literal[4, 6], data: st.DataObject) -> None:

@@ -1,9 +1,14 @@
 """The records of a Service for other programs."""
 
+import cluster_objects
 import msgspec
 import pytest
+from cluster_objects import endpoint_slice
 
-from kdns.cluster.objects import EndpointSlice, Service
+from kdns.cluster.objects import Endpoint, EndpointSlice, Service
+from kdns.net import packed
+from kdns.plugins.sources.kubernetes.options import Options
+from kdns.plugins.sources.kubernetes.transfer import service_records as transferred
 from kdns.records import as_zone_file, service_records
 
 HEADLESS = (
@@ -40,3 +45,13 @@ def test_records(service: bytes, slices: list[bytes], lines: list[str]) -> None:
     decoded = [msgspec.json.decode(each, type=EndpointSlice) for each in slices]
     found = service_records(msgspec.json.decode(service, type=Service), decoded, domain="K8S.test.", ttl_s=9)
     assert sorted(as_zone_file(found).splitlines()) == sorted(lines)
+
+
+def test_names_by_topology_zone_are_transferred_too() -> None:
+    ends = Endpoint(("10.244.1.5",), zone="a"), Endpoint(("10.244.1.6",), zone="b")
+    one = endpoint_slice("db-1", "db", *ends)
+    found = transferred(cluster_objects.service("db", "None"), (one,), "k8s.test.", Options(zonal=True))
+    zonal = {rrset.owner: rrset.rdata for rrset in found if rrset.owner.endswith("._zone.db.shop.svc.k8s.test.")}
+    a, b = packed("10.244.1.5"), packed("10.244.1.6")
+    by_name = {"a.pin": (a,), "a.prefer": (a,), "b.pin": (b,), "b.prefer": (b,)}
+    assert zonal == {f"{name}._zone.db.shop.svc.k8s.test.": rdata for name, rdata in by_name.items()}

@@ -330,6 +330,7 @@ def test_mistakes_of_a_corefile_hide_no_warnings_of_manifests(folder: Path) -> N
             "fanout",
             "Corefile:2: `fanout` is an external plugin of CoreDNS, which kdns does not have; instead: `forward`",
         ),
+        ("fanot", "Corefile:2: unknown directive `fanot`; if it is `fanout`: "),
         ("recalls", "Corefile:2: unknown directive `recalls`; kdns has acl, "),
         ("kubernets", "Corefile:2: unknown directive `kubernets`; did you mean `kubernetes`?"),
     ],

@@ -29,6 +29,7 @@ def test_the_list_has_each_page_with_a_summary() -> None:
     listed = {line.split()[0]: line.split()[1:] for line in lines if line.startswith("  ") and line[2] != " "}
     assert listed.keys() == pages().keys()
     assert all(listed.values())
+    assert listed["forward"] != ["forward"]
 
 
 @pytest.mark.parametrize(

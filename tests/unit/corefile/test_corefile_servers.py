@@ -43,6 +43,11 @@ def test_refused(text: str, message: str) -> None:
     assert str(caught.value) == message.replace("{directives}", directives).replace("{schemes}", schemes)
 
 
+def test_a_zone_name_has_a_limit() -> None:
+    with pytest.raises(CorefileError, match="at most 253 characters"):
+        configure(parse(f"{'a.' * 126}aa {{\n}}"))
+
+
 @pytest.mark.parametrize(
     "text",
     [

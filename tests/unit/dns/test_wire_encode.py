@@ -11,6 +11,7 @@ from kdns.dns.encode import MAX_OFFSET, Names, encode_opt, encode_section
 from kdns.dns.message import query
 from kdns.dns.names import encode_name, labels_of, read_name, skip_name
 from kdns.dns.query import AA, Edns, Query, read_query
+from kdns.dns.rdata import character_strings
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import CNAME, DNAME, NS, NXDOMAIN, PTR, SOA, SRV, TXT, A
 
@@ -60,7 +61,15 @@ def test_letters_beyond_a_byte_cannot_be_written() -> None:
         labels_of("\u0100")
 
 
-@pytest.mark.parametrize("wire", [b"", b"\x01", b"\x01a", b"\xc0\x00", b"\x40a\x00", b"\x80a\x00", b"\x3f" + b"a" * 62])
+def test_a_character_string_ends_within_its_rdata() -> None:
+    assert character_strings(b"\x02ab\x00") == (b"ab", b"")
+    with pytest.raises(ValueError, match="runs out"):
+        character_strings(b"\x00\x03ab")
+
+
+@pytest.mark.parametrize(
+    "wire", [b"", b"\x01", b"\x01a", b"\xc0\x00", b"\x40" + b"a" * 64 + b"\x00", b"\x80a\x00", b"\x3f" + b"a" * 62]
+)
 def test_names_that_cannot_be_read(wire: bytes) -> None:
     with pytest.raises(ValueError, match=r"the packet|compressed"):
         read_name(wire, 0)

@@ -10,6 +10,8 @@ from kdns.apps import resolvers
 from kdns.cli.commands.explain import explain
 from kdns.cluster.objects import PodMeta
 from kdns.cluster.observed import ObservedPod, PodSpec, ResolverConfig, ResolverOption
+from kdns.cluster.readiness import Cause
+from kdns.explain.explain import Explanation
 from kdns.explain.search import cluster_resolver, pod_resolver
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -217,3 +219,8 @@ def test_resolvers_of_pods() -> None:
         "web.",
     )
     assert not pod_resolver(ObservedPod(PodMeta("web", "shop"), spec=PodSpec(host_network=True)), "c.").is_of_cluster
+
+
+def test_the_command_is_that_of_the_last_cause_that_has_one() -> None:
+    causes = Cause("a", command="kubectl get a"), Cause("b", command="kubectl get b"), Cause("c")
+    assert Explanation("web.", "A", "NXDOMAIN", causes=causes).command == "kubectl get b"

@@ -155,6 +155,21 @@ async def test_secondaries_are_told_until_they_answer() -> None:
     assert attempts[0][2:] == notify_packet("a.example.", soa.soa, 0)[2:]
 
 
+async def test_a_zone_that_waits_for_its_notify_is_told_of_once() -> None:
+    setup = Hasty(files={"a": text(1)})
+    _, plugin = await zones_of(setup, FileConfig("a", ("a.example.",)))
+    transfers = Transfers((TransferConfig(("a.example.",), (HostPort("192.0.2.53", 53),)),), setup)
+    setup.built = (transfers, plugin)
+    setup.responder = lambda _, packet: packet[:2] + b"\xa4\x00" + packet[4:]
+    works = list(setup.works)
+    setup.works.clear()
+    await works[-1]()
+    await works[-1]()
+    (tell,) = setup.works
+    await tell()
+    assert len(setup.sent) == 1
+
+
 async def test_notify_and_transfers_are_for_those_who_want_them() -> None:
     setup = FakeWorld(files={"a": text(1)})
     server, _ = await zones_of(setup, FileConfig("a", ("a.example.",)))

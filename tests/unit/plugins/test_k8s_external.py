@@ -40,10 +40,16 @@ OBJECTS = (
         EndpointSlice,
         "db-1",
         labels={"kubernetes.io/service-name": "db"},
-        endpoints=[{"addresses": ["192.0.2.9"], "hostname": "db-0"}],
+        endpoints=[
+            {"addresses": ["192.0.2.9"], "hostname": "db-0"},
+            {"addresses": ["192.0.2.2"], "hostname": "db-1"},
+        ],
         ports=[{"name": "sql", "port": 5432}],
     ),
 )
+
+
+INSIDE_DB = of(Service, "db", spec={"clusterIP": "10.96.0.9"})
 
 
 def served(config: ExternalConfig, *objects: Object) -> tuple[Server, Kubernetes]:
@@ -105,7 +111,12 @@ def test_names(question: str, expected: str) -> None:
         (balanced("web", {"ip": "192.0.2.7"}), "7.2.0.192.in-addr.arpa. PTR", "NXDOMAIN", "web.shop.example.org."),
         (balanced("web"), "_http._tcp.web.shop.example.org. TXT", "NOERROR", "NXDOMAIN"),
         (balanced("new", {"ip": "192.1.0.1"}), "0.1.192.in-addr.arpa. PTR", "NXDOMAIN", "NOERROR"),
-        (of(Service, "db", spec={"clusterIP": "10.96.0.9"}), "db.shop.example.org. A", "192.0.2.9", "NXDOMAIN"),
+        (
+            of(Service, "db", spec={"clusterIP": "10.96.0.9"}),
+            "db.shop.example.org. A",
+            "192.0.2.2 192.0.2.9",
+            "NXDOMAIN",
+        ),
         (of(EndpointSlice, "db-1"), "db-0.db.shop.example.org. A", "192.0.2.9", "NXDOMAIN"),
     ],
 )

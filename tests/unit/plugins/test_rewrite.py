@@ -29,6 +29,7 @@ MISTAKES = [
     ("name regex (a b", "(a", "expected a regular expression"),
     ("name regex (a) {2}", "{2}", "group {2} does not exist"),
     ("name a..b c", "a..b", "expected a name"),
+    ("type A TYPEx", "TYPEx", "expected a record type"),
     ("name a b answer", "answer", "expected one of auto, name, value"),
     ("name a b answer ttl", "ttl", "expected one of auto, name, value"),
     ("name a b answer name x", "name", "expected 2 arguments"),

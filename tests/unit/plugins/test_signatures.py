@@ -4,9 +4,9 @@ import pytest
 
 from kdns.dns.message import query
 from kdns.dns.names import labels_of
-from kdns.dns.types import A
+from kdns.dns.types import SOA, A
 from kdns.errors import CorefileError
-from kdns.plugins.guards.tsig.plugin import parse_secrets
+from kdns.plugins.guards.tsig.plugin import TsigConfig, parse_secrets
 from kdns.plugins.guards.tsig.signature import BADKEY, BADSIG, BADTIME, MAC_BYTES, Signer, Verifier, tsig_of, verified
 
 KEY = labels_of("key.")
@@ -22,6 +22,12 @@ def request(algorithm: str = "hmac-sha256.", secret: bytes = SECRET) -> tuple[by
     """A signed query, and the MAC of its signature."""
     signer = Signer(KEY, secret, algorithm, now_s)
     return signer(query("x.", A)), signer.mac
+
+
+def test_types_of_tsig_are_those_of_queries() -> None:
+    """A NOTIFY has the type SOA too."""
+    config = TsigConfig(("example.",), qtypes=frozenset({SOA}))
+    assert [config.requires(SOA, 0), config.requires(A, 0), config.requires(SOA, 4)] == [True, False, False]
 
 
 @pytest.mark.parametrize("algorithm", MAC_BYTES)

@@ -1,8 +1,32 @@
 """What several processes expose, as the metrics of one."""
 
+import re
+from pathlib import Path
+
 from prometheus_client import CollectorRegistry, generate_latest
 
-from kdns.runtime.metric_sums import MetricSums
+from kdns.runtime.metric_sums import GAUGES, MetricSums
+
+ALL_METRICS = Path(__file__).parents[3] / "docs/reference/all-metrics.md"
+SAME_IN_ALL = {
+    "coredns_build_info",
+    "coredns_hosts_entries",
+    "coredns_hosts_reload_timestamp_seconds",
+    "coredns_plugin_enabled",
+    "coredns_reload_version_info",
+    "kdns_dns_is_compiled",
+    "kdns_dns_workers",
+    "kdns_loop_upstreams",
+    "kdns_objects",
+    "kdns_snapshot_age_seconds",
+    "kdns_snapshot_served",
+    "kdns_watch_dropped_objects",
+    "kdns_watch_staleness_seconds",
+    "process_max_fds",
+    "process_start_time_seconds",
+    "python_info",
+}
+"""Gauges that differ between processes for a moment at most: the largest value counts."""
 
 
 def exposed(requests: int, fast: int, rss: int, *, connected: int = 1, version: str = "a") -> str:
@@ -34,6 +58,14 @@ def lines(running: list[str], ended: list[str]) -> list[str]:
         sums.add(exposition)
     registry.register(sums)
     return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+
+
+def test_each_gauge_of_serve_is_combined_on_purpose() -> None:
+    """A new gauge that each process has a part of belongs into GAUGES, else the sum would be the largest part."""
+    serve = ALL_METRICS.read_text(encoding="utf-8").partition("## Of kdns serve")[2].partition("\n## ")[0]
+    gauges = set(re.findall(r"- `(\w+)`: .*\n  Gauge", serve))
+    assert gauges == GAUGES.keys() | SAME_IN_ALL
+    assert not GAUGES.keys() & SAME_IN_ALL
 
 
 def test_counts_add_up_and_facts_stay() -> None:

@@ -170,6 +170,7 @@ DENIED = Response(
         (("in-addr.arpa.",), "9.9.9.9.in-addr.arpa.", True),
         (("in-addr.arpa.",), "0.10.in-addr.arpa.", True),
         (("in-addr.arpa.",), "in-addr.arpa.", False),
+        (("in-addr.arpa.",), "1.0.0.10.in-addr.arpa.", False),
         ((), "0.10.in-addr.arpa.", False),
         ((".",), "web.shop.svc.cluster.local.", False),
         ((".",), "shop.svc.cluster.local.", False),

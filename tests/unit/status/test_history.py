@@ -12,7 +12,7 @@ from kdns.status.plot import HEIGHT, LINES, WIDTH, plot, round_up
 
 def test_rates_are_differences_of_counters() -> None:
     history = History()
-    for at_s, count in ((0.0, 0.0), (10.0, 50.0), (20.0, 250.0), (30.0, 0.0), (40.0, 10.0)):
+    for at_s, count in ((0.0, 0.0), (10.0, 50.0), (20.0, 250.0), (20.0, 250.0), (30.0, 0.0), (40.0, 10.0)):
         history.add(at_s, {("rcode", "NOERROR"): count, ("type", "A"): 1.0})
     (line,) = history.lines("rcode")
     assert (line.name, line.rates, line.last) == ("NOERROR", [5.0, 20.0, 0.0, 1.0], 1.0)
@@ -45,6 +45,9 @@ def test_numbers_are_those_of_a_scrape() -> None:
     numbers = Numbers.of(registry.collect())
     assert numbers.sum("coredns_dns_responses_total") == 6
     assert numbers.by("coredns_dns_responses_total", "plugin") == {"kubernetes": 5, "forward": 1}
+    assert numbers.only("coredns_dns_responses_total", "rcode", "NXDOMAIN").by(
+        "coredns_dns_responses_total", "plugin"
+    ) == {"kubernetes": 2}
     assert dict(counted(numbers)) == {
         ("rcode", "NOERROR"): 4,
         ("rcode", "NXDOMAIN"): 2,

@@ -5,7 +5,12 @@ from html.parser import HTMLParser
 
 import pytest
 
+from kdns.cluster.io.informer import FollowStats
+from kdns.cluster.objects import Service
+from kdns.cluster.source import Source
+from kdns.cluster.state import State
 from kdns.status.history import Line
+from kdns.status.io.watched import Watched, watch_problems
 from kdns.status.page import Advice, Fact, Form, Section, Table, View, age, percent, rate
 from kdns.status.plot import plot
 from kdns.status.render import asset, html
@@ -102,3 +107,9 @@ def test_numbers_in_words() -> None:
     assert [rate(value) for value in (0, 0.26, 9.99, 12345.6)] == ["0.0/s", "0.3/s", "10.0/s", "12,346/s"]
     assert [percent(1, 3), percent(0, 0)] == ["33%", "0%"]
     assert [age(value) for value in (0.00025, 3.2, 90, 7200, 200_000)] == ["0.2 ms", "3 s", "2 min", "2 h", "2 d"]
+
+
+def test_a_cluster_whose_api_is_away_is_a_problem() -> None:
+    cluster = Watched(Source(endpoint="https://api:6443"), State(stale={Service}, as_of_s=0.0), FollowStats())
+    (problem,) = watch_problems([cluster, cluster._replace(state=State())])
+    assert problem.startswith("The API https://api:6443 does not answer. Names are those of the snapshot of 1970-")

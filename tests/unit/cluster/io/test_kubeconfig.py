@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from kdns.cluster.io.credentials import credentials
 from kdns.cluster.io.kubeconfig import PATHS, kubeconfig, paths_of, write_kubeconfig
+from kdns.cluster.source import ClientTLS, Source
 from kdns.errors import InputError, KubeconfigError
 
 
@@ -45,6 +47,13 @@ def test_only_http_is_insecure(tmp_path: Path, server: str, ca_file: str, cluste
 def test_a_folder_is_no_kubeconfig(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         write_kubeconfig(tmp_path, "http://127.0.0.1:8001")
+
+
+async def test_a_client_certificate_has_a_key(tmp_path: Path) -> None:
+    (tmp_path / "cert").touch()
+    source = Source(endpoint="https://127.0.0.1:6443", tls=ClientTLS(cert=str(tmp_path / "cert")))
+    with pytest.raises(KubeconfigError, match="half of a client certificate"):
+        await credentials(source)
 
 
 OTHERS = """\

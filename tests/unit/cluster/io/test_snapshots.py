@@ -96,10 +96,12 @@ async def test_what_the_api_has_listed_already_is_newer(file: Path) -> None:
     newer = msgspec.convert(service("web", "10.96.7.7"), Service)
     cluster.state.upsert(newer)
     cluster.state.retain(Namespace, ())
+    cluster.state.changed_s = 9e9
     await ran(keeper_of(cluster, file), lambda: cluster.calls == 1)
     assert cluster.state.services == {newer.key: newer}
     assert not cluster.state.namespaces
     assert cluster.state.stale == set(KINDS) - {Namespace}
+    assert cluster.state.changed_s == 9e9
 
 
 def resealed(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
