@@ -39,7 +39,7 @@ def block_warnings(servers: Iterable[ServerConfig], dns_port: int) -> list[Coref
     return [
         warning
         for server in servers
-        for warning in (*_stray_words(server), *_odd_zones(server), *_asks_itself(server, dns_port))
+        for warning in (*_stray_words(server), *_odd_zones(server), *_queries_itself(server, dns_port))
     ]
 
 
@@ -94,7 +94,7 @@ def _may_answer(server: ServerConfig, word: str) -> bool:
     return any(is_below(zone, own) or is_below(own, zone) for own in named) if named else bool(server.stanzas)
 
 
-def _asks_itself(server: ServerConfig, dns_port: int) -> Iterator[CorefileError]:
+def _queries_itself(server: ServerConfig, dns_port: int) -> Iterator[CorefileError]:
     if server.has_view or not server.is_placed:
         return
     hosts = _OWN if server.bound == WILDCARD else server.bound

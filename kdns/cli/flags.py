@@ -38,7 +38,7 @@ CLUSTER_OPTIONS: Final = {
 """Options of several commands: default and form."""
 
 
-class GivenPath(click.Path):
+class NonEmptyPath(click.Path):
     """A path that may not be empty: the path of an unset variable would be the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -47,7 +47,7 @@ class GivenPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-PATH: Final = GivenPath(path_type=Path)
+PATH: Final = NonEmptyPath(path_type=Path)
 
 
 def file_option(name: str, text: str) -> Decorator:

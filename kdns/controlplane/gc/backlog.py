@@ -1,6 +1,6 @@
 """A queue of work that follows from requests: the first part is done at once, further work in batches.
 
-The owner of the batches sets `wake`, and then calls `run` while `is_left`. Without `wake`, all work is done at once.
+The owner of the batches sets `wake`, and then calls `run` while `has_work`. Without `wake`, all work is done at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Backlog:
         self._is_working = self._waits = False
 
     @property
-    def is_left(self) -> bool:
+    def has_work(self) -> bool:
         return bool(self._works or self._last)
 
     def add(self, work: Work) -> None:
@@ -47,19 +47,19 @@ class Backlog:
         try:
             self.run(AT_ONCE if self.wake else None)
         finally:
-            if self.is_left and self.wake:
+            if self.has_work and self.wake:
                 self._waits = True
                 self.wake()
 
     def run(self, most: int | None = None) -> None:
         self._is_working = True
         try:
-            while self.is_left and most != 0:
+            while self.has_work and most != 0:
                 self._do_next()
                 most = None if most is None else most - 1
         finally:
             self._is_working = False
-            self._waits = self._waits and self.is_left
+            self._waits = self._waits and self.has_work
 
     def _do_next(self) -> None:
         name = "" if self._works else next(iter(self._last))

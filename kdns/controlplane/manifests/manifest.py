@@ -114,7 +114,7 @@ class Mistake:
     reason: str
 
     @property
-    def place(self) -> tuple[int, str]:
+    def location(self) -> tuple[int, str]:
         """The line of the object in its file, and the field as it is spelled there."""
         return self.manifest.line, self.manifest.written(self.field)
 

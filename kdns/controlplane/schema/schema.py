@@ -37,11 +37,11 @@ def type_at(api_version: str, kind: str) -> TypeName | None:
 
 
 def object_of(kind: Kind) -> Field:
-    return _place(type_of(kind))
+    return _object(type_of(kind))
 
 
 @lru_cache(maxsize=1024)
-def _place(type_ref: TypeRef) -> Field:
+def _object(type_ref: TypeRef) -> Field:
     return Field("", type_ref)
 
 

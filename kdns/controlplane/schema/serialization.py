@@ -192,7 +192,7 @@ _encode: Final = msgspec.json.Encoder(enc_hook=_written_value).encode
 
 @cache
 def _compiled(type_ref: TypeRef) -> Any:
-    known = sorted(fields(type_ref).values(), key=_place)
+    known = sorted(fields(type_ref).values(), key=_order)
     names = {f"f{index}": field.name for index, field in enumerate(known)}
     rows = [(name, *_field(field)) for name, field in zip(names, known, strict=True)]
     return msgspec.defstruct(
@@ -200,7 +200,7 @@ def _compiled(type_ref: TypeRef) -> Any:
     )
 
 
-def _place(field: Field) -> tuple[tuple[int, ...], bool]:
+def _order(field: Field) -> tuple[tuple[int, ...], bool]:
     """The sort key of a field: its number, mostly as in Go's struct. `kind` has no number and is first."""
     return field.number, field.name != "kind"
 

@@ -155,10 +155,10 @@ class Renderer:
         conversion = self.kinds.conversion(self.kind)
         return conversion.read(obj) if conversion else obj
 
-    def one(self, version: StoredObject, now_s: float) -> bytes:
+    def object_body(self, version: StoredObject, now_s: float) -> bytes:
         return encoded(self._formed(version.obj, now_s)) if self.shape.form else version.encoded
 
-    def many(self, listed: ListResult, now_s: float) -> bytes:
+    def list_body(self, listed: ListResult, now_s: float) -> bytes:
         metadata: Json = {"resourceVersion": listed.resource_version}
         if listed.continue_token:
             metadata["continue"] = listed.continue_token

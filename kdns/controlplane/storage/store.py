@@ -213,10 +213,10 @@ class Subscription:
     """
 
     def __init__(
-        self, wanted: Filter, limit: int, leave: Callable[[Subscription], None], limit_bytes: int = QUEUE_BYTES
+        self, selection: Filter, limit: int, leave: Callable[[Subscription], None], limit_bytes: int = QUEUE_BYTES
     ) -> None:
-        self.wanted, self.limit, self.limit_bytes = wanted, limit, limit_bytes
-        self._takes_all = wanted.namespace is None and not wanted.selects
+        self.selection, self.limit, self.limit_bytes = selection, limit, limit_bytes
+        self._takes_all = selection.namespace is None and not selection.selects
         self.wake: Callable[[], None] = _nothing
         self.closed = False
         self._leave = leave
@@ -233,7 +233,7 @@ class Subscription:
         self._to_catch_up = len(self._events)
 
     def feed(self, commit: Commit) -> None:
-        event = commit.event if self._takes_all else self.wanted.event(commit)
+        event = commit.event if self._takes_all else self.selection.event(commit)
         if event is None:
             return
         size = len(event.stored.encoded)
@@ -398,11 +398,11 @@ class Store:
         self._commit(commit)
         return commit.lost.stored
 
-    def page(self, kind: Kind, wanted: Filter, *, revision: int = 0, start: Key = ("", ""), limit: int = 0) -> Page:
+    def page(self, kind: Kind, selection: Filter, *, revision: int = 0, start: Key = ("", ""), limit: int = 0) -> Page:
         """Objects in key order from `start`, at most `limit` (0: all), as of `revision` (0: now)."""
         revision = revision or self.revision
         objects, keys = self._collection(kind).at(revision)
-        namespace, name = wanted.namespace, wanted.fields.name
+        namespace, name = selection.namespace, selection.fields.name
         first = bisect_left(keys, start if namespace is None else max(start, (namespace, name)))
         end = len(keys)
         if namespace is not None:
@@ -410,10 +410,10 @@ class Store:
         items: list[StoredObject] = []
         for position in range(first, end):
             version = objects[keys[position]]
-            if not wanted.matches(version):
+            if not selection.matches(version):
                 continue
             if limit and len(items) == limit:
-                remaining = None if wanted.selects else end - position
+                remaining = None if selection.selects else end - position
                 return Page(tuple(items), revision, keys[position], remaining)
             items.append(version)
         return Page(tuple(items), revision)
@@ -421,7 +421,7 @@ class Store:
     def watch(
         self,
         kind: Kind,
-        wanted: Filter,
+        selection: Filter,
         *,
         since: int | None,
         initial: bool = False,
@@ -433,11 +433,11 @@ class Store:
         `initial` first queues an ADDED event for each object; `since` is then ignored.
         """
         collection = self._collection(kind)
-        subscription = Subscription(wanted, limit, lambda watcher: _unsubscribe(collection, watcher), limit_bytes)
+        subscription = Subscription(selection, limit, lambda watcher: _unsubscribe(collection, watcher), limit_bytes)
         if initial:
-            subscription.start(WatchEvent("ADDED", version) for version in self.page(kind, wanted).items)
+            subscription.start(WatchEvent("ADDED", version) for version in self.page(kind, selection).items)
         elif since is not None:
-            events = (wanted.event(commit) for commit in collection.since(since))
+            events = (selection.event(commit) for commit in collection.since(since))
             subscription.start(event for event in events if event)
         collection.watchers[subscription] = None
         return subscription

@@ -142,7 +142,7 @@ class ControllerManager:
             self._drain()
             if self._queue:
                 self._attempt(self._queue.pop())
-            elif self._api.backlog.is_left:
+            elif self._api.backlog.has_work:
                 if not self._delete_dependents():
                     return
             else:

@@ -149,7 +149,7 @@ def located(mistakes: Sequence[Mistake], text_of: Callable[[Path], str]) -> list
     """
     places: dict[str, list[tuple[int, str]]] = {}
     for mistake in mistakes:
-        places.setdefault(mistake.manifest.path, []).append(mistake.place)
+        places.setdefault(mistake.manifest.path, []).append(mistake.location)
     lines: dict[str, dict[tuple[int, str], int]] = {}
     for path, fields in places.items():
         try:
@@ -157,7 +157,9 @@ def located(mistakes: Sequence[Mistake], text_of: Callable[[Path], str]) -> list
         except ManifestError:  # the file has changed meanwhile
             lines[path] = {place: place[0] for place in fields}
     return [
-        ManifestError(mistake.manifest.path, lines[mistake.manifest.path][mistake.place], mistake.field, mistake.reason)
+        ManifestError(
+            mistake.manifest.path, lines[mistake.manifest.path][mistake.location], mistake.field, mistake.reason
+        )
         for mistake in mistakes
     ]
 

@@ -108,7 +108,7 @@ class Verbs:
 
     def _page(self, call: ResourceRequest, listed: ListResult) -> web.Response:
         renderer = call.renderer
-        return response_to(call.request, renderer.many(listed, self.registry.now_s()), shape=renderer.shape)
+        return response_to(call.request, renderer.list_body(listed, self.registry.now_s()), shape=renderer.shape)
 
     async def create(self, call: ResourceRequest) -> web.StreamResponse:
         request = call.write()
@@ -238,7 +238,7 @@ class Verbs:
         is_warned = call.request.method in _WARNED and not call.target.subresource
         if is_warned and not (kind.is_inert and self._has_seen(call.request, kind)):
             warnings = (*warnings, *self.registry.kinds[kind].warnings(version.obj))
-        body = renderer.one(version, self.registry.now_s())
+        body = renderer.object_body(version, self.registry.now_s())
         return response_to(call.request, body, status=status, shape=renderer.shape, warnings=warnings)
 
     def _has_seen(self, request: web.BaseRequest, kind: Kind) -> bool:

@@ -32,7 +32,7 @@ from kdns.controlplane.simulation.nodes.pod_status import (
     is_done,
     is_waiting,
     lacks_status,
-    leaves_at_s,
+    removal_s,
     running_status,
     succeeded_status,
 )
@@ -102,7 +102,7 @@ class Kubelet(Reconciler):
         if not internal_ips(node):
             return Result()
         if is_terminating(pod):
-            wait_s = leaves_at_s(pod) - now_s
+            wait_s = removal_s(pod) - now_s
             granted_s = pod["metadata"].get("deletionGracePeriodSeconds") or 0
             if 0 < wait_s <= granted_s + _CLOCK_SKEW_S:
                 return Result(requeue_after_s=wait_s)

@@ -42,7 +42,7 @@ def is_done(pod: Json) -> bool:
     )
 
 
-def leaves_at_s(pod: Json) -> float:
+def removal_s(pod: Json) -> float:
     """Unix time at which a terminating Pod is removed: after its longest preStop sleep, at most its grace period."""
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     granted_s = metadata.get("deletionGracePeriodSeconds") or 0

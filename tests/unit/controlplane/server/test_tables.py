@@ -179,7 +179,7 @@ def test_items_of_a_json_list_have_no_type() -> None:
     version = stored_object_of(SERVICE, ("", "a"), obj, 7)
     item = {"metadata": {"name": "a", "resourceVersion": "7"}, "spec": {}, "status": {"loadBalancer": {}}}
     renderer = Renderer(CATALOGUE, SERVICE, Representation())
-    body = msgspec.json.decode(renderer.many(ListResult((version, version), "9"), 0.0))
+    body = msgspec.json.decode(renderer.list_body(ListResult((version, version), "9"), 0.0))
     assert body == {
         "kind": "ServiceList",
         "apiVersion": "v1",
@@ -187,7 +187,7 @@ def test_items_of_a_json_list_have_no_type() -> None:
         "items": [item] * 2,
     }
     older = type(version)(SERVICE, ("", "a"), 7, msgspec.json.encode(obj | {"metadata": item["metadata"]}))
-    body = msgspec.json.decode(renderer.many(ListResult((older,), "9"), 0.0))
+    body = msgspec.json.decode(renderer.list_body(ListResult((older,), "9"), 0.0))
     assert body["items"] == [item]
-    assert msgspec.json.decode(renderer.many(ListResult((), "9"), 0.0))["items"] == []
+    assert msgspec.json.decode(renderer.list_body(ListResult((), "9"), 0.0))["items"] == []
     assert msgspec.json.decode(WatchEvent("ADDED", version).line)["object"]["kind"] == "Service"

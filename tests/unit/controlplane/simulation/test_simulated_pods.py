@@ -11,7 +11,7 @@ from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.pod.pod import with_condition
 from kdns.controlplane.simulation.nodes.pod_addresses import PodAddressError, PodAddresses
-from kdns.controlplane.simulation.nodes.pod_status import is_waiting, leaves_at_s, running_status, succeeded_status
+from kdns.controlplane.simulation.nodes.pod_status import is_waiting, removal_s, running_status, succeeded_status
 
 CONFIG = ClusterConfig(pod_cidrs=(ip_network("10.244.0.0/29"),))
 NOW = "2026-01-01T00:00:00Z"
@@ -142,7 +142,7 @@ def sleeping(*seconds: int) -> Json:
     [(pod(meta=GOING), 0), (sleeping(5), 5), (sleeping(5, 9, 1), 9), (sleeping(120), 30), (sleeping(0), 0)],
 )
 def test_a_pod_stays_as_long_as_its_pre_stop_sleeps(obj: Json, after_s: int) -> None:
-    assert leaves_at_s(obj) == datetime.fromisoformat(NOW).timestamp() + after_s
+    assert removal_s(obj) == datetime.fromisoformat(NOW).timestamp() + after_s
 
 
 def test_gates_decide_readiness_from_the_start() -> None:

@@ -65,7 +65,7 @@ def left(api: Registry) -> int:
 def finish(api: Registry) -> int:
     """Run all batches; returns their number."""
     pieces = 0
-    while api.backlog.is_left:
+    while api.backlog.has_work:
         before = left(api)
         api.backlog.run(PIECE)
         assert before - left(api) <= PIECE
@@ -76,7 +76,7 @@ def finish(api: Registry) -> int:
 def test_a_small_namespace_goes_at_once(api: Registry) -> None:
     made(api, "x", AT_ONCE // 2)
     api.delete(Request(NAMESPACE, "", "x"))
-    assert (left(api), api.backlog.is_left) == (0, False)
+    assert (left(api), api.backlog.has_work) == (0, False)
     assert [each["metadata"]["name"] for each in api.list(Request(NAMESPACE)).items] == ["default"]
 
 
