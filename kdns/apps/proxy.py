@@ -269,11 +269,6 @@ async def _addresses() -> tuple[Address, ...] | None:
         return None
 
 
-def initialise(settings: Settings) -> None:
-    """The steps that need more capabilities than CAP_NET_ADMIN (--init-only)."""
-    apply_sysctls(settings.conntrack)
-
-
 async def supervise(
     read: Callable[[], Settings],
     start: Callable[[Settings], NodeProxy],

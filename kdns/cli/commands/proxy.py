@@ -13,6 +13,7 @@ from kdns.apps import proxy as app
 from kdns.cli.command import CONTEXT, command
 from kdns.cli.console import announce, reported_errors, run, warn
 from kdns.cli.flags import complete_mode
+from kdns.proxy.node.io.host_settings import apply_sysctls
 from kdns.proxy.settings.flags import FLAGS, UNSUPPORTED, FlagValues, all_flags, flag_values
 from kdns.proxy.settings.io.files import settings_of, write_settings
 from kdns.proxy.settings.settings import Settings
@@ -101,7 +102,7 @@ async def _run_proxy(flags: FlagValues, settings: Settings) -> bool:
         for removed in await remove_everything(settings, clean_ups()):
             announce(f"removed     {removed}")
     elif flags.given.get("init-only"):
-        app.initialise(settings)
+        apply_sysctls(settings.conntrack)  # all that needs more capabilities than CAP_NET_ADMIN
     else:
         share_out(ConnectionKind.NODE_SITES, ConnectionKind.RELAYS)
         master, flagz = str(flags.given.get("master", "")), all_flags(flags.given)

@@ -32,11 +32,6 @@ class _Object(msgspec.Struct):
 _read = msgspec.json.Decoder(_Object).decode
 
 
-def _metadata_of(version: StoredObject) -> OwnerMetadata:
-    """Decodes only this metadata: at start most objects are not needed otherwise."""
-    return _read(version.encoded).metadata
-
-
 class Owners:
     """Dependents by the owner's uid; each commit updates them."""
 
@@ -45,7 +40,7 @@ class Owners:
 
     def learn(self, version: StoredObject) -> OwnerMetadata:
         """Adds an object that exists at start; returns its metadata."""
-        metadata = _metadata_of(version)
+        metadata = _read(version.encoded).metadata  # decodes no more, since at start most objects are not needed
         for reference in metadata.owner_references or ():
             self._gain(reference.get("uid", ""), (version.kind, version.key))
         return metadata

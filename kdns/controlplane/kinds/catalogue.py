@@ -77,9 +77,6 @@ class Catalogue(Kinds):
     def remove(self, kind: Kind) -> None:
         self._forget(kind)
 
-    def in_group(self, group: str) -> tuple[Kind, ...]:
-        return tuple(kind for kind in self if kind.group == group)
-
 
 def built_in() -> Catalogue:
     catalogue = Catalogue(

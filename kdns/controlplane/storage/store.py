@@ -433,7 +433,9 @@ class Store:
         `initial` first queues an ADDED event for each object; `since` is then ignored.
         """
         collection = self._collection(kind)
-        subscription = Subscription(selection, limit, lambda watcher: _unsubscribe(collection, watcher), limit_bytes)
+        subscription = Subscription(
+            selection, limit, lambda watcher: collection.watchers.pop(watcher, None), limit_bytes
+        )
         if initial:
             subscription.start(WatchEvent("ADDED", version) for version in self.page(kind, selection).items)
         elif since is not None:
@@ -484,10 +486,6 @@ class Store:
         forgotten = collection.forget()
         self._history_bytes -= forgotten.size
         self._forget(forgotten)
-
-
-def _unsubscribe(collection: _Collection, watcher: Subscription) -> None:
-    collection.watchers.pop(watcher, None)
 
 
 def parsed_revision(text: str) -> int:

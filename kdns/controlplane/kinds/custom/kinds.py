@@ -128,7 +128,8 @@ class CustomKinds:
         if not is_complete(definition):
             return before  # validation refuses it
         own = self._kinds.get(definition["metadata"]["name"])
-        others = (kind for kind in self._catalogue.in_group(definition["spec"]["group"]) if kind.stored_kind is not own)
+        group = definition["spec"]["group"]
+        others = (kind for kind in self._catalogue if kind.group == group and kind.stored_kind is not own)
         return status_of(definition, others, before)
 
     def _prepare(self, new: Json, old: Json | None) -> Json:
@@ -156,7 +157,7 @@ class CustomKinds:
         self._sources[definition_name] = versions
         kind = self._kinds.get(definition_name)
         if kind is None:
-            kind = self._kinds[definition_name] = _new_kind(spec, storage, names)
+            kind = self._kinds[definition_name] = Kind(spec["group"], storage, names["kind"], names["plural"])
             if list(status["storedVersions"]) != [storage]:
                 self._mixed.add(kind)
         own = versions.get(kind.version, versions[storage])
@@ -209,10 +210,6 @@ def _with_finalizer(definition: Json) -> Json:
     if CLEANUP in finalizers:
         return definition
     return {**definition, "metadata": {**metadata, "finalizers": [*finalizers, CLEANUP]}}
-
-
-def _new_kind(spec: Json, version: str, names: Json) -> Kind:
-    return Kind(spec["group"], version, names["kind"], names["plural"], spec["scope"] == "Namespaced")
 
 
 def _follow(kind: Kind, spec: Json, names: Json, version: _Version) -> None:
