@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from ipaddress import ip_address
+from typing import Any
 
 import aiohttp
 import pytest
@@ -51,20 +52,27 @@ async def api_of(cluster: Cluster) -> AsyncIterator[FakeApi]:
 
 
 @asynccontextmanager
+async def dns_server(corefile: str, **options: Any) -> AsyncIterator[DnsServer]:
+    """A server of this Corefile that works; `options` are those of DnsServer."""
+    server = DnsServer(configure(parse(corefile)), **options)
+    try:
+        await server.start()
+        yield server
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
 async def serving(
     endpoint: str, monkeypatch: pytest.MonkeyPatch, *, more: str = "", options: str = "", timing: Timing = TIMING
 ) -> AsyncIterator[DnsServer]:
     """A server of cluster.local and the reverse zones that follows the API at `endpoint`."""
     monkeypatch.setattr(clusters, "follow", partial(follow, timing=timing))
     stanza = f"kubernetes cluster.local in-addr.arpa ip6.arpa {{\nendpoint {endpoint}\n{options}\n}}"
-    configs = configure(parse(f".:0 {{\nbind 127.0.0.1\nerrors\n{SITES}{stanza}\n{more}\n}}\n"))
-    server = DnsServer(configs, status=DnsStatus)
-    try:
-        await server.start()
+    corefile = f".:0 {{\nbind 127.0.0.1\nerrors\n{SITES}{stanza}\n{more}\n}}\n"
+    async with dns_server(corefile, status=DnsStatus) as server:
         await until(lambda: server.is_synced or "startup_timeout" in options)
         yield server
-    finally:
-        await server.stop()
 
 
 def port_of(server: DnsServer) -> int:

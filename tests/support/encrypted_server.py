@@ -9,11 +9,10 @@ from aioquic.asyncio.client import connect
 from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import QuicEvent, StreamDataReceived
+from dns_live import dns_server
 from fake_api_certs import authority, issue
 
-from kdns.corefile.parse import parse
 from kdns.dnsserver.io.server import DnsServer
-from kdns.plugins.directives import configure
 
 PATIENT = "timeouts {\nread 5m\nwrite 5m\nidle 5m\n}"
 """Options of a server that keeps a client which reads nothing, also if a busy machine takes its time."""
@@ -46,12 +45,8 @@ class Encrypted:
 @asynccontextmanager
 async def encrypted(folder: Path, options: str = "", directives: str = "whoami") -> AsyncIterator[Encrypted]:
     made = Encrypted(folder, directives)
-    made.server = DnsServer(configure(parse(made.corefile(options))))
-    await made.server.start()
-    try:
+    async with dns_server(made.corefile(options)) as made.server:
         yield made
-    finally:
-        await made.server.stop()
 
 
 class DoqClient(QuicConnectionProtocol):

@@ -9,16 +9,15 @@ from operator import itemgetter
 from pathlib import Path
 
 import pytest
+from dns_live import dns_server
 from harness import SECTIONS, Case, difference, files_of, packet_of, shown
 from recorded_cases import each_case, recorded
 
-from kdns.corefile.parse import parse
 from kdns.dns.encode import Names, encode_section
 from kdns.dns.types import SOA
 from kdns.dns.wire import records
 from kdns.dns.zonefile import parse_record
-from kdns.dnsserver.io.server import DnsServer
-from kdns.plugins.directives import COREDNS_ONLY, configure
+from kdns.plugins.directives import COREDNS_ONLY
 
 RECORDED = recorded("directives/integration-cases.json")
 HOST = "127.0.0.1"
@@ -69,9 +68,7 @@ async def serving(case: Case, ports: list[int], folder: Path) -> AsyncIterator[N
     """All servers of a case; one that asks another at the start comes first and asks again."""
     async with AsyncExitStack() as stack:
         for number, one in enumerate(case["servers"]):
-            server = DnsServer(configure(parse(corefile_of(one["corefile"], number, ports, folder))))
-            stack.push_async_callback(server.stop)
-            await server.start()
+            await stack.enter_async_context(dns_server(corefile_of(one["corefile"], number, ports, folder)))
         yield
 
 

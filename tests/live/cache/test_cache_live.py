@@ -2,45 +2,33 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
 from decoded_message import Decoded, decode
+from dns_live import dns_server
 from fake_api_certs import authority, issue
 from fake_upstream import query_of, upstream_of
 from real_servers import running
 
-from kdns.corefile.parse import parse
 from kdns.dnsserver.io.server import DnsServer
 from kdns.net import HostPort
-from kdns.plugins.directives import configure
 from kdns.upstream.upstream import Transport, UpstreamError, UpstreamSpec
 
 COREFILE = """\
-.:0 {{
+.:0 {
     bind 127.0.0.1
     prometheus 127.0.0.1:0
-    forward . 127.0.0.1:{port}
-    cache {{
+    forward . 127.0.0.1:PORT
+    cache {
         success 100 1 0
         denial 100 1 0
         servfail 0
-        serve_stale 1h {mode}
-    }}
-}}
+        serve_stale 1h MODE
+    }
+}
 """
-
-
-@asynccontextmanager
-async def served(port: int, mode: str) -> AsyncIterator[DnsServer]:
-    server = DnsServer(configure(parse(COREFILE.format(port=port, mode=mode))))
-    try:
-        await server.start()
-        yield server
-    finally:
-        await server.stop()
 
 
 class Client:
@@ -94,8 +82,9 @@ async def test_stale_answers_while_the_upstream_is_away(tmp_path: Path) -> None:
         with running("nsd", tmp_path) as ports:
             await answers_at(ports["port"])
             modes = {"immediate 30s": 30, "verify 100ms 20s": 20}
+            corefile = COREFILE.replace("PORT", str(ports["port"]))
             clients = {
-                Client(await servers.enter_async_context(served(ports["port"], mode))): ttl
+                Client(await servers.enter_async_context(dns_server(corefile.replace("MODE", mode)))): ttl
                 for mode, ttl in modes.items()
             }
             for client in clients:

@@ -7,8 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import aiohttp
 import pytest
 from _process import free_port
 from dns_client import Udp, packet, rcode
+from dns_live import dns_server
 from fake_api import until
 from structlog.testing import capture_logs
 from wholefiles import replace
@@ -37,16 +36,6 @@ def block(*hosts: str, port: int = 0, zone: str = ".", more: str = "") -> str:
     return f"{zone}:{port} {{\n{bind}{more}\nwhoami\n}}\n"
 
 
-@asynccontextmanager
-async def started(text: str) -> AsyncIterator[DnsServer]:
-    server = DnsServer(configure(parse(text)))
-    await server.start()
-    try:
-        yield server
-    finally:
-        await server.stop()
-
-
 async def asked(port: int, host: str = "127.0.0.1") -> str:
     with Udp(port, host) as client:
         answer = rcode(await client.ask(packet("a.test")))
@@ -63,7 +52,7 @@ async def asked(port: int, host: str = "127.0.0.1") -> str:
 async def test_addresses_of_one_port_come_and_go() -> None:
     """From every address to single ones and back: the port is the same, so the new sockets are beside the old ones."""
     port = free_port()
-    async with started(block(port=port)) as server:
+    async with dns_server(block(port=port)) as server:
         for hosts in (("127.0.0.1",), ("127.0.0.2", "127.0.0.1"), (), ("127.0.0.2",), ()):
             await server.swap(configure(parse(block(*hosts, port=port))))
             here = hosts or ("127.0.0.1", "::1")
@@ -71,10 +60,9 @@ async def test_addresses_of_one_port_come_and_go() -> None:
                 assert await asked(port, host) == "NOERROR", (hosts, host)
             labels = [each.label for each in server.servers]
             assert len(labels) == len(set(labels)), "an address that comes back has its server, and its counters, again"
-            other = DnsServer(configure(parse(block(here[0], port=port))))
             with pytest.raises(ListenError):  # the port is nobody else's
-                await other.start()
-            await other.stop()
+                async with dns_server(block(here[0], port=port)):
+                    pass
 
 
 async def test_pages_come_move_and_go() -> None:
@@ -84,7 +72,7 @@ async def test_pages_come_move_and_go() -> None:
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{at}{path}") as response:
             return response.status
 
-    async with started(block("127.0.0.1", more=f"health :{port}")) as server:
+    async with dns_server(block("127.0.0.1", more=f"health :{port}")) as server:
         assert await page("/health", port) == 200
         await server.swap(configure(parse(block("127.0.0.1", more=f"health 127.0.0.1:{port}\nready 127.0.0.1:0"))))
         assert await page("/health", port) == 200
@@ -146,7 +134,7 @@ async def test_reloads_go_on_after_a_corefile_that_cannot_be_made(tmp_path: Path
             raise LookupError(problem)
         return read_corefile(str(path), BY_NAME, dns_port=0, with_variables=local.with_variables)
 
-    async with started(path.read_text()) as server:
+    async with dns_server(path.read_text()) as server:
         asked = asyncio.Event()
         task = asyncio.create_task(Reloader(server, read, asked).run())
         path.write_text(block("127.0.0.1", more="forward . __PILLAR__CLUSTER__DNS__"))

@@ -12,15 +12,14 @@ import aiohttp
 import pytest
 from decoded_message import Decoded, decode
 from dns_client import Tcp, Udp
-from fake_api import Cluster, FakeApi, meta, until
+from dns_live import api_of, dns_server
+from fake_api import Cluster, meta, until
 from wholefiles import replace
 
 from kdns.cluster.source import Source
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import CorefileError
-from kdns.plugins.directives import configure
 from kdns.plugins.sources.kubernetes.records import ClusterNames
 
 NAME = "web.shop.svc.cluster.local."
@@ -34,17 +33,12 @@ async def served(*blocks: str) -> AsyncIterator[DnsServer]:
     cluster.put("namespaces", meta("shop"))
     ips = ["10.96.0.1", "10.96.0.2", "10.96.0.3"]
     cluster.put("services", meta("web", "shop") | {"spec": {"clusterIP": ips[0], "clusterIPs": ips}})
-    api = FakeApi(cluster)
-    await api.start()
-    corefile = "\n".join(blocks)
-    server = DnsServer(configure(parse(corefile)), default_source=Source(endpoint=api.url))
-    try:
-        await server.start()
+    async with (
+        api_of(cluster) as api,
+        dns_server("\n".join(blocks), default_source=Source(endpoint=api.url)) as server,
+    ):
         await until(lambda: server.is_synced)
         yield server
-    finally:
-        await server.stop()
-        await api.stop()
 
 
 def block(directives: str) -> str:
@@ -113,11 +107,9 @@ async def test_a_broken_weight_file_ends_the_start(tmp_path: Path, content: byte
 
 
 async def test_an_api_that_nothing_names_is_told_at_the_directive_that_follows_it() -> None:
-    blocks = configure(parse(".:0 {\nbind 127.0.0.1\nkubernetes cluster.local\n}\n"))
-    server = DnsServer(blocks, default_source=Source(service_account="/none"))
     with pytest.raises(CorefileError, match=r"^Corefile:3: kubernetes: /none: "):
-        await server.start()
-    await server.stop()
+        async with dns_server(block(""), default_source=Source(service_account="/none")):
+            pass
 
 
 @pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])

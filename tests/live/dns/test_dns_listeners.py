@@ -10,7 +10,7 @@ from dataclasses import replace
 import dnslib
 import pytest
 from dns_client import Tcp, Udp, answers, framed, packet, rcode, read
-from dns_live import MANY, api_of, cluster, page, port_of, serving
+from dns_live import MANY, api_of, cluster, dns_server, page, port_of, serving
 from fake_api import FakeApi
 
 from kdns.corefile.parse import parse
@@ -289,9 +289,7 @@ async def test_other_server_blocks_answer_on_the_sockets_that_are_bound(
 
     async with serving(api.url, monkeypatch) as other:
         del other  # it shortens the waits of a follower
-        server = DnsServer(configure(parse(corefile("ttl 5"))))
-        await server.start()
-        try:
+        async with dns_server(corefile("ttl 5")) as server:
             async with await Tcp.connect(port_of(server)) as stream:
                 with Udp(port_of(server)) as udp:
 
@@ -316,5 +314,3 @@ async def test_other_server_blocks_answer_on_the_sockets_that_are_bound(
             found = samples((await page(server, "/metrics"))[1])
             sent = sum(value for name, _, value in found if name == "coredns_dns_requests_total")
             assert sent == 10
-        finally:
-            await server.stop()

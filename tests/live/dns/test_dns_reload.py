@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from dns_client import Udp, packet
-from dns_live import api_of, cluster, page, serving
+from dns_live import api_of, cluster, dns_server, page, serving
 from fake_api import until
 
 from kdns.answers.chain import Plugin
@@ -60,9 +60,7 @@ async def test_repeated_swaps_leave_nothing_behind(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(errors, "DIRECTIVE", replace(errors.DIRECTIVE, plugin=exposing))
     async with api_of(cluster()) as api, serving(api.url, monkeypatch) as other:
         del other  # it shortens the waits of a follower
-        server = DnsServer(configure(parse(corefile())))
-        await server.start()
-        try:
+        async with dns_server(corefile()) as server:
             before = await settled(left)
             for number in range(5):
                 await server.swap(configure(parse(corefile(f"ttl {number}"))))
@@ -79,24 +77,18 @@ async def test_repeated_swaps_leave_nothing_behind(monkeypatch: pytest.MonkeyPat
             await until(lambda: left() == before)
             text = (await page(server, "/metrics"))[1]
             assert text.count('\nkdns_test{nr="1"} 1.0\n') == 1
-        finally:
-            await server.stop()
 
 
 async def test_a_reload_changes_the_options_of_an_address_that_stays_bound() -> None:
-    def configs(stanza: str) -> tuple[ServerConfig, ...]:
-        return configure(parse(f".:0 {{\nbind 127.0.0.1\nwhoami\n{stanza}\n}}\n"))
+    def corefile(stanza: str) -> str:
+        return f".:0 {{\nbind 127.0.0.1\nwhoami\n{stanza}\n}}\n"
 
-    server = DnsServer(configs("timeouts {\nread 1s\n}\nhealth 127.0.0.1:0 {\nlameduck 5s\n}"))
-    await server.start()
-    try:
+    async with dns_server(corefile("timeouts {\nread 1s\n}\nhealth 127.0.0.1:0 {\nlameduck 5s\n}")) as server:
         (at_address,) = server.servers
         assert (at_address.options, server.lameduck_s) == (replace(DEFAULTS, read_s=1.0), 5.0)
         for stanza, options in (("timeouts {\nidle 2s\n}", replace(DEFAULTS, idle_s=2.0)), ("", DEFAULTS)):
-            await server.swap(configs(stanza))
+            await server.swap(configure(parse(corefile(stanza))))
             assert (server.servers, at_address.options, server.lameduck_s) == ([at_address], options, 0.0)
-    finally:
-        await server.stop()
 
 
 async def test_what_a_new_cluster_holds_is_exempt_from_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,7 @@
 """Server blocks with views over sockets: which one answers, from the table too, and the labels of metrics."""
 
 from dns_client import Udp, answers, packet
-from dns_live import page, port_of
-
-from kdns.corefile.parse import parse
-from kdns.dnsserver.io.server import DnsServer
-from kdns.plugins.directives import configure
+from dns_live import dns_server, page, port_of
 
 COREFILE = """
 x:0 {
@@ -33,16 +29,12 @@ x:0 {
 
 
 async def test_views_over_sockets() -> None:
-    server = DnsServer(configure(parse(COREFILE)))
-    await server.start()
-    try:
+    async with dns_server(COREFILE) as server:
         with Udp(port_of(server)) as udp:
             for _ in range(3):
                 assert answers(await udp.ask(packet("a.old.x"))) == ["10.0.0.1"]
             assert answers(await udp.ask(packet("b.x"))) == ["10.0.0.1", "a.old.x."]
         lines = set((await page(server, "/metrics"))[1].splitlines())
-    finally:
-        await server.stop()
     place = f'server="{server.servers[0].label}"'
     assert {
         f'coredns_plugin_enabled{{name="rewrite",{place},view="client",zone="x."}} 1.0',

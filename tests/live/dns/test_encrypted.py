@@ -22,16 +22,14 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from dns_client import framed, packet, rcode
+from dns_live import dns_server
 from encrypted_server import Encrypted, doq_client, encrypted
 from fake_api import until
 from fake_upstream import fake_server
 
-from kdns.corefile.parse import parse
 from kdns.dnsserver.doh.exchange import MEDIA_TYPE
 from kdns.dnsserver.io.encrypted import quic
-from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import CorefileError
-from kdns.plugins.directives import configure
 from kdns.runtime.connections import ConnectionKind, Connections, PartOfConnections
 from kdns.serverblocks.listener_options import DEFAULTS
 
@@ -314,10 +312,9 @@ async def test_certificates_are_checked_when_the_server_starts(tmp_path: Path) -
             "client_auth with certificates: clients have no certificates over QUIC",
         ),
     ):
-        server = DnsServer(configure(parse(text)))
         with pytest.raises(CorefileError, match=f"Corefile:3: tls: {message}"):
-            await server.start()
-        await server.stop()
+            async with dns_server(text):
+                pass
 
 
 def test_one_connection_counts_in_two_places_or_in_none() -> None:

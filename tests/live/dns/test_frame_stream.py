@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from dns_client import Udp
+from dns_live import dns_server
 from fake_api import until
 from fake_api_certs import authority, issue
 from frame_reader import FrameReader, decoded, message_of
@@ -22,7 +23,6 @@ from kdns.dns.message import query
 from kdns.dns.types import A
 from kdns.dnsserver.io import frame_streams as frame_stream
 from kdns.dnsserver.io.frame_streams import ACCEPT, FrameListener, FrameStream, control_frame
-from kdns.dnsserver.io.server import DnsServer
 from kdns.net import HostPort
 from kdns.plugins.directives import configure
 from kdns.serverblocks.directive import FrameSpec
@@ -221,20 +221,16 @@ async def test_the_end_does_not_wait_for_a_reader_that_reads_nothing(monkeypatch
 async def test_a_server_copies_what_clients_and_upstreams_say(tmp_path: Path) -> None:
     path = tmp_path / "tap.sock"
     reader = FrameReader()
-    upstream = DnsServer(configure(parse(".:0 {\nbind 127.0.0.1\nwhoami\n}")))
-    async with await asyncio.start_unix_server(reader.serve, str(path)):
-        await upstream.start()
+    async with (
+        await asyncio.start_unix_server(reader.serve, str(path)),
+        dns_server(".:0 {\nbind 127.0.0.1\nwhoami\n}") as upstream,
+    ):
         host, port = upstream.addresses[0]
         text = f".:0 {{\nbind 127.0.0.1\ndnstap {path} full {{\nidentity me\n}}\nforward . {host}:{port}\n}}"
-        server = DnsServer(configure(parse(text)))
-        try:
-            await server.start()
+        async with dns_server(text) as server:
             packet = query("www.example.", A)
             response = await asked(server.addresses[0], packet)
             frames = await reader.wait_for(4)
-        finally:
-            await server.stop()
-            await upstream.stop()
     assert {decoded(frame)[1] for frame in frames} == {b"me"}
     found = {int(kind): fields for fields in map(message_of, frames) if isinstance(kind := fields[1], int)}
     assert found.keys() == {5, 6, 7, 8}
@@ -274,26 +270,20 @@ async def test_collectors_connect_to_a_server_that_listens(tmp_path: Path, schem
         return await asyncio.open_connection("127.0.0.1", port, ssl=context)
 
     text = f".:0 {{\nbind 127.0.0.1\ndnstap listen {endpoint} full {{\nidentity me\n{tls}\n}}\nwhoami\n}}"
-    configs = configure(parse(text))
-    server = DnsServer(configs)
     first, second, third = FrameReader(), FrameReader(), FrameReader()
     packet = query("www.example.", A)
-    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        await server.start()
-        try:
-            await asked(server.addresses[0], packet)  # nobody has connected
-            collectors = [tasks.create_task(collect(reader, until_connected(connected))) for reader in (first, second)]
-            while min(len(first.frames), len(second.frames)) < 2:
-                await asked(server.addresses[0], packet)
-                await asyncio.sleep(0)
-            await server.swap(configure(parse(text)))
-            await asyncio.wait(collectors)
-            tasks.create_task(collect(third, until_connected(connected)))
-            while len(third.frames) < 2:
-                await asked(server.addresses[0], packet)
-                await asyncio.sleep(0)
-        finally:
-            await server.stop()
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks, dns_server(text) as server:
+        await asked(server.addresses[0], packet)  # nobody has connected
+        collectors = [tasks.create_task(collect(reader, until_connected(connected))) for reader in (first, second)]
+        while min(len(first.frames), len(second.frames)) < 2:
+            await asked(server.addresses[0], packet)
+            await asyncio.sleep(0)
+        await server.swap(configure(parse(text)))
+        await asyncio.wait(collectors)
+        tasks.create_task(collect(third, until_connected(connected)))
+        while len(third.frames) < 2:
+            await asked(server.addresses[0], packet)
+            await asyncio.sleep(0)
     for reader in (first, second, third):
         assert reader.is_ended
         assert {decoded(frame)[1] for frame in reader.frames} == {b"me"}

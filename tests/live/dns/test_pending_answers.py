@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 from dns_client import Tcp, framed, packet
+from dns_live import dns_server
 from encrypted_server import PATIENT, Encrypted, doq_client, encrypted
 from fake_api import until
 
-from kdns.corefile.parse import parse
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.io import fair_scheduler
 from kdns.dnsserver.io.encrypted import quic
-from kdns.dnsserver.io.server import DnsServer
-from kdns.plugins.directives import configure
 
 LARGE = "txt 60 IN TXT" + "".join(f' "{letter * 250}"' for letter in "abcdefgh" * 24)
 """A record of 48 kB."""
@@ -103,17 +101,15 @@ async def test_a_transfer_sends_one_message_in_a_turn(
                     client.ask(4 * number, packet("big", qtype="AXFR", number=0))
                 await until(lambda: len(client.ended) == 10)
         else:
-            plain = DnsServer(configure(parse(f".:0 {{\nbind 127.0.0.1\n{directives}\n}}")))
-            await plain.start()
-            clients = [await Tcp.connect(plain.listened[0][2]) for _ in range(10)]
-            for each in clients:
-                await each.send(framed(packet("big", qtype="AXFR", number=0)))
-                each.writer.write_eof()
-            received = await asyncio.gather(*(each.reader.read(-1) for each in clients))
-            assert len({*received}) == 1
-            assert max(map(len, messages_of(received[0]))) <= 4096, "a message is made in one go"
-            for each in clients:
-                each.writer.close()
-            await plain.stop()
+            async with dns_server(f".:0 {{\nbind 127.0.0.1\n{directives}\n}}") as plain:
+                clients = [await Tcp.connect(plain.listened[0][2]) for _ in range(10)]
+                for each in clients:
+                    await each.send(framed(packet("big", qtype="AXFR", number=0)))
+                    each.writer.write_eof()
+                received = await asyncio.gather(*(each.reader.read(-1) for each in clients))
+                assert len({*received}) == 1
+                assert max(map(len, messages_of(received[0]))) <= 4096, "a message is made in one go"
+                for each in clients:
+                    each.writer.close()
     assert len(made_in) > 10
     assert max(Counter(made_in).values()) == 1

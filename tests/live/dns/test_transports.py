@@ -13,18 +13,16 @@ import dns.message
 import dns.tsigkeyring
 import pytest
 from dns_client import Udp, framed, packet, rcode, with_options
+from dns_live import dns_server
 from encrypted_server import Encrypted, doq_client, encrypted
 from fake_api import until
 from fake_upstream import fake_server
 
 from kdns.answers.padding import BLOCK_BYTES
-from kdns.corefile.parse import parse
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import PADDING
 from kdns.dns.wire import records
-from kdns.dnsserver.io.server import DnsServer
 from kdns.net import HostPort
-from kdns.plugins.directives import configure
 from kdns.plugins.sources.forward.plugin import Forwarder
 from kdns.plugins.sources.whoami import Whoami
 from kdns.upstream.io.http import Http1, Http2
@@ -123,13 +121,9 @@ async def messages_over(
     """What a server with these directives sends; UPSTREAM is one that answers everything."""
     async with asyncio.timeout(60), fake_server() as upstream:
         directives = directives.replace("UPSTREAM", str(upstream.spec.address))
-        plain = DnsServer(configure(parse(f".:0 {{\nbind 127.0.0.1\n{options}\n{directives}\n}}")))
-        async with encrypted(folder, options, directives) as made:
-            await plain.start()
-            try:
-                return await TRANSPORTS[transport](plain.listened[0][2], made, questions)
-            finally:
-                await plain.stop()
+        corefile = f".:0 {{\nbind 127.0.0.1\n{options}\n{directives}\n}}"
+        async with encrypted(folder, options, directives) as made, dns_server(corefile) as plain:
+            return await TRANSPORTS[transport](plain.listened[0][2], made, questions)
 
 
 ANSWERED: Final = ["NOERROR"] * QUESTIONS

@@ -10,16 +10,15 @@ from typing import Any, cast
 import aiohttp
 import pytest
 from decoded_message import Decoded, decode
-from fake_api import Cluster, FakeApi, meta, service, until
+from dns_live import api_of, dns_server
+from fake_api import Cluster, meta, service, until
 from fake_api_certs import authority, issue
 from fake_upstream import answer, query_of, upstream_of
 from real_servers import free_ports, running
 
 from kdns.cluster.source import Source
-from kdns.corefile.parse import parse
 from kdns.dnsserver.io.server import DnsServer
 from kdns.net import HostPort
-from kdns.plugins.directives import configure
 from kdns.upstream.upstream import Transport, UpstreamError, UpstreamSpec
 
 COREFILE = """\
@@ -49,17 +48,10 @@ async def served(directives: str, port: int = 0) -> AsyncIterator[DnsServer]:
     cluster.put("services", service("web", "10.96.0.1", "shop"))
     external = meta("ext", "shop") | {"spec": {"type": "ExternalName", "externalName": "ns.example.org"}}
     cluster.put("services", external)
-    api = FakeApi(cluster)
-    await api.start()
     corefile = COREFILE.format(directives=directives, port=port)
-    server = DnsServer(configure(parse(corefile)), default_source=Source(endpoint=api.url))
-    try:
-        await server.start()
+    async with api_of(cluster) as api, dns_server(corefile, default_source=Source(endpoint=api.url)) as server:
         await until(lambda: server.is_synced)
         yield server
-    finally:
-        await server.stop()
-        await api.stop()
 
 
 async def ask(

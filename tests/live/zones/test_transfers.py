@@ -8,10 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from dns_live import dns_server
 
-from kdns.corefile.parse import parse
 from kdns.dnsserver.io.server import DnsServer
-from kdns.plugins.directives import configure
 
 SECRET = "NoTCJU+DMqFWywaPyxSijrDEA/eC3nK0xi3AMEZuPVk="  # noqa: S105 - of this test only
 KEY = f"hmac-sha256:key.example.:{SECRET}"
@@ -38,12 +37,8 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def serving(block: str, port: int = 0) -> AsyncIterator[tuple[DnsServer, int]]:
-    server = DnsServer(configure(parse(f"example.:{port} {{\nbind 127.0.0.1\n{block}\n}}")))
-    await server.start()
-    try:
+    async with dns_server(f"example.:{port} {{\nbind 127.0.0.1\n{block}\n}}") as server:
         yield server, server.addresses[0][1]
-    finally:
-        await server.stop()
 
 
 async def dig(port: int, *args: str) -> str:

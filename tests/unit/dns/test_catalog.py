@@ -1,19 +1,19 @@
 """Catalog zones: which records name members."""
 
 import pytest
+from zone_text import zone_rrsets
 
 from kdns.dns.zone.catalog import CatalogError, Member, parse_catalog
-from kdns.dns.zonefile import parse_zone
 
 APEX = "@ 60 IN SOA ns. host. 1 2 3 4 5\n@ 60 IN NS invalid.\nversion 60 IN TXT 2\n"
 
 
 def members(text: str) -> dict[str, Member]:
-    return parse_catalog("cat.", parse_zone(APEX + text, "cat."))
+    return parse_catalog("cat.", zone_rrsets(APEX + text, "cat."))
 
 
 def test_members_are_named_below_the_zones_of_the_catalog() -> None:
-    named = "a.zones 60 IN PTR One.example.\ngroup.a.zones 60 IN TXT x y\ncoo.a.zones 60 IN PTR other.\n"
+    named = 'a.zones 60 IN PTR One.example.\ngroup.a.zones 60 IN TXT "xy"\ncoo.a.zones 60 IN PTR other.\n'
     outside = "b.zones.dog. 60 IN PTR two.example.\nc.else 60 IN PTR three.example.\n"
     assert members(named + outside) == {"one.example.": Member("a", "one.example.", ["xy"], "other.")}
 

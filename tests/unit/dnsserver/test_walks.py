@@ -13,14 +13,13 @@ from typing import Self
 
 import msgspec
 from dns_client import Udp, packet
-from fake_api import Cluster, FakeApi, endpoint_slice, meta, service, until
+from dns_live import api_of, dns_server
+from fake_api import Cluster, endpoint_slice, meta, service, until
 from fake_upstream import RECORD, FakeServer, fake_server
 
 import kdns
 from kdns.cluster.objects import Endpoint
-from kdns.corefile.parse import parse
 from kdns.dnsserver.io.server import DnsServer
-from kdns.plugins.directives import configure
 
 KDNS = str(Path(kdns.__file__).parent)
 RUNS = 40
@@ -78,17 +77,13 @@ async def serving() -> AsyncIterator[tuple[DnsServer, FakeServer]]:
     slices = endpoint_slice("web")
     slices["endpoints"] = [{"addresses": [address]} for address in ENDPOINTS]
     cluster.put("endpointslices", slices)
-    api = FakeApi(cluster)
-    await api.start()
-    async with fake_server(answered) as upstream:
-        server = DnsServer(configure(parse(COREFILE.format(endpoint=api.url, port=upstream.port))))
-        try:
-            await server.start()
-            await until(lambda: server.is_synced)
-            yield server, upstream
-        finally:
-            await server.stop()
-            await api.stop()
+    async with (
+        api_of(cluster) as api,
+        fake_server(answered) as upstream,
+        dns_server(COREFILE.format(endpoint=api.url, port=upstream.port)) as server,
+    ):
+        await until(lambda: server.is_synced)
+        yield server, upstream
 
 
 def shown(calls: Calls) -> str:

@@ -170,7 +170,6 @@ DENIED = Response(
         (("in-addr.arpa.",), "9.9.9.9.in-addr.arpa.", True),
         (("in-addr.arpa.",), "0.10.in-addr.arpa.", True),
         (("in-addr.arpa.",), "in-addr.arpa.", False),
-        (("in-addr.arpa.",), "1.0.0.10.in-addr.arpa.", False),
         ((), "0.10.in-addr.arpa.", False),
         ((".",), "web.shop.svc.cluster.local.", False),
         ((".",), "shop.svc.cluster.local.", False),
@@ -240,6 +239,15 @@ async def test_negative_answers_have_the_serial_of_the_last_change(zone: str, la
         (soa,) = (await ask(server, f"{labels}{zone.lstrip('.')}", "AAAA")).authority
         assert (soa.owner, soa.rdata) == (zone, zones.zones.soa(zone).rdata)
         assert zones.zones.serial == serial
+
+
+async def test_a_cname_of_the_zone_to_a_name_that_does_not_exist_is_no_fallthrough() -> None:
+    state = shop("10.0.0.1")
+    state.upsert(external_name("lost", "no.shop.svc.cluster.local"))
+    behind = Behind({"lost.shop.svc.cluster.local.": FOUND})
+    server = server_of(Kubernetes(state, Options(zones=("cluster.local.",)), FakeWorld(), (".",)), behind)
+    response = await ask(server, "lost.shop.svc.cluster.local.")
+    assert ([rrset.rtype for rrset in response.answer], behind.asked) == ([CNAME], [])
 
 
 async def test_answers_that_do_not_say_so_are_never_remembered() -> None:
