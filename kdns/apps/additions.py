@@ -111,7 +111,7 @@ def _value(variable: re.Match[str], environment: Mapping[str, str]) -> str:
 
 
 def _address(host: str) -> str:
-    """In canonical form, 127.0.0.1 or ::1 for all addresses; "" for anything else."""
+    """The canonical form, 127.0.0.1 or ::1 for all addresses; "" for anything else."""
     try:
         address = ip_address(LOOPBACK if host == "localhost" else host)
     except ValueError:

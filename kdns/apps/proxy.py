@@ -212,7 +212,7 @@ class NodeProxy:
     def _http_servers(
         self, health: ProxyHealth, sources: MetricSources, connections: Connections, stats: FollowStats
     ) -> dict[str, Any]:
-        """For the configured addresses; the status page is served with the metrics."""
+        """Only configured addresses are served; the status page is served with the metrics."""
         settings, hard_fail = self.settings, self.settings.bind_address_hard_fail
         status = self.status = ProxyStatus(self.name, Watched(self.source, self.state, stats), sources)
         servers = http_servers(settings, self.flags, health, sources, status.pages())

@@ -66,7 +66,7 @@ class Commands(click.Group):
     """A group whose help imports no command, since all of them together take a second."""
 
     def main(self, *arguments: Any, **settings: Any) -> Any:
-        """If a standard stream cannot be written: one line and exit code 1."""
+        """A standard stream that cannot be written ends the command with one line and exit code 1."""
         try:
             return super().main(*arguments, **settings)
         except OSError as error:

@@ -53,7 +53,7 @@ class Progress:
             announce(text)
 
     def note(self, text: str, *, level: str = "info", prefix: str = "") -> None:
-        """To standard error, without blocking on its reader."""
+        """Writes to standard error without blocking on its reader."""
         with self._lock:
             is_drawn, self._is_drawn = self._is_drawn, False
         logs.print_line(text, _ERASE * is_drawn, level=level, prefix=prefix)

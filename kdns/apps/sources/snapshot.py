@@ -55,7 +55,9 @@ class Snapshot:
 
 
 async def snapshot_of(source: ObjectSource, warn: Callable[[str], None]) -> Snapshot:
-    """If manifests have EndpointSlices of a Service, these are all it has. Raises InputError and ApiServerError."""
+    """A Service gets no EndpointSlices of controllers if manifests have its own. Raises InputError and
+    ApiServerError.
+    """
     return await (_snapshot_from_manifests if source.manifests else _snapshot_from_server)(source, warn)
 
 

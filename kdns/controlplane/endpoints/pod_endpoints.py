@@ -94,7 +94,7 @@ def wants_headless_label(service: Json) -> bool:
 
 
 def families_of(service: Json) -> list[str]:
-    """Without spec.ipFamilies: the family of clusterIP, or both families for a headless Service."""
+    """spec.ipFamilies. If absent, the family of clusterIP, or both families for a headless Service."""
     listed: list[str] = spec_of(service).get("ipFamilies") or []
     if listed:
         return listed

@@ -79,7 +79,7 @@ def at_or_below(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def sorted_elements(fields: FieldSet) -> FieldSet:
-    """As kube-apiserver serializes a set."""
+    """kube-apiserver serializes sets in this order."""
     return {element: sorted_elements(below) if (below := fields[element]) else below for element in sorted(fields)}
 
 
@@ -94,7 +94,7 @@ def paths(fields: FieldSet) -> Iterator[tuple[str, ...]]:
 
 
 def path_text(path: Iterable[str]) -> str:
-    """As in error messages: `.spec.ports[port=80,protocol="TCP"].name`."""
+    """The form of error messages: `.spec.ports[port=80,protocol="TCP"].name`."""
     return "".join(map(_element_text, path))
 
 

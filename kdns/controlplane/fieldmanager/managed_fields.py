@@ -108,7 +108,7 @@ def entries_without(entries: Entries, fields: FieldSet) -> Entries:
 
 
 def identity(entry: Json) -> tuple[str, str, str]:
-    """Without the API version, since each kind has one version."""
+    """The API version does not count, since each kind has one."""
     return entry.get("manager", ""), entry["operation"], entry.get("subresource", "")
 
 

@@ -53,7 +53,7 @@ def checked_policy(options: Json) -> str | None:
 
 
 def _propagation(metadata: Json, strategy: DeleteStrategy, options: Json) -> str:
-    """Orphan, Background or Foreground; the options are valid."""
+    """Orphan, Background or Foreground. Raises as `checked_policy`."""
     if policy := checked_policy(options):
         return policy
     orphans = options.get("orphanDependents")

@@ -131,7 +131,7 @@ class _ExportedObjects(Registry):
 
 
 def _unmanaged(kind: Kind, obj: Json) -> Json:
-    """Without owner references: the owners are not in the manifests, so garbage collection would delete the object."""
+    """Drops owner references: the owners are not in the manifests, so garbage collection would delete the object."""
     metadata: Mapping[str, object] = {k: v for k, v in obj["metadata"].items() if k != "ownerReferences"}
     if kind != ENDPOINT_SLICE:
         return {**obj, "metadata": metadata}

@@ -39,7 +39,7 @@ class Catalogue(Kinds):
         self.custom = CustomKinds(self)
 
     def __getitem__(self, kind: Kind) -> Strategy:
-        """Also has strategies of kinds that are no longer served, for requests in flight."""
+        """Kinds that are no longer served keep their strategies, for requests in flight."""
         return self._strategies[kind]
 
     def conversion(self, kind: Kind | None) -> VersionConversion | None:

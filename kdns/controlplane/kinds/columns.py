@@ -69,7 +69,7 @@ def age(obj: Json, now_s: float) -> str:
 
 
 def join_labels(labels: Mapping[str, str] | None) -> str:
-    """As `a=b,c=d`, sorted."""
+    """Sorted, as `a=b,c=d`."""
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
 
 

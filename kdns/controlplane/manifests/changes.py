@@ -39,7 +39,7 @@ class ObjectChange:
 
 
 def changed_fields(before: Json, after: Json) -> tuple[str, ...]:
-    """To the depth of `spec.ports`, without fields that only the server sets."""
+    """Fields that differ, to the depth of `spec.ports`, except those that only the server sets."""
     old, new = (dict(_fields(obj)) for obj in (before, after))
     return tuple(sorted(field for field in old.keys() | new.keys() if old.get(field) != new.get(field)))
 
@@ -79,7 +79,7 @@ class ChangeLog:
     _remarked: set[str] = field(default_factory=set)
 
     def add(self, change: ObjectChange, obj: Json) -> None:
-        """Also remarks on ignored parts of `obj`, once per kind."""
+        """Records the change, and a remark on ignored parts of `obj`, once per kind."""
         if len(self._first) < LINES_MAX:
             self._first.append(change)
         else:

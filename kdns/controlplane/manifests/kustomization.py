@@ -37,7 +37,7 @@ class Kustomization:
 
     @property
     def error(self) -> ManifestError:
-        """For a kustomization with more than resources. It names the command to use instead, if there is one."""
+        """Reports that more than resources was skipped. It names the command to use instead, if there is one."""
         reason = "skipped: kdns builds no kustomizations, and leaves patches out"
         if posixpath.basename(self.path) in NAMES:  # kustomize reads no other file
             reason = f"{reason}; `kubectl kustomize {source_text(self.folder)}` writes what it builds"

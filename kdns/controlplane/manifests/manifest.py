@@ -87,7 +87,7 @@ class Manifest:
         return field
 
     def to_apply(self, source: str) -> Json:
-        """Without `SERVER_FIELDS`, with annotations for its file and the last manifest."""
+        """Drops `SERVER_FIELDS`, and adds annotations for its file and the last manifest."""
         obj = self.obj
         metadata = obj["metadata"]
         for name in SERVER_FIELDS:

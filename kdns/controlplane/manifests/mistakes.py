@@ -39,7 +39,7 @@ _TEXTS: Final = ("metadata.labels", "metadata.annotations")
 def manifest_mistakes(
     manifests: Iterable[Manifest], config: ClusterConfig, now_s: float, kinds: Catalogue
 ) -> list[Mistake]:
-    """Of several manifests of one object, the first is used. `kinds` are those of the manifests."""
+    """If several manifests define one object, the first is used. `kinds` are those of the manifests."""
     objects: dict[Key, Manifest] = {}
     mistakes = []
     for manifest in manifests:

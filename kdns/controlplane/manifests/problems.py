@@ -32,7 +32,7 @@ def manifest_problems(manifests: Sequence[Manifest]) -> list[Mistake]:
 
 
 def _reason(problem: Problem) -> str:
-    """Without remedies that are commands: they would change the cluster, not the manifest."""
+    """Leaves out remedies that are commands: they would change the cluster, not the manifest."""
     has_advice = problem.remedy and not problem.remedy.startswith("kubectl ")
     return f"{problem.evidence}; {problem.remedy}" if has_advice else problem.evidence
 

@@ -154,7 +154,7 @@ def _is_serialized(field: Field, value: Any) -> bool:
 
 
 def _time_written(value: object, timespec: str, characters: int) -> object:
-    """As Kubernetes writes times: in UTC, with seconds or microseconds. Other values are returned unchanged."""
+    """Kubernetes writes times in UTC, with seconds or microseconds. Other values are returned unchanged."""
     if not isinstance(value, str) or (len(value) == characters and value.endswith("Z")):
         return value
     try:

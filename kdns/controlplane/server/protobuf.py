@@ -70,7 +70,7 @@ def type_at(api_version: str, kind: str) -> TypeName | None:
 
 @cache
 def message_fields(type_name: TypeName) -> MessageFields:
-    """By number. Raises 415 if the schema has no numbers for the type."""
+    """Fields by number. Raises 415 if the schema has no numbers for the type."""
     result: dict[int, Any] = {}
     for field in fields_of(type_name).values():
         message = result

@@ -249,7 +249,7 @@ class Registry:
 
     @contextmanager
     def without_validation(self) -> Iterator[None]:
-        """For the server's own objects, whose endpoints may be on loopback."""
+        """The server's own objects may have endpoints on loopback."""
         before, self._validates = self._validates, False
         try:
             yield

@@ -51,11 +51,11 @@ def bind(registry: Registry, request: Request, binding: Json) -> None:
         raise conflict(replace(POD, plural="pods/binding"), name, why)
     annotations = {**(pod["metadata"].get("annotations") or {}), **(metadata.get("annotations") or {})}
     labels = {**(pod["metadata"].get("labels") or {}), **(metadata.get("labels") or {})}
-    metadata = {**pod["metadata"], "annotations": annotations, "labels": labels}
-    placed = {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": target["name"]}}
-    placed = registry.update(msgspec.structs.replace(subject, dry_run=request.dry_run), placed).obj
+    bound_metadata = {**pod["metadata"], "annotations": annotations, "labels": labels}
+    bound = {**pod, "metadata": bound_metadata, "spec": {**pod["spec"], "nodeName": target["name"]}}
+    bound = registry.update(msgspec.structs.replace(subject, dry_run=request.dry_run), bound).obj
     if not request.dry_run:
-        scheduled = with_condition(placed, "PodScheduled", "True", timestamp(registry.now_s()))
+        scheduled = with_condition(bound, "PodScheduled", "True", timestamp(registry.now_s()))
         registry.update(msgspec.structs.replace(subject, subresource="status"), scheduled)
 
 

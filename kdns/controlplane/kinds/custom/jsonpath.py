@@ -34,7 +34,7 @@ _SIGNS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 @lru_cache(maxsize=4096)
 def steps(path: str) -> tuple[Step, ...]:
-    """With or without its braces. Raises ValueError for unsupported syntax."""
+    """The braces around a path are optional. Raises ValueError for unsupported syntax."""
     text = path.strip()
     text = text[1:-1] if text.startswith("{") and text.endswith("}") else text
     if text and text[0] not in ".[":

@@ -56,7 +56,7 @@ _RUN = ("initContainers", "containers")
 
 
 def default_pod(obj: Json) -> Json:
-    """The defaults of templates, and host ports, requests and service links."""
+    """Adds to the defaults of templates: host ports, requests and service links."""
     pod = default_pod_template(obj)
     spec = {"enableServiceLinks": True, **pod["spec"]}
     for field in _RUN:
@@ -165,7 +165,7 @@ def first_pod_status(pod: Json) -> Json:
 
 
 def pod_with_status(new: Json, old: Json) -> Json:
-    """After an update of the status: owners stay, and so do an omitted QoS class and observed generations."""
+    """An update of the status keeps the owners, and an omitted QoS class and observed generations."""
     status, before = new.get("status") or {}, old.get("status") or {}
     carried = {
         name: before[name] for name in ("qosClass", "observedGeneration") if name in before and not status.get(name)

@@ -212,7 +212,7 @@ def validate_ip_changes(spec: Json, old: Json) -> list[Cause]:
 
 
 def _list_changes(spec: Json, old: Json, field: str, singular: str) -> list[Cause]:
-    """With the indexes and values that kube-apiserver reports."""
+    """Indexes and values are those that kube-apiserver reports."""
     path, before, after = f"spec.{field}", old.get(field) or [], spec.get(field) or []
     if len(before) == len(after):
         at = 0 if field == "ipFamilies" else 1

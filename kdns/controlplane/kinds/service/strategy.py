@@ -107,7 +107,7 @@ AFFINITY_TIMEOUT_S = 10800
 
 
 def default_service(obj: Json) -> Json:
-    """As core/v1 defaults.go."""
+    """The rules are those of core/v1 defaults.go."""
     spec = _set_fields(obj.get("spec") or {}, _OPTIONAL)
     service = {**obj, "spec": spec}
     spec.setdefault("type", "ClusterIP")

@@ -248,7 +248,7 @@ class ResourceRequest:
 
     @cached_property
     def renderer(self) -> Renderer:
-        """For the representation that the client accepts. Raises 400 for a wrong includeObject."""
+        """Renders the representation that the client accepts. Raises 400 for a wrong includeObject."""
         include = INCLUDE_OBJECT.get(self.text("includeObject"))
         if include is None:
             raise bad_request(f"includeObject: {expected('None, Metadata or Object', self.text('includeObject'))}")

@@ -75,7 +75,7 @@ def accepts_gzip(accept_encoding: str) -> bool:
 def object_response(
     request: web.BaseRequest, obj: Json, *, status: int = 200, warnings: Sequence[str] = ()
 ) -> web.Response:
-    """For objects without other forms, such as a Status. Raises 406 if the client accepts neither JSON nor YAML."""
+    """Serves objects without other forms, such as a Status. Raises 406 if the client accepts neither JSON nor YAML."""
     shape = representation(request.headers.get("Accept", ""), has_forms=False)
     return response_to(request, encoded(obj), status=status, shape=shape, warnings=warnings)
 

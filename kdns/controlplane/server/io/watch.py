@@ -103,7 +103,7 @@ async def started(request: web.BaseRequest, deprecation: str = "") -> web.Stream
 
 
 async def refused(request: web.BaseRequest, error: StatusError) -> web.StreamResponse:
-    """For a watch from an expired resourceVersion: 200 and one ERROR event."""
+    """Answers a watch from an expired resourceVersion with 200 and one ERROR event."""
     response = await started(request)
     await response.write(event_line("ERROR", error.body()))
     await response.write_eof()

@@ -125,7 +125,7 @@ def succeeded_status(pod: Json, now: str) -> Json:
 
 
 def _conditions(own: list[Json], now: str, *, ready: bool) -> list[Json]:
-    """In the order of a kubelet; own conditions stay."""
+    """Own conditions win; missing ones are those of a kubelet, in its order."""
     by_type = {row.get("type"): row for row in own}
     defaults = {
         "PodReadyToStartContainers": True,

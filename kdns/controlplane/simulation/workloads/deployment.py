@@ -94,7 +94,7 @@ def _scaled(rollout: Rollout) -> tuple[list[Action], list[Event]]:
 
 
 def _template(obj: Json) -> Json:
-    """Without the label pod-template-hash."""
+    """The Pod template without the label pod-template-hash."""
     template: Json = (obj.get("spec") or {}).get("template") or {}
     metadata = template.get("metadata") or {}
     labels = {name: value for name, value in (metadata.get("labels") or {}).items() if name != HASH}
