@@ -38,6 +38,19 @@ kind: ConfigMap
 metadata: {name: kubelet-config, namespace: kube-system}
 data: {kubelet: "kind: KubeletConfiguration\\nclusterDNS: [10.96.7.7]\\n"}
 """
+TRANSLATED_TWICE = """\
+apiVersion: v1
+kind: Service
+metadata: {name: api}
+spec: {clusterIP: 10.96.0.9, ports: [{port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: api-1, labels: {kubernetes.io/service-name: api}}
+addressType: IPv4
+endpoints: [{addresses: [10.96.0.9]}]
+ports: [{port: 80}]
+"""
 
 
 def checked(*words: str) -> Result:
@@ -67,6 +80,12 @@ def test_examples_have_no_problem() -> None:
     with testing.cluster(EXAMPLES) as cluster:
         result = checked("--kubeconfig", str(cluster.kubeconfig), "--strict")
     assert result.exit_code == 0, result.output
+
+
+def test_a_warning_alone_fails_a_strict_check() -> None:
+    with testing.cluster(TRANSLATED_TWICE) as cluster:
+        codes = [checked("--kubeconfig", str(cluster.kubeconfig), *words).exit_code for words in ((), ("--strict",))]
+    assert codes == [0, 2]
 
 
 def test_up_says_at_its_start_what_will_not_work(tmp_path: Path) -> None:

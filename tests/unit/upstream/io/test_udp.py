@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import time
 from collections import Counter
 from dataclasses import replace
 
@@ -166,7 +165,7 @@ async def test_an_error_without_its_question_is_checked_over_tcp() -> None:
 
 
 async def test_a_spoofer_who_knows_the_port_has_few_guesses() -> None:
-    """It sends from the server's own address, knows port and spelling, and guesses ids for two seconds."""
+    """It sends from the server's own address, knows port and spelling, and guesses ids."""
     guesses = 0
 
     def flood(query: bytes) -> list[bytes]:
@@ -177,13 +176,10 @@ async def test_a_spoofer_who_knows_the_port_has_few_guesses() -> None:
         return [((true + 1 + index) % 65536).to_bytes(2, "big") + forged for index in range(200)]
 
     async with fake_server(flood) as server, upstream_of(server.spec) as upstream:
-        end_s = time.monotonic() + 2.0
-        exchanges = 0
-        while time.monotonic() < end_s:
+        for _ in range(100):
             assert await asked(upstream) == respond_to(QUERY)
-            exchanges += 1
-        assert len(server.streamed) == exchanges
-        assert sum(upstream.udp.counts.ignored.values()) <= exchanges * udp.MAX_WRONG < guesses
+        assert len(server.streamed) == 100
+        assert sum(upstream.udp.counts.ignored.values()) <= 100 * udp.MAX_WRONG < guesses
 
 
 async def test_a_spoofer_who_guesses_everything_is_not_believed() -> None:
@@ -195,9 +191,8 @@ async def test_a_spoofer_who_guesses_everything_is_not_believed() -> None:
     async with fake_server(silent) as server, upstream_of(replace(server.spec, source_address=source)) as upstream:
         exchange = asyncio.create_task(asked(upstream))
         await until(lambda: bool(silent.queries))
-        loop = asyncio.get_running_loop()
-        end_s, number = loop.time() + 2.0, 0
-        while loop.time() < end_s:
+        number = 0
+        for _ in range(200):
             for _ in range(100):
                 number = (number * 1103515245 + 12345) % 2**31
                 forged = answer(number.to_bytes(4, "big")[2:] + QUERY.packet[2:], FORGED)
