@@ -17,7 +17,7 @@ from kdns.dns.query import Query
 from kdns.net import HostPort
 from kdns.upstream.io.exchanges import Exchanges
 from kdns.upstream.io.upstreams import SocketUpstream
-from kdns.upstream.upstream import TlsSpec, UpstreamSpec
+from kdns.upstream.upstream import TlsSpec, UpstreamError, UpstreamSpec
 
 Responses: TypeAlias = Callable[[bytes], Iterable[bytes]]
 """What is sent back for a query, message by message."""
@@ -166,6 +166,19 @@ async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not is_so():  # noqa: ASYNC110 - what is waited for raises no event
             await asyncio.sleep(0)
+
+
+async def answers_at(server: int | UpstreamSpec) -> None:
+    """Wait for a server that starts, of plain DNS on this port or of this kind."""
+    spec = server if isinstance(server, UpstreamSpec) else UpstreamSpec(HostPort("127.0.0.1", server))
+    async with upstream_of(spec) as upstream, asyncio.timeout(60):
+        while True:
+            try:
+                await upstream.exchange(query_of("ns.example.org"), "tcp", 1.0)
+            except UpstreamError:
+                await asyncio.sleep(0.05)
+            else:
+                return
 
 
 def server_tls(ca: Authority, folder: Path, hosts: Sequence[str] = ("127.0.0.1",), end_h: float = 1) -> ssl.SSLContext:

@@ -9,12 +9,12 @@ import aiohttp
 from decoded_message import Decoded, decode
 from dns_live import dns_server
 from fake_api_certs import authority, issue
-from fake_upstream import query_of, upstream_of
+from fake_upstream import answers_at, query_of, upstream_of
 from real_servers import running
 
 from kdns.dnsserver.io.server import DnsServer
 from kdns.net import HostPort
-from kdns.upstream.upstream import Transport, UpstreamError, UpstreamSpec
+from kdns.upstream.upstream import Transport, UpstreamSpec
 
 COREFILE = """\
 .:0 {
@@ -62,18 +62,6 @@ class Client:
         for name, value in re.findall(r"^coredns_cache_(\w+)_total\{.*\} (\S+)$", text, re.MULTILINE):
             counters[name] = counters.get(name, 0) + int(float(value))
         return counters
-
-
-async def answers_at(port: int) -> None:
-    """Return when an upstream has started."""
-    async with upstream_of(UpstreamSpec(HostPort("127.0.0.1", port))) as upstream, asyncio.timeout(60):
-        while True:
-            try:
-                await upstream.exchange(query_of("ns.example.org"), "tcp", 1.0)
-            except UpstreamError:
-                await asyncio.sleep(0.05)
-            else:
-                return
 
 
 async def test_stale_answers_while_the_upstream_is_away(tmp_path: Path) -> None:

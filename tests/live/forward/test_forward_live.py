@@ -13,13 +13,13 @@ from decoded_message import Decoded, decode
 from dns_live import api_of, dns_server
 from fake_api import Cluster, meta, service, until
 from fake_api_certs import authority, issue
-from fake_upstream import answer, query_of, upstream_of
+from fake_upstream import answer, answers_at, query_of, upstream_of
 from real_servers import free_ports, running
 
 from kdns.cluster.source import Source
 from kdns.dnsserver.io.server import DnsServer
 from kdns.net import HostPort
-from kdns.upstream.upstream import Transport, UpstreamError, UpstreamSpec
+from kdns.upstream.upstream import Transport, UpstreamSpec
 
 COREFILE = """\
 .:{port} {{
@@ -73,18 +73,6 @@ async def page(server: DnsServer, path: str) -> str:
 
 def addresses(answered: Decoded) -> list[object]:
     return [rdata for rrset in answered.answer if rrset.rtype == 1 for rdata in rrset.rdata]
-
-
-async def answers_at(port: int) -> None:
-    """Return when an upstream has started."""
-    async with upstream_of(UpstreamSpec(HostPort("127.0.0.1", port))) as upstream, asyncio.timeout(60):
-        while True:
-            try:
-                await upstream.exchange(query_of("ns.example.org"), "tcp", 1.0)
-            except UpstreamError:
-                await asyncio.sleep(0.05)
-            else:
-                return
 
 
 @pytest.fixture

@@ -1,36 +1,20 @@
 """Exchanges with Knot DNS, NSD and Unbound from Debian, over every transport that they speak."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from dns_client import answers, rcode
 from fake_api_certs import authority, issue
-from fake_upstream import query_of, trusting, upstream_of
+from fake_upstream import answers_at, query_of, trusting, upstream_of
 from real_servers import PORTS, SERVERS, running
 
 from kdns.dns.query import Query
 from kdns.net import HostPort
 from kdns.upstream.message import response_to
-from kdns.upstream.upstream import Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamUnreachableError
+from kdns.upstream.upstream import Transport, Upstream, UpstreamSpec, UpstreamUnreachableError
 
 TRANSPORTS: tuple[Transport, ...] = ("udp", "tcp")
-
-
-@asynccontextmanager
-async def answering(spec: UpstreamSpec) -> AsyncIterator[None]:
-    """Inside, the server answers."""
-    async with upstream_of(spec) as upstream, asyncio.timeout(60):
-        while True:
-            try:
-                await upstream.exchange(query_of("ns.example.org"), "tcp", 1.0)
-            except UpstreamError:
-                await asyncio.sleep(0.05)
-            else:
-                break
-    yield
 
 
 async def response_of(upstream: Upstream, query: Query, transport: Transport) -> bytes:
@@ -46,7 +30,8 @@ async def test_every_transport(tmp_path: Path, name: str) -> None:
     with running(name, tmp_path) as ports:
         specs = [UpstreamSpec(HostPort("127.0.0.1", ports[PORTS[scheme]]), scheme, tls) for scheme in SERVERS[name][2]]
         for spec in specs:
-            async with answering(spec), upstream_of(spec) as upstream:
+            await answers_at(spec)
+            async with upstream_of(spec) as upstream:
                 for transport in TRANSPORTS:
                     asked = [
                         response_of(upstream, query_of(host, number=number, payload_bytes=1232), transport)

@@ -19,6 +19,7 @@ import kdns
 from kdns.cli.main import COMMANDS, main
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.dnsserver.io.burst.event_loop import is_compiled
+from kdns.runtime.http.zpages import EMULATED
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -85,9 +86,18 @@ def test_bash_completes_commands() -> None:
         ("--data x up", "write it after the command, as in `kdns COMMAND --data …`; `kdns up` has it."),
         ("serve --log-format json", "write it before the command, as in `kdns --log-format … serve`."),
         ("up --dna x", "No such option '--dna'. (Did you mean one of: '--api', '--data', '--dns'?)"),
+        ("render examples/", "Got unexpected argument 'examples/': expected --manifests PATH for files."),
+        ("serve Corefile", "Got unexpected argument 'Corefile': expected --conf FILE for the Corefile."),
+        ("version x", "Got unexpected argument 'x': expected options only."),
+        ("upp", "No such command 'upp': did you mean `kdns up`?"),
+        ("help serve", "No such command 'help': expected `kdns serve --help`"),
+        (
+            "apply",
+            f"No such command 'apply': expected {', '.join(sorted(COMMANDS))}",
+        ),
     ],
 )
-def test_an_option_that_is_not_there_says_where_it_is(line: str, says: str) -> None:
+def test_a_word_that_nothing_takes_says_what_was_wanted(line: str, says: str) -> None:
     result = CliRunner().invoke(main, line.split())
     assert (result.exit_code, result.stdout) == (2, "")
     assert says in result.stderr
@@ -106,26 +116,6 @@ def test_an_option_of_another_command_is_never_just_missing(name: str) -> None:
     for option in sorted(set().union(*options.values()) - options[name]):
         said = CliRunner().invoke(main, [name, option]).stderr
         assert f"No such option {option!r}: " in said, said
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("render examples/", "Got unexpected argument 'examples/': expected --manifests PATH for files."),
-        ("serve Corefile", "Got unexpected argument 'Corefile': expected --conf FILE for the Corefile."),
-        ("version x", "Got unexpected argument 'x': expected options only."),
-        ("upp", "No such command 'upp': did you mean `kdns up`?"),
-        ("help serve", "No such command 'help': expected `kdns serve --help`"),
-        (
-            "apply",
-            f"No such command 'apply': expected {', '.join(sorted(COMMANDS))}",
-        ),
-    ],
-)
-def test_an_argument_that_nothing_takes_says_what_was_wanted(line: str, says: str) -> None:
-    result = CliRunner().invoke(main, line.split())
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert says in result.stderr
 
 
 @pytest.mark.parametrize("form", ["text", "json", "yaml"])
@@ -190,3 +180,7 @@ def test_help_imports_no_command() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert all(f"  {name} " in done.stdout for name in COMMANDS)
+
+
+def test_the_pages_of_the_proxy_name_the_release_of_the_schema() -> None:
+    assert KUBERNETES_VERSION.rpartition(".")[0] == EMULATED

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -185,3 +187,13 @@ def test_the_pages_of_directives_can_be_reached() -> None:
     page = (PROJECT / "docs" / "corefile.md").read_text(encoding="utf-8")
     assert [name for name in BY_NAME if f"[{name}](directives/{name}.md)" not in page] == []
     assert "](corefile.md#directives)" in (PROJECT / "docs" / "serve.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.release
+def test_the_site_is_made_without_a_warning(tmp_path: Path) -> None:
+    """All pages are read and their references resolved; `make docs` writes the HTML too."""
+    pytest.importorskip("sphinx", reason="Sphinx is not installed")
+    options = ["-q", "-W", "--keep-going", "-b", "dummy", "-d", str(tmp_path / "doctrees"), "-c", "docs"]
+    command = [sys.executable, "-m", "sphinx", *options, ".", str(tmp_path / "site")]
+    made = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=600, check=False)
+    assert (made.returncode, made.stderr) == (0, "")

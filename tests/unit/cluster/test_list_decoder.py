@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from list_pages import decode_list
 
 from kdns.cluster import watch
-from kdns.cluster.objects import Service
+from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.watch import RESOURCES, ListDecoder
 
 SERVICES = RESOURCES[Service]
@@ -140,3 +140,32 @@ def test_an_object_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch, te
 def drain(decoder: ListDecoder, chunk: bytes) -> None:
     for _ in range(40):
         decoder.feed(chunk)
+
+
+SERVICE = {"metadata": {"name": "a"}, "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}]}}
+SLICE = {"metadata": {"name": "a"}, "addressType": "IPv4", "endpoints": [], "ports": [{"port": 80}]}
+
+
+def with_spec(**fields: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "wrong"}, "spec": {"clusterIP": "10.96.0.2", "ports": [{"port": 80}], **fields}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "wrong", "reason"),
+    [
+        (Service, SERVICE, with_spec(healthCheckNodePort=65536), "<= 65535 - at `$.spec.healthCheckNodePort`"),
+        (Service, SERVICE, with_spec(ports=[{"port": 70000}]), "<= 65535 - at `$.spec.ports[0].port`"),
+        (Service, SERVICE, with_spec(ports=[{"port": 80, "nodePort": -1}]), ">= 0 - at `$.spec.ports[0].nodePort`"),
+        (EndpointSlice, SLICE, SLICE | {"metadata": {"name": "wrong"}, "ports": [{"port": 65536}]}, "<= 65535 - at"),
+    ],
+)
+def test_a_port_out_of_range(
+    kind: type[Service | EndpointSlice], good: dict[str, Any], wrong: dict[str, Any], reason: str
+) -> None:
+    resource = RESOURCES[kind]
+    body = {"kind": f"{kind.__name__}List", "apiVersion": resource.api_version, "metadata": {}, "items": [good, wrong]}
+    page = decode_list(resource, json.dumps(body).encode())
+    assert [obj.metadata.name for obj in page.objects] == ["a"]
+    ((key, error),) = [(failure.key, failure.reason) for failure in page.failures]
+    assert key == ("", "wrong")
+    assert reason in error

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from zone_text import record_texts
 
-from kdns.dns.names import Labels, labels_of
+from kdns.dns.names import Labels, ZoneSet, labels_of
 from kdns.dns.rdata import type_covered, wire_of
 from kdns.dns.types import AAAA, ANY, CNAME, DS, MX, NS, NSEC, NSEC3, RRSIG, SOA, SRV, TXT, A, rcode_name, type_name
 from kdns.dns.zone.difference import difference, is_newer
@@ -341,3 +341,36 @@ def test_a_long_text_of_many_names_is_read_once(monkeypatch: pytest.MonkeyPatch)
     first = parse_record(f"one.example. 60 IN TXT {text}")
     monkeypatch.setattr("dns.rdata.from_text", None)
     assert parse_record(f"two.example. 60 IN TXT {text}") == replace(first, owner="two.example.")
+
+
+ZONES = ZoneSet(["org.", "a.org.", "x.y.a.org.", "net."])
+
+
+@pytest.mark.parametrize(
+    ("name", "closest"),
+    [
+        ("a.org.", "a.org."),
+        ("b.a.org.", "a.org."),
+        ("y.a.org.", "a.org."),
+        ("z.x.y.a.org.", "x.y.a.org."),
+        ("aa.org.", "org."),
+        ("net.", "net."),
+        ("com.", None),
+        ("xnet.", None),
+        (".", None),
+    ],
+)
+def test_the_closest_zone(name: str, closest: str | None) -> None:
+    labels = labels_of(name)
+    assert ZONES.closest(labels) == (None if closest is None else labels_of(closest))
+    assert (labels in ZONES) is (closest is not None)
+
+
+def test_every_name_is_below_the_root() -> None:
+    assert all(labels_of(name) in ZoneSet(["."]) for name in (".", "org.", "a.org."))
+    assert labels_of("org.") not in ZoneSet([])
+
+
+def test_zones_keep_their_order_and_stand_once() -> None:
+    assert [*ZoneSet(["b.", "a.", "b."])] == [(b"b",), (b"a",)]
+    assert len(ZoneSet(["b.", "a.", "b."])) == 2

@@ -1,5 +1,6 @@
 """Zones in a chain: answers are kept until their zone changes, CNAMEs go on elsewhere, mistakes keep the old zone."""
 
+import asyncio
 import gc
 from collections.abc import Iterator
 from itertools import pairwise
@@ -26,13 +27,14 @@ from kdns.dnsserver.blocks import Server
 from kdns.errors import CorefileError
 from kdns.net import HostPort
 from kdns.plugins.directives import configure
-from kdns.plugins.sources import file
-from kdns.plugins.sources.file import FileConfig, ZoneFiles
+from kdns.plugins.sources import auto, file
+from kdns.plugins.sources.auto import AutoConfig
+from kdns.plugins.sources.file import FileConfig, ZoneFiles, newer_version
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.plugins.sources.secondary import plugin as secondary
 from kdns.plugins.sources.secondary.plugin import SecondaryConfig
 from kdns.plugins.sources.transfer import MESSAGE_BYTES, Transfer, TransferConfig, Transfers, notify_packet, response_of
-from kdns.plugins.sources.zones.authority import FREED_AT_ONCE
+from kdns.plugins.sources.zones.authority import FREED_AT_ONCE, ServedZone
 from kdns.upstream.upstream import UpstreamError, UpstreamTimeoutError
 
 HEAD = "$TTL 60\n@ IN SOA ns admin {serial} 7200 3600 86400 30\n@ IN NS ns.example.\n"
@@ -480,3 +482,76 @@ def test_a_zone_is_transferred_in_messages_of_some_kibibytes() -> None:
     records = [message.answer for message in (response, *response.more_messages)]
     assert [rrset for answer in records for rrset in answer] == [soa, *addresses, soa]
     assert all(len(answer) < MESSAGE_BYTES / 16 for answer in records)
+
+
+@pytest.mark.parametrize("ignores_serial", [False, True])
+def test_a_changed_file_with_the_same_serial(ignores_serial: bool) -> None:
+    """Also one that only includes a changed file; without a change there is no new version."""
+    head = "@ 60 IN SOA ns.a. root.a. 1 60 60 60 60\n@ 60 IN NS ns.a.\n"
+    files = FakeWorld(files={"/db": head + "x 60 IN A 192.0.2.1\n", "/more": "y 60 IN A 192.0.2.1\n"})
+    served = ServedZone("a.")
+
+    def has_new_version() -> bool:
+        version = newer_version("/db", served, files, ignores_serial=ignores_serial)
+        served.zone = version.zone if version else served.zone
+        return version is not None
+
+    found = [has_new_version(), has_new_version()]
+    for path, text in (
+        ("/db", head + "x 60 IN A 192.0.2.2\n"),
+        ("/db", head + "$INCLUDE more\n"),
+        ("/more", "y 60 IN A 192.0.2.2\n"),
+    ):
+        files.files[path] = text
+        found += [has_new_version(), has_new_version()]
+    assert found == [True, False, *[ignores_serial, False] * 3]
+
+
+PATH = "/zones/db.a.example"
+ZONE = "@ 60 IN SOA ns.example. root.example. 1 60 60 60 60\n@ 60 IN NS ns.example.\n"
+BROKEN = "@ 60 IN NS ns.example.\n"
+
+
+async def looks(setup: FakeWorld) -> asyncio.Task[None]:
+    """The task that looks at the directory at intervals, where it waits."""
+    await setup.prepared()
+    (work,) = setup.works
+    task = asyncio.ensure_future(work())
+    await asyncio.sleep(0)
+    return task
+
+
+async def look(setup: FakeWorld) -> list[str]:
+    """The warnings so far, after another look."""
+    setup.wait(60.0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return [str(line["event"]) for line in setup.lines if line["log_level"] == "warning"]
+
+
+async def test_a_mistake_that_comes_back_is_said_again() -> None:
+    setup = FakeWorld(files={PATH: ZONE})
+    auto.AutoZones((AutoConfig(("a.example.",), "/zones"),), setup)
+    task = await looks(setup)
+    for text, count in ((BROKEN, 1), (BROKEN, 1), (ZONE, 1), (BROKEN, 2)):
+        setup.files[PATH] = text
+        assert await look(setup) == ["zone file not usable"] * count
+    task.cancel()
+
+
+async def test_a_directory_with_too_many_files_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = FakeWorld(files={PATH: ZONE})
+    plugin = auto.AutoZones((AutoConfig(("a.example.",), "/zones"),), setup)
+    task = await looks(setup)
+
+    def too_many(_files: FakeWorld, directory: str) -> tuple[str, ...]:
+        raise CorefileError(directory, 0, "", "has more than 10,000 files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeWorld, "files_below", too_many)
+        assert await look(setup) == ["directory not usable"]
+        assert await look(setup) == ["directory not usable"]
+    setup.files.clear()
+    await look(setup)
+    assert plugin.zones == ()
+    task.cancel()
