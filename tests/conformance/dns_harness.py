@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import Any
 
 import msgspec
+from configured import configured
 from decoded_message import Decoded
 from dns_chain import FakeWorld
 from dns_chain import server_of as one_block
@@ -18,14 +19,12 @@ from kdns.answers.response import Response
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service, ServiceImport
 from kdns.cluster.selectors import parse as parse_selector
 from kdns.cluster.state import State
-from kdns.corefile.parse import parse
 from kdns.dns.names import is_below, labels_of
 from kdns.dns.query import AA, TC
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import CNAME, NOERROR, NS, NXDOMAIN
 from kdns.dnsserver.blocks import Server
 from kdns.plugins.changes.autopath import Autopath, AutopathConfig
-from kdns.plugins.directives import configure
 from kdns.plugins.sources.k8s_external import External, ExternalConfig
 from kdns.plugins.sources.kubernetes import plugin as kubernetes
 from kdns.plugins.sources.kubernetes.config import KubernetesConfig
@@ -57,7 +56,7 @@ def state_of(objects: Iterable[Json], *, labels: str = "", namespace_labels: str
 
 def directive_of(stanza: str) -> KubernetesConfig:
     """The `kubernetes` directive as kdns reads it from a Corefile."""
-    (server,) = configure(parse(f".:53 {{\n{stanza}\n}}\n"))
+    (server,) = configured(f".:53 {{\n{stanza}\n}}\n")
     (directive,) = server.configs(kubernetes.DIRECTIVE)
     return directive
 

@@ -11,15 +11,15 @@ from typing import Any
 import forward_columns
 import pytest
 import zone_columns
+from configured import configured
 from dns_chain import only
 
 from kdns.cluster import selectors
-from kdns.corefile.parse import parse
 from kdns.errors import CorefileError
 from kdns.plugins.changes import autopath, bufsize, loadbalance, nsid
 from kdns.plugins.changes.cache.config import CacheConfig, StaleConfig
 from kdns.plugins.changes.dnssec import plugin as dnssec
-from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, configure
+from kdns.plugins.directives import BY_NAME, COREDNS_ONLY
 from kdns.plugins.observers import metadata
 from kdns.plugins.settings import SETTINGS
 from kdns.plugins.sources import chaos, k8s_external
@@ -64,7 +64,7 @@ def servers(case: dict[str, Any]) -> tuple[ServerConfig, ...]:
     if case.get("plugin") == "cache" and not stanza.startswith("cache"):  # options alone
         stanza = f"cache {{\n{stanza}\n}}"
     text = f'"{stanza}" {{\n}}\n' if "plugin" not in case else f".:1053 {{\n{stanza}\n}}\n"  # pages may be at port 53
-    return configure(parse(text))
+    return configured(text)
 
 
 def fallthrough_zones(expected: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from operator import itemgetter
 from typing import Any
 
+from configured import configured
 from dns_chain import FakeWorld, ask, only, read
 from dns_harness import ZoneFile, difference, directive_of, server_of, state_of
 from recorded_cases import each_case, recorded
@@ -10,10 +11,8 @@ from recorded_cases import each_case, recorded
 from kdns.answers.chain import Request
 from kdns.cluster.objects import Pod, PodMeta, PodStatus
 from kdns.cluster.state import State
-from kdns.corefile.parse import parse
 from kdns.dns.message import query as make_query
 from kdns.dns.types import type_number
-from kdns.plugins.directives import configure
 from kdns.plugins.sources import k8s_external
 from kdns.plugins.sources.k8s_external import ExternalConfig
 from kdns.plugins.sources.kubernetes.options import Options
@@ -37,7 +36,7 @@ def external_of(config: dict[str, Any]) -> ExternalConfig:
     """The `k8s_external` of a case, through a Corefile."""
     options = ["headless"] * config["headless"] + [f"ttl {config['ttl']}"]
     stanza = "\n".join([f"k8s_external {' '.join(config['zones'])} {{", *options, "}"])
-    (server,) = configure(parse(f".:53 {{\n{stanza}\n}}\n"))
+    (server,) = configured(f".:53 {{\n{stanza}\n}}\n")
     return only(server, k8s_external.DIRECTIVE)
 
 

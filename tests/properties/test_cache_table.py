@@ -6,6 +6,7 @@ The first reply of an upstream fills the table, so the second question of a name
 from collections import Counter
 from dataclasses import dataclass
 
+from configured import configured
 from decoded_message import decode
 from dns_chain import FakeWorld, held
 from hypothesis import given, settings
@@ -14,14 +15,12 @@ from hypothesis import strategies as st
 from kdns.answers.answer import ResponseKind, compile_answer
 from kdns.answers.chain import Block, Chain, Plugin, Request, Sees, Serve
 from kdns.answers.response import Message, Response
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import AA, AD, CD, RA, RD, extended_error
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, CNAME, NOERROR, NXDOMAIN, SERVFAIL, SOA, TXT, A
 from kdns.dns.wire import records, without_opt
 from kdns.dnsserver.blocks import Server, WireResponse
-from kdns.plugins.directives import configure
 from kdns.values import evolve
 
 CACHES = (
@@ -98,7 +97,7 @@ class World:
     def __init__(self, stanzas: tuple[str, ...], *, has_table: bool) -> None:
         self.setup = FakeWorld()
         self.upstream = Upstream()
-        (config,) = configure(parse(". {\n" + "\n".join(stanzas) + "\n}\n"))
+        (config,) = configured(". {\n" + "\n".join(stanzas) + "\n}\n")
         self.setup.built = (*config.build(self.setup), self.upstream)
         chain = Chain(self.setup.built)
         assert chain.is_cacheable

@@ -4,6 +4,7 @@ from itertools import product
 from typing import TypeAlias
 
 import pytest
+from configured import configured
 from decoded_message import decode
 from dns_chain import FakeWorld, held
 from dns_client import with_options
@@ -33,14 +34,12 @@ from kdns.cluster.objects import (
     SliceMeta,
 )
 from kdns.cluster.state import Change, State
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import AD, CD, RA, RD, Z
 from kdns.dns.rrset import RRset
 from kdns.dns.types import COOKIE, A, type_number
 from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.plugins.changes.cache.plugin import Cache
-from kdns.plugins.directives import configure
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
 BEFORE = (
@@ -161,7 +160,7 @@ class World:
 
     def __init__(self, corefile: str, zones: tuple[str, ...], state: State, *, is_compiled: bool = True) -> None:
         self.setup = FakeWorld(state=state)
-        (config,) = configure(parse(corefile))
+        (config,) = configured(corefile)
         self.setup.built = (*config.build(self.setup), Elsewhere())
         chain, other = Chain(self.setup.built), Chain([Elsewhere()])
         self.server = Server(

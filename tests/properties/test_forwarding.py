@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from cache_world import Pause
+from configured import configured
 from dns_chain import FakeWorld, held
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,6 @@ from test_cache_table import CACHES, PACKETS, SHAPES, Shape, meaning
 from kdns.answers.answer import ResponseKind, compile_answer
 from kdns.answers.chain import Block, Chain
 from kdns.answers.response import Message
-from kdns.corefile.parse import parse
 from kdns.dns.encode import encode_opt
 from kdns.dns.message import query
 from kdns.dns.names import text_of
@@ -22,7 +22,6 @@ from kdns.dns.query import TC, Edns, Query, read_query
 from kdns.dns.types import NXDOMAIN, A
 from kdns.dnsserver.blocks import Outcome, Server, WireResponse, unawaited
 from kdns.plugins.changes.cache.plugin import Cache
-from kdns.plugins.directives import configure
 from kdns.upstream.message import in_random_case, question_of
 from kdns.upstream.upstream import Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError
 from kdns.values import evolve
@@ -134,7 +133,7 @@ class World:
 
     def __init__(self, stanzas: list[str], *, is_compiled: bool = True) -> None:
         self.setup = WaitingSetup()
-        (config,) = configure(parse(". {\n" + "\n".join(stanzas) + "\n}\n"))
+        (config,) = configured(". {\n" + "\n".join(stanzas) + "\n}\n")
         self.setup.built = tuple(config.build(self.setup))
         self.server = Server("dns://:53", (Block(".", Chain(self.setup.built)),))
         self.setup.servers.append(self.server)
@@ -297,7 +296,7 @@ def test_what_except_leaves_out(name: str, *, is_forwarded: bool) -> None:
 
 def test_the_closest_zone_of_several_blocks_has_a_name() -> None:
     def block(zone: str, upstream: str) -> Block:
-        (config,) = configure(parse(f"{zone} {{\nforward . {upstream}\n}}\n"))
+        (config,) = configured(f"{zone} {{\nforward . {upstream}\n}}\n")
         return Block(zone, Chain(config.build(WaitingSetup(zones=(zone,)))))
 
     blocks = block(".", "192.0.2.53"), block("example.org.", "192.0.2.54"), block("b.example.org.", "192.0.2.55")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NoReturn, TypeVar
 
+from configured import configured
 from decoded_message import Decoded, decode
 
 from kdns.answers.answer import Answer
@@ -15,14 +16,12 @@ from kdns.answers.response import Subject
 from kdns.answers.table import Partition, packet_key
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import Query, read_query
 from kdns.dns.types import type_number
 from kdns.dnsserver.blocks import Client, Outcome, Server, WireResponse
 from kdns.errors import CorefileError
 from kdns.net import HostPort
-from kdns.plugins.directives import configure
 from kdns.plugins.sources.kubernetes.options import Options
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.runtime.metrics import Counters, Histograms
@@ -276,7 +275,7 @@ class Ordered(Plugin):
 
 def plugin_of(kind: type[AnyPlugin], stanzas: str, world: FakeWorld, zone: str = ".") -> AnyPlugin:
     """The plugin of this class that a server block of these stanzas has."""
-    (config,) = configure(parse(f"{zone} {{\n{stanzas}\n}}\n"))
+    (config,) = configured(f"{zone} {{\n{stanzas}\n}}\n")
     (plugin,) = (plugin for plugin in config.build(world) if isinstance(plugin, kind))
     return plugin
 

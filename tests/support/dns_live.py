@@ -8,14 +8,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from configured import configured
 from fake_api import Cluster, FakeApi, endpoint_slice, meta, service, until
 
 from kdns.cluster.io import clusters
 from kdns.cluster.io.informer import follow
 from kdns.cluster.watch import Timing
-from kdns.corefile.parse import parse
 from kdns.dnsserver.io.server import DnsServer
-from kdns.plugins.directives import configure
 from kdns.status.io.site import DnsStatus
 
 TIMING = Timing(page_objects=10, backoff_s=0.02, backoff_cap_s=0.1, healthy_s=0.05, report_s=0.05, idle_s=0.3)
@@ -54,7 +53,7 @@ async def api_of(cluster: Cluster) -> AsyncIterator[FakeApi]:
 @asynccontextmanager
 async def dns_server(corefile: str, **options: Any) -> AsyncIterator[DnsServer]:
     """A server of this Corefile that works; `options` are those of DnsServer."""
-    server = DnsServer(configure(parse(corefile)), **options)
+    server = DnsServer(configured(corefile), **options)
     try:
         await server.start()
         yield server

@@ -5,17 +5,17 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from configured import configured
 from dns_chain import FakeWorld
 
 from kdns.answers.answer import compile_answer
 from kdns.answers.chain import Request, unhandled
 from kdns.answers.response import Response
-from kdns.corefile.parse import parse
 from kdns.dns.names import labels_of
 from kdns.dns.query import MAX_MESSAGE_BYTES, Query, query_for
 from kdns.dns.types import type_number
 from kdns.dns.zonefile import parse_record
-from kdns.plugins.directives import BY_NAME, configure
+from kdns.plugins.directives import BY_NAME
 from kdns.plugins.sources.forward.plugin import Forward
 from kdns.upstream.upstream import Transport, Upstream, UpstreamError, UpstreamSpec, UpstreamTimeoutError
 from kdns.values import evolve
@@ -100,7 +100,7 @@ class ForwardSetup(FakeWorld):
 
 def forward_of(config: str, setup: FakeWorld, zone: str = ".") -> Forward:
     """The plugin of the `forward` stanzas in a block."""
-    (block,) = configure(parse(f"{zone} {{\n{config}\n}}\n"))
+    (block,) = configured(f"{zone} {{\n{config}\n}}\n")
     setup.zones = block.zones
     plugin = Forward(block.configs(BY_NAME["forward"]), setup)
     setup.built = (plugin,)

@@ -7,13 +7,13 @@ from struct import pack
 from typing import Any, TypeAlias
 
 import recorded_cases
+from configured import configured
 from dns_chain import FakeWorld, response_to
 from zone_text import record_texts
 
 from kdns.answers.chain import Block, Chain, Plugin
 from kdns.answers.decode import from_wire
 from kdns.answers.response import Message, Response
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.query import AA, AD, CD, QR, RA, RD, TC, encode_options
@@ -21,7 +21,6 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import A, rcode_name, rcode_number, type_number
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.blocks import Server
-from kdns.plugins.directives import configure
 
 FLAGS = {"qr": QR, "aa": AA, "tc": TC, "rd": RD, "ra": RA, "ad": AD, "cd": CD}
 CLASSES = {"IN": 1, "CH": 3, "HS": 4, "NONE": 254, "ANY": 255}
@@ -83,7 +82,7 @@ def response_of(message: Case) -> Response:
 
 def server_of(config: str, setup: FakeWorld, *behind: Plugin, zone: str = ".", before: Iterable[Plugin] = ()) -> Server:
     """A server of one block whose body is `config`, with other plugins before and behind its own."""
-    (server_config,) = configure(parse(f"{zone} {{\n{config}\n}}\n"))
+    (server_config,) = configured(f"{zone} {{\n{config}\n}}\n")
     setup.zones = server_config.zones
     chain = Chain((*before, *server_config.build(setup), *behind))
     setup.built = chain.plugins

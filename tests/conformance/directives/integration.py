@@ -2,12 +2,11 @@
 
 from collections.abc import Collection
 
+from configured import configured
 from dns_chain import FakeWorld, response_to, server_of_blocks
 from harness import Case, client_of, difference, files_of, packet_of, recorded, shown
 
-from kdns.corefile.parse import parse
 from kdns.dnsserver.blocks import Server
-from kdns.plugins.directives import configure
 
 
 def cases(names: Collection[str]) -> list[tuple[Case, dict[str, str]]]:
@@ -19,7 +18,7 @@ def cases(names: Collection[str]) -> list[tuple[Case, dict[str, str]]]:
 
 def server_of_corefile(corefile: str, files: dict[str, str]) -> Server:
     """One server with all blocks of a Corefile, as a listener has them."""
-    return server_of_blocks(configure(parse(corefile)), lambda: FakeWorld(files={"/etc/hosts": "", **files}))
+    return server_of_blocks(configured(corefile), lambda: FakeWorld(files={"/etc/hosts": "", **files}))
 
 
 async def steps_otherwise(case: Case, files: dict[str, str]) -> str:

@@ -5,15 +5,14 @@ from collections.abc import Callable
 from ipaddress import ip_network
 from typing import Any, Final
 
+from configured import configured
 from harness import Report, recorded
 
 from kdns.corefile.address import is_reverse, reverse_zones, zone_addresses, zones
 from kdns.corefile.lexer import Token
-from kdns.corefile.parse import parse
 from kdns.dns.names import is_below, labels_of, reversed_address, text_of
 from kdns.errors import CorefileError
 from kdns.net import unpacked
-from kdns.plugins.directives import configure
 from kdns.plugins.guards import acl
 from kdns.plugins.sources.forward.targets import Target, target_of
 
@@ -53,7 +52,7 @@ def token(text: str) -> Token:
 def origins(given: dict[str, Any]) -> object:
     """The zones of a stanza: its own, or those of the server block."""
     block, args = given["serverblock"] or ["."], given["args"] or []
-    (server,) = configure(parse(f"{' '.join(block)} {{\nacl {' '.join(args)}\n}}"))
+    (server,) = configured(f"{' '.join(block)} {{\nacl {' '.join(args)}\n}}")
     return list(server.configs(acl.DIRECTIVE)[0].zones)
 
 
@@ -75,7 +74,7 @@ def first_refused(given: list[dict[str, str]]) -> object:
             for one in given[:count]
         ]
         try:
-            configure(parse("\n".join(blocks)))
+            configured("\n".join(blocks))
         except CorefileError:
             return count
     return 0

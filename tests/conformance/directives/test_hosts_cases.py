@@ -2,16 +2,15 @@
 
 from ipaddress import ip_address
 
+from configured import configured
 from dns_chain import Behind, FakeWorld, only
 from harness import Case, Report, difference, files_of, recorded, reply_to, response_of, server_of, shown
 
 from kdns.answers.chain import Reply
-from kdns.corefile.parse import parse
 from kdns.dns.names import labels_of
 from kdns.dns.types import AAAA, A
 from kdns.errors import CorefileError
 from kdns.net import packed, unpacked
-from kdns.plugins.directives import configure
 from kdns.plugins.sources import hosts
 from kdns.plugins.sources.hosts import HostTable, read_entries
 
@@ -57,7 +56,7 @@ def inline(case: Case) -> str:
     """What differs in the entries of a block."""
     expected = case["expect"]
     try:
-        (server,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
+        (server,) = configured(f". {{\n{case['config']}\n}}\n")
     except CorefileError as error:
         return "" if expected["error"] else str(error)
     config = only(server, hosts.DIRECTIVE)

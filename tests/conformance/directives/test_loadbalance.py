@@ -2,16 +2,15 @@
 
 from collections import Counter
 
+from configured import configured
 from dns_chain import Behind, FakeWorld
 from harness import Case, Report, recorded, reply_to, response_of, server_of, shown
 
 from kdns.answers.order import Order, Weights
-from kdns.corefile.parse import parse
 from kdns.dns.zonefile import parse_record, rdata_text
 from kdns.errors import CorefileError
 from kdns.net import packed
 from kdns.plugins.changes import loadbalance
-from kdns.plugins.directives import configure
 
 KINDS = {"CNAME": 0, "A": 1, "AAAA": 1, "MX": 2}
 NO_NAME = "a comma is in no name of a host: kdns refuses it where a zone is wanted"
@@ -61,7 +60,7 @@ def weight_of(text: str, address: str) -> int:
 
 def preferred(case: Case) -> str:
     """What differs in the order without rotation."""
-    (config,) = configure(parse(f". {{\n{case['config']}\n}}"))
+    (config,) = configured(f". {{\n{case['config']}\n}}")
     (found,) = config.configs(loadbalance.DIRECTIVE)
     rrsets = Order(prefer=found.prefer).arranged(tuple(map(parse_record, case["next"]["answer"])))
     order = [rdata_text(rrset.rtype, rdata) for rrset in rrsets for rdata in rrset.rdata]

@@ -5,6 +5,7 @@ from ipaddress import IPv6Address, ip_address
 from types import MappingProxyType
 from typing import Any
 
+from configured import configured
 from dns_chain import Behind, FakeWorld, response_to
 from harness import Case, Report, client_of, packet_of, recorded, shown, texts
 
@@ -13,7 +14,6 @@ from kdns.answers.decode import from_wire
 from kdns.answers.response import Message, Response
 from kdns.corefile.lexer import Token
 from kdns.corefile.lines import Line
-from kdns.corefile.parse import parse
 from kdns.dns.names import labels_of, read_name, text_of
 from kdns.dns.query import HEADER_BYTES, TC
 from kdns.dns.types import class_name, rcode_number, type_name
@@ -22,7 +22,6 @@ from kdns.dnsserver.blocks import Server
 from kdns.errors import CorefileError
 from kdns.plugins.changes.rewrite import config, plugin
 from kdns.plugins.changes.rewrite.answers import by_suffix
-from kdns.plugins.directives import configure
 from kdns.values import evolve
 
 REFUSED_EARLY = "a name that cannot be is refused in the Corefile, at its word; CoreDNS answers SERVFAIL"
@@ -115,7 +114,7 @@ async def wrong(case: Case) -> str:
     behind = Behind(lambda request: next_reply(case, request))
     corefile = f". {{\n{case['config']}\n}}\n"
     try:
-        (server_config,) = configure(parse(corefile))
+        (server_config,) = configured(corefile)
     except CorefileError as error:
         return f"refused: {error}"
     if "upstream_lookups" in case:

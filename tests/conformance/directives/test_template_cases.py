@@ -3,16 +3,15 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from configured import configured
 from dns_chain import Behind, FakeWorld, plugin_of, response_to
 from harness import Case, Report, client_of, difference, packet_of, recorded, response_of, shown
 from integration import cases, steps_otherwise
 
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, ServeResult
 from kdns.answers.response import Response
-from kdns.corefile.parse import parse
 from kdns.dns.types import class_name, type_name
 from kdns.dnsserver.blocks import Server
-from kdns.plugins.directives import configure
 from kdns.plugins.sources.template import plugin
 from kdns.plugins.sources.template.stencil import stencil_of
 from kdns.serverblocks.expressions.values import EvaluationError
@@ -79,7 +78,7 @@ def otherwise_explained(expected: Case, wire: bytes) -> str:
 
 def matched_otherwise(case: Case) -> str:
     """Whether the stanza itself matches otherwise, or has other variables."""
-    (config,) = configure(parse(f". {{\n{case['config']}\n}}\n"))
+    (config,) = configured(f". {{\n{case['config']}\n}}\n")
     stencil = stencil_of(config.configs(plugin.DIRECTIVE)[0])
     requests: list[Request] = []
     server = Server("dns://:53", [Block(".", Chain([Behind(requests.append)]))])

@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from _process import free_port
+from configured import configured
 from dns_client import Udp, packet, rcode
 from dns_live import dns_server
 from fake_api import until
@@ -20,13 +21,12 @@ from structlog.testing import capture_logs
 from wholefiles import replace
 
 from kdns.apps.serve import reloading
-from kdns.corefile.parse import parse
 from kdns.dnsserver.io.corefile import Corefile, read_corefile
 from kdns.dnsserver.io.reload import Reloader
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import ListenError
 from kdns.node_local.settings import NodeLocal
-from kdns.plugins.directives import BY_NAME, configure
+from kdns.plugins.directives import BY_NAME
 
 DEADLINE_S = 60.0
 
@@ -54,7 +54,7 @@ async def test_addresses_of_one_port_come_and_go() -> None:
     port = free_port()
     async with dns_server(block(port=port)) as server:
         for hosts in (("127.0.0.1",), ("127.0.0.2", "127.0.0.1"), (), ("127.0.0.2",), ()):
-            await server.swap(configure(parse(block(*hosts, port=port))))
+            await server.swap(configured(block(*hosts, port=port)))
             here = hosts or ("127.0.0.1", "::1")
             for host in here:
                 assert await asked(port, host) == "NOERROR", (hosts, host)
@@ -74,13 +74,13 @@ async def test_pages_come_move_and_go() -> None:
 
     async with dns_server(block("127.0.0.1", more=f"health :{port}")) as server:
         assert await page("/health", port) == 200
-        await server.swap(configure(parse(block("127.0.0.1", more=f"health 127.0.0.1:{port}\nready 127.0.0.1:0"))))
+        await server.swap(configured(block("127.0.0.1", more=f"health 127.0.0.1:{port}\nready 127.0.0.1:0")))
         assert await page("/health", port) == 200
         assert await page("/ready", server.site_addresses["/ready"][1]) == 200
         with pytest.raises(ListenError):
-            await server.swap(configure(parse(block("127.0.0.1", more="prometheus 192.0.2.1:0"))))
+            await server.swap(configured(block("127.0.0.1", more="prometheus 192.0.2.1:0")))
         assert server.site_addresses.keys() == {"/health", "/ready"}
-        await server.swap(configure(parse(block("127.0.0.1"))))
+        await server.swap(configured(block("127.0.0.1")))
         assert server.site_addresses == {}
         with pytest.raises(aiohttp.ClientConnectionError):
             await page("/health", port)

@@ -13,15 +13,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from configured import configured
 from dns_client import packet, with_options
 from structlog.testing import capture_logs
 
-from kdns.corefile.parse import parse
 from kdns.dnsserver.io.burst.event_loop import BurstEventLoop, BurstSelector, is_compiled
 from kdns.dnsserver.io.burst.sampling import Sampling
 from kdns.dnsserver.io.request_metrics import Requests
 from kdns.dnsserver.io.server import DnsServer
-from kdns.plugins.directives import configure
 
 COREFILE = """\
 .:0 {
@@ -80,7 +79,7 @@ def datagrams(count: int) -> Iterator[bytes]:
 @contextmanager
 def serving(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> Iterator[DnsServer]:
     """A server in a thread with a loop of its own."""
-    server = DnsServer(configure(parse(COREFILE)))
+    server = DnsServer(configured(COREFILE))
     started, end = threading.Event(), SimpleNamespace()
 
     async def main() -> None:

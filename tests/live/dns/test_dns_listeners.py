@@ -9,14 +9,13 @@ from dataclasses import replace
 
 import dnslib
 import pytest
+from configured import configured
 from dns_client import Tcp, Udp, answers, framed, packet, rcode, read
 from dns_live import MANY, api_of, cluster, dns_server, page, port_of, serving
 from fake_api import FakeApi
 
-from kdns.corefile.parse import parse
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import ListenError
-from kdns.plugins.directives import configure
 from kdns.serverblocks.listener_options import DEFAULTS
 
 NAME = "s1.default.svc.cluster.local"
@@ -300,15 +299,15 @@ async def test_other_server_blocks_answer_on_the_sockets_that_are_bound(
 
                     assert await ttls() == {5}
                     followed = server.clusters
-                    await server.swap(configure(parse(corefile("ttl 7"))))
+                    await server.swap(configured(corefile("ttl 7")))
                     assert await ttls() == {7}
                     assert server.clusters == followed
-                    await server.swap(configure(parse(corefile("ttl 9\nnamespaces elsewhere"))))
+                    await server.swap(configured(corefile("ttl 9\nnamespaces elsewhere")))
                     assert rcode(await udp.ask(packet(NAME))) == "NXDOMAIN"
                     with pytest.raises(ListenError, match=r"cannot listen on 192\.0\.2\.1:0"):
-                        await server.swap(configure(parse(corefile("ttl 1").replace("127.0.0.1", "192.0.2.1", 1))))
+                        await server.swap(configured(corefile("ttl 1").replace("127.0.0.1", "192.0.2.1", 1)))
                     assert rcode(await udp.ask(packet(NAME))) == "NXDOMAIN"
-                    await server.swap(configure(parse(corefile("ttl 11\nlabels a=b"))))
+                    await server.swap(configured(corefile("ttl 11\nlabels a=b")))
                     assert len(server.clusters) == 1
                     assert server.clusters != followed
             found = samples((await page(server, "/metrics"))[1])

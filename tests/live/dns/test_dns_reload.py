@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configured import configured
 from dns_client import Udp, packet
 from dns_live import api_of, cluster, dns_server, page, serving
 from fake_api import until
 
 from kdns.answers.chain import Plugin
-from kdns.corefile.parse import parse
 from kdns.dnsserver.io import reload
 from kdns.dnsserver.io import server as server_module
 from kdns.dnsserver.io.corefile import Corefile
@@ -23,7 +23,6 @@ from kdns.dnsserver.io.reload import Reloader
 from kdns.dnsserver.io.server import DnsServer
 from kdns.dnsserver.io.world import BlockWorld
 from kdns.errors import InputError, ListenError
-from kdns.plugins.directives import configure
 from kdns.plugins.observers import errors
 from kdns.runtime import process
 from kdns.serverblocks.config import ServerConfig
@@ -63,8 +62,8 @@ async def test_repeated_swaps_leave_nothing_behind(monkeypatch: pytest.MonkeyPat
         async with dns_server(corefile()) as server:
             before = await settled(left)
             for number in range(5):
-                await server.swap(configure(parse(corefile(f"ttl {number}"))))
-                await server.swap(configure(parse(corefile())))
+                await server.swap(configured(corefile(f"ttl {number}")))
+                await server.swap(configured(corefile()))
                 for refused in (
                     corefile("labels a=b", "ready 192.0.2.1:0"),
                     corefile("labels a=b") + "a.test:0 {\nbind 192.0.2.1\n}\n",
@@ -73,7 +72,7 @@ async def test_repeated_swaps_leave_nothing_behind(monkeypatch: pytest.MonkeyPat
                     corefile("labels a=b") + corefile().replace("bind 127.0.0.1", "bind no-such-device"),
                 ):
                     with pytest.raises((InputError, ListenError)):
-                        await server.swap(configure(parse(refused)))
+                        await server.swap(configured(refused))
             await until(lambda: left() == before)
             text = (await page(server, "/metrics"))[1]
             assert text.count('\nkdns_test{nr="1"} 1.0\n') == 1
@@ -87,7 +86,7 @@ async def test_a_reload_changes_the_options_of_an_address_that_stays_bound() -> 
         (at_address,) = server.servers
         assert (at_address.options, server.lameduck_s) == (replace(DEFAULTS, read_s=1.0), 5.0)
         for stanza, options in (("timeouts {\nidle 2s\n}", replace(DEFAULTS, idle_s=2.0)), ("", DEFAULTS)):
-            await server.swap(configure(parse(corefile(stanza))))
+            await server.swap(configured(corefile(stanza)))
             assert (server.servers, at_address.options, server.lameduck_s) == ([at_address], options, 0.0)
 
 
@@ -95,7 +94,7 @@ async def test_what_a_new_cluster_holds_is_exempt_from_garbage_collection(monkey
     """Once it is listed, which may be later than the reload; a reload without a new cluster exempts nothing."""
 
     def corefile(text: str, sha512: str) -> Corefile:
-        return Corefile(sha512, configure(parse(f".:0 {{\nbind 127.0.0.1\n{text}\n}}\n")))
+        return Corefile(sha512, configured(f".:0 {{\nbind 127.0.0.1\n{text}\n}}\n"))
 
     frozen: list[bool] = []
     async with api_of(cluster()) as api, serving(api.url, monkeypatch) as server:
@@ -187,7 +186,7 @@ async def test_nothing_of_old_blocks_lives(monkeypatch: pytest.MonkeyPatch, tmp_
             other = "errors" if stanza != "errors" else "log"
             lines = f"bind 127.0.1.{number}\n{other if changed else stanza}\n{kubernetes}"
             blocks.append(f".:0 {{\n{lines.replace('FOLDER', str(tmp_path))}\n}}\n")
-        return configure(parse("".join(blocks)))
+        return configured("".join(blocks))
 
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)

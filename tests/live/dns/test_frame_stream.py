@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configured import configured
 from dns_client import Udp
 from dns_live import dns_server
 from fake_api import until
@@ -18,13 +19,11 @@ from fake_api_certs import authority, issue
 from frame_reader import FrameReader, decoded, message_of
 from structlog.testing import capture_logs
 
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import A
 from kdns.dnsserver.io import frame_streams as frame_stream
 from kdns.dnsserver.io.frame_streams import ACCEPT, FrameListener, FrameStream, control_frame
 from kdns.net import HostPort
-from kdns.plugins.directives import configure
 from kdns.serverblocks.directive import FrameSpec
 from kdns.serverblocks.listener_options import ClientAuth, TlsConfig
 from kdns.tally import Tally
@@ -278,7 +277,7 @@ async def test_collectors_connect_to_a_server_that_listens(tmp_path: Path, schem
         while min(len(first.frames), len(second.frames)) < 2:
             await asked(server.addresses[0], packet)
             await asyncio.sleep(0)
-        await server.swap(configure(parse(text)))
+        await server.swap(configured(text))
         await asyncio.wait(collectors)
         tasks.create_task(collect(third, until_connected(connected)))
         while len(third.frames) < 2:

@@ -5,14 +5,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from configured import configured
 from dns_client import Tcp, packet, rcode
 from encrypted_server import Encrypted
 from fake_api import until
 from memory_attacks import ATTACKS, MANY, Silent, Target
 
-from kdns.corefile.parse import parse
 from kdns.dnsserver.io.server import DnsServer
-from kdns.plugins.directives import configure
 from kdns.plugins.sources.forward import plugin as forward
 from kdns.runtime.client_memory import MAX_CONNECTION_BYTES, Client, ClientMemory
 
@@ -47,7 +46,7 @@ async def test_what_an_attack_makes_a_server_hold(tmp_path: Path, monkeypatch: p
             await silent.start(stack)
             block = f"bind 127.0.0.1\nhosts {hosts} test {{\nfallthrough\n}}\nforward . 127.0.0.1:{silent.port}"
             encrypted = f"tls://.:0 https://.:0 quic://.:0 {{\ntls {made.cert} {made.key}\n{block}\n}}"
-            server = DnsServer(configure(parse(f".:0 {{\n{block}\n}}\n{encrypted}\n")))
+            server = DnsServer(configured(f".:0 {{\n{block}\n}}\n{encrypted}\n"))
             await server.start()
             memory = server._listeners.clients.memory  # noqa: SLF001 - what bounds are about
             target = Target({scheme: port for scheme, _, port in server.listened}, made.ca)

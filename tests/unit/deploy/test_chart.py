@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
+from configured import configured
 
 from kdns import __version__
-from kdns.corefile.parse import parse
-from kdns.plugins.directives import configure
 from tools.chart import CHART, RENDERED, ROOT, cases, digest, rendered, schema
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -113,7 +112,7 @@ def test_by_default_it_is_what_deploy_has() -> None:
     roles = (found["ClusterRole", "kdns"]["rules"], of_deploy("rbac.yaml", "ClusterRole")["rules"])
     assert roles[0] == roles[1][:2]  # without ServiceImports
     texts = (found["ConfigMap", "kdns"], of_deploy("configmap.yaml", "ConfigMap"))
-    of_chart, of_manifest = (configure(parse(each["data"]["Corefile"])) for each in texts)
+    of_chart, of_manifest = (configured(each["data"]["Corefile"]) for each in texts)
     assert [each.zones for each in of_chart] == [each.zones for each in of_manifest]
     assert [list(each.directives) for each in of_chart] == [list(each.directives) for each in of_manifest]
     assert texts[0]["data"]["Corefile"].split() == texts[1]["data"]["Corefile"].split()
@@ -141,7 +140,7 @@ def test_ports_are_those_of_the_corefile(case: str) -> None:
     (config,) = (each for (kind, name), each in objects(case).items() if kind == "ConfigMap" and "auto" not in name)
     served = {
         (address.port_or_default(53), protocol)
-        for block in configure(parse(config["data"]["Corefile"]))
+        for block in configured(config["data"]["Corefile"])
         for address in block.addresses
         for protocol in (("TCP",) if address.scheme == "tls" else ("UDP", "TCP"))
     }

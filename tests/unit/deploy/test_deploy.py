@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
+from configured import configured
 from dns_chain import only
 
 from kdns import __version__
 from kdns.cluster.objects import EndpointSlice, Namespace, Pod, Service, ServiceImport
 from kdns.cluster.watch import RESOURCES
-from kdns.corefile.parse import parse
-from kdns.plugins.directives import configure
 from kdns.plugins.settings import SETTINGS
 from kdns.plugins.sources.kubernetes import plugin as kubernetes
 from kdns.runtime.files.yaml import documents
@@ -35,7 +34,7 @@ CONTAINER: dict[str, Any] = POD["containers"][0]
 
 @pytest.fixture
 def server() -> ServerConfig:
-    (one,) = configure(parse(OBJECTS["ConfigMap"]["data"]["Corefile"]))
+    (one,) = configured(OBJECTS["ConfigMap"]["data"]["Corefile"])
     return one
 
 
@@ -182,7 +181,7 @@ def test_the_corefile_is_mounted_where_the_arguments_say() -> None:
     mount, state = CONTAINER["volumeMounts"]
     of_state, volume = POD["volumes"]
     assert (mount["name"], state["name"]) == (volume["name"], of_state["name"])
-    (config,) = configure(parse(OBJECTS["ConfigMap"]["data"]["Corefile"]))
+    (config,) = configured(OBJECTS["ConfigMap"]["data"]["Corefile"])
     of_kubernetes = only(config, kubernetes.DIRECTIVE)
     assert of_kubernetes.snapshot
     assert of_kubernetes.snapshot.path.startswith(f"{state['mountPath']}/")

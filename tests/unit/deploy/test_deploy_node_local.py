@@ -5,11 +5,10 @@ from typing import Any
 
 import yaml
 from click.testing import CliRunner
+from configured import configured
 
 from kdns.cli.commands.serve import serve
-from kdns.corefile.parse import parse
 from kdns.node_local.settings import CLUSTER_DNS, NodeLocal, service_host
-from kdns.plugins.directives import configure
 from kdns.runtime.files.yaml import documents
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "node-local"
@@ -31,7 +30,7 @@ def test_the_corefile_listens_on_the_addresses_that_the_container_is_given() -> 
     text = OBJECTS["ConfigMap"]["data"]["Corefile"]
     assert CLUSTER_DNS in text
     local = NodeLocal(tuple(ARGUMENTS["-localip"].split(",")), cluster_dns="10.96.0.99")
-    blocks = configure(parse(local.with_variables(text)))
+    blocks = configured(local.with_variables(text))
     assert [block.zones for block in blocks] == [("cluster.local.",), ("in-addr.arpa.",), ("ip6.arpa.",), (".",)]
     bound = {tuple(each.hosts) for block in blocks for each in block.directives["bind"]}  # type: ignore[attr-defined]
     assert bound == {local.addresses}

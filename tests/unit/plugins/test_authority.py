@@ -8,13 +8,13 @@ from pathlib import Path
 from struct import pack
 
 import pytest
+from configured import configured
 from dns_chain import Behind, FakeWorld, ask, respond, response_at_once, server_of_blocks, wire
 from harness import server_of
 
 from kdns.answers.chain import Block, Chain, Plugin
 from kdns.answers.response import Response
 from kdns.cluster.objects import EndpointSlice, Namespace, Service
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.names import labels_of
 from kdns.dns.query import NOTIFY, QR
@@ -26,7 +26,6 @@ from kdns.dns.zonefile import parse_zone
 from kdns.dnsserver.blocks import Server
 from kdns.errors import CorefileError
 from kdns.net import HostPort
-from kdns.plugins.directives import configure
 from kdns.plugins.sources import auto, file
 from kdns.plugins.sources.auto import AutoConfig
 from kdns.plugins.sources.file import FileConfig, ZoneFiles, newer_version
@@ -467,7 +466,7 @@ async def test_a_limit_of_responses_counts_those_of_clients() -> None:
 
 async def blocks_of(corefile: str, files: dict[str, str]) -> Server:
     """The server of all blocks of a Corefile, with their files read."""
-    configs = configure(parse(corefile))
+    configs = configured(corefile)
     worlds = [FakeWorld(files=files) for _ in configs]
     server = server_of_blocks(configs, iter(worlds).__next__)
     for world in worlds:

@@ -2,15 +2,14 @@
 
 import pytest
 from cluster_objects import external_name, state_of
+from configured import configured
 from decoded_message import Decoded
 from dns_chain import FakeWorld, ask, server_of_blocks
 from scripted_upstream import ForwardSetup, Says, Script, says
 
-from kdns.corefile.parse import parse
 from kdns.dns.query import Query
 from kdns.dns.types import CNAME, A
 from kdns.dnsserver.blocks import Server
-from kdns.plugins.directives import configure
 from kdns.upstream.upstream import Transport, UpstreamTimeoutError
 
 COREFILE = """\
@@ -34,7 +33,7 @@ corp.example {
 def server(corefile: str, setup: FakeWorld, **external_names: str) -> Server:
     """The blocks of a Corefile; the Services of `shop` are ExternalNames."""
     setup.state = state_of(*(external_name(name, target) for name, target in external_names.items()))
-    return server_of_blocks(configure(parse(corefile)), lambda: setup)
+    return server_of_blocks(configured(corefile), lambda: setup)
 
 
 def shown(answered: Decoded) -> tuple[str, list[tuple[int, object]]]:

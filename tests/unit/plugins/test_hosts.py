@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from configured import configured
 from dns_chain import Behind, FakeWorld, ask
 from harness import server_of
 from zone_text import record_texts
@@ -109,7 +110,7 @@ def test_an_address_that_is_none_leaves_out_its_line() -> None:
     assert [(line["event"], line["line"]) for line in setup.lines] == [
         ("hosts line ignored", line) for line in (4, 5, 6)
     ]
-    (config,) = configure(parse(f". {{\n{stanza}\n}}"))
+    (config,) = configured(f". {{\n{stanza}\n}}")
     assert [(warning.line, warning.token) for warning in config.warnings()] == [
         (4, "300.1.1.1"),
         (5, "1::2::3"),

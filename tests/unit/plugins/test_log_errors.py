@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from configured import configured
 from dns_chain import Behind, FakeWorld, plugin_of, read, respond, response_at_once, server_of, server_of_blocks
 from structlog.testing import capture_logs
 
@@ -11,13 +12,11 @@ from kdns.answers.answer import error_answer
 from kdns.answers.chain import UNHANDLED, Request, Sees, unhandled
 from kdns.answers.response import Response, Reuse
 from kdns.cluster.state import State
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import SERVFAIL, type_number
 from kdns.dnsserver.blocks import WireResponse
 from kdns.dnsserver.io.exchange import log_failure
 from kdns.plugins.changes.cache.flights import CROWDED
-from kdns.plugins.directives import configure
 from kdns.plugins.observers import errors, log
 from kdns.plugins.sources.hosts import Hosts
 from kdns.plugins.sources.kubernetes.options import Options
@@ -36,7 +35,7 @@ class Observed:
     """Server blocks with the `log` and `errors` of a Corefile, which are told of responses made here."""
 
     def __init__(self, corefile: str, setup: FakeWorld) -> None:
-        self.server = server_of_blocks(configure(parse(corefile)), lambda: setup)
+        self.server = server_of_blocks(configured(corefile), lambda: setup)
         self.setup = setup
 
     def __call__(self, packet: bytes, wire: bytes, client: tuple[str, int], transport: str, took_s: float) -> None:

@@ -3,20 +3,19 @@
 from collections.abc import Awaitable, Callable
 
 import pytest
+from configured import configured
 from dns_chain import Behind, FakeWorld, held, response_at_once
 from harness import answered, server_of, texts
 
 from kdns.answers.chain import Reply, Request, Sees
 from kdns.answers.decode import from_wire
 from kdns.answers.response import Message, Response, Reuse, ZoneSoa
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import AD, Edns, Query, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, AXFR, CNAME, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
 from kdns.dns.zonefile import parse_record
 from kdns.errors import CorefileError
-from kdns.plugins.directives import configure
 from kdns.values import evolve
 
 MISTAKES = [
@@ -60,7 +59,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("stanza", "token", "reason"), MISTAKES)
 def test_mistakes_are_errors_at_their_words(stanza: str, token: str, reason: str) -> None:
     with pytest.raises(CorefileError) as caught:
-        configure(parse(f". {{\nrewrite {stanza}\n}}\n"))
+        configured(f". {{\nrewrite {stanza}\n}}\n")
     assert (caught.value.token, reason in caught.value.reason) == (token, True), caught.value
 
 
@@ -273,7 +272,7 @@ async def test_options_that_the_client_sent_too(rule: str, options: tuple[tuple[
     ],
 )
 def test_groups_of_other_programs_are_warned_of(rule: str, groups: list[str]) -> None:
-    (server,) = configure(parse(f". {{\nrewrite {rule}\n}}"))
+    (server,) = configured(f". {{\nrewrite {rule}\n}}")
     assert [warning.reason.removeprefix("rewrite: ") for warning in server.warnings()] == groups
 
 

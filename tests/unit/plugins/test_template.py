@@ -1,6 +1,7 @@
 """`template`: mistakes at their words, Go's templates, answers, metrics, and what the table may keep."""
 
 import pytest
+from configured import configured
 from decoded_message import decode
 from dns_chain import Behind, FakeWorld, held, response_at_once, wire
 from harness import answered, server_of, texts
@@ -9,13 +10,11 @@ from hypothesis import strategies as st
 
 from kdns.answers.chain import Reply, Request, Sees
 from kdns.answers.response import Response, Reuse
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES, TC
 from kdns.dns.types import CNAME, NXDOMAIN, TXT, A
 from kdns.dns.zonefile import parse_record
 from kdns.errors import CorefileError
-from kdns.plugins.directives import configure
 from kdns.plugins.sources.template.gofunctions import Map, Struct
 from kdns.plugins.sources.template.gotemplate import Template, TemplateSyntaxError
 from kdns.serverblocks.expressions.values import EvaluationError
@@ -46,7 +45,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("head", "option", "token", "reason"), MISTAKES)
 def test_mistakes_are_errors_at_their_words(head: str, option: str, token: str, reason: str) -> None:
     with pytest.raises(CorefileError) as caught:
-        configure(parse(f". {{\ntemplate {head} {{\n{option}\n}}\n}}\n"))
+        configured(f". {{\ntemplate {head} {{\n{option}\n}}\n}}\n")
     assert (caught.value.token, reason in caught.value.reason) == (token, True), caught.value
 
 
@@ -80,7 +79,7 @@ DOUBTS = [
 
 @pytest.mark.parametrize(("head", "options", "template", "reason"), DOUBTS)
 def test_templates_that_always_fail_are_doubted(head: str, options: str, template: str, reason: str) -> None:
-    (server,) = configure(parse(f'. {{\ntemplate {head} {{\n{options} "{template}"\n}}\n}}\n'))
+    (server,) = configured(f'. {{\ntemplate {head} {{\n{options} "{template}"\n}}\n}}\n')
     warnings = list(server.warnings())
     assert len(warnings) == bool(reason)
     for warning in warnings:

@@ -1,18 +1,17 @@
 """`view`: mistakes, which of several blocks answers, what the table keeps, and labels."""
 
 import pytest
+from configured import configured
 from dns_chain import held, read, response_at_once, server_of_blocks
 from harness import shown
 
 from kdns.answers.chain import Request
 from kdns.answers.response import PRIVATE
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import AAAA, MX, A
 from kdns.dnsserver.blocks import Server
 from kdns.errors import CorefileError
-from kdns.plugins.directives import configure
 from kdns.serverblocks.config import clashes
 
 MISTAKES = [
@@ -29,13 +28,13 @@ MISTAKES = [
 @pytest.mark.parametrize(("stanza", "token", "reason"), MISTAKES)
 def test_mistakes_are_errors_at_their_words(stanza: str, token: str, reason: str) -> None:
     with pytest.raises(CorefileError) as caught:
-        configure(parse(f". {{\n{stanza}\n}}\n"))
+        configured(f". {{\n{stanza}\n}}\n")
     assert (caught.value.token, reason in caught.value.reason) == (token, True), caught.value
 
 
 def server_of(corefile: str) -> Server:
     """One server with all blocks of a Corefile, as a listener has them."""
-    return server_of_blocks(configure(parse(corefile)))
+    return server_of_blocks(configured(corefile))
 
 
 def block(zone: str, text: str, *options: str) -> str:
@@ -114,6 +113,6 @@ def request_of(address: str) -> Request:
 
 
 def test_blocks_with_views_may_have_the_same_zones() -> None:
-    assert not list(clashes([(server, ("127.0.0.1",)) for server in configure(parse(BY_TYPE))], 53))
+    assert not list(clashes([(server, ("127.0.0.1",)) for server in configured(BY_TYPE)], 53))
     with pytest.raises(CorefileError, match="already served"):
-        configure(parse(BY_TYPE + block("x", "b") + block("x", "c")))
+        configured(BY_TYPE + block("x", "b") + block("x", "c"))

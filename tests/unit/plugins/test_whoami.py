@@ -4,22 +4,21 @@ import json
 from pathlib import Path
 
 import pytest
+from configured import configured
 from decoded_message import decode
 from dns_chain import FakeWorld, response_at_once, server_of
 
-from kdns.corefile.parse import parse
 from kdns.dns.message import query
 from kdns.dns.types import type_name, type_number
 from kdns.dnsserver.blocks import Server
 from kdns.net import join_host_port, unpacked
-from kdns.plugins.directives import configure
 
 CASES = Path(__file__).parents[3].parent / "shared" / "conformance" / "directives" / "misc-cases.json"
 
 
 @pytest.fixture
 def server() -> Server:
-    (config,) = configure(parse(". {\nwhoami\n}"))
+    (config,) = configured(". {\nwhoami\n}")
     return server_of(*config.build(FakeWorld()))
 
 

@@ -3,14 +3,13 @@
 import errno
 
 import pytest
+from configured import configured
 
-from kdns.corefile.parse import parse
 from kdns.dnsserver.io import interfaces
 from kdns.dnsserver.io.server import DnsServer
 from kdns.errors import CorefileError
 from kdns.net import packed
 from kdns.netlink.addresses import InterfaceAddress
-from kdns.plugins.directives import configure
 from kdns.serverblocks.config import WILDCARD
 
 
@@ -40,7 +39,7 @@ async def test_link_local_addresses_of_ipv6_are_left_out(machine: list[Interface
 
 
 async def test_bind_never_falls_back_to_every_address() -> None:
-    server = DnsServer(configure(parse(".:0 {\n bind 127.0.0.1 {\n except 127.0.0.1\n }\n}\n")))
+    server = DnsServer(configured(".:0 {\n bind 127.0.0.1 {\n except 127.0.0.1\n }\n}\n"))
     try:
         with pytest.raises(CorefileError, match=r"^Corefile:1: bind: `except` leaves no address to listen on$"):
             await server.start()
@@ -77,7 +76,7 @@ async def test_two_blocks_do_not_want_the_same_place(text: str, message: str, ma
     machine += [InterfaceAddress("lo", address) for address in ("127.0.0.1", "::1")]
     if message:
         with pytest.raises(CorefileError) as caught:
-            await DnsServer(()).build(configure(parse(text)))
+            await DnsServer(()).build(configured(text))
         assert str(caught.value) == message
     else:
-        await DnsServer(()).build(configure(parse(text)))
+        await DnsServer(()).build(configured(text))

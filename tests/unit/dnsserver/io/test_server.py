@@ -4,12 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from configured import configured
 from structlog.testing import capture_logs
 
-from kdns.corefile.parse import parse
 from kdns.dnsserver.io import server
 from kdns.dnsserver.io.server import number_of_processes
-from kdns.plugins.directives import configure
 from kdns.runtime import process
 from kdns.runtime.process import processors
 
@@ -44,7 +43,7 @@ def test_processes_of_a_configuration(
 ) -> None:
     monkeypatch.setattr(server, "processors", lambda: available)
     one, other = directives
-    configs = configure(parse(f".:53 {{\nwhoami\n{one}\n}}\nother.test:54 {{\nwhoami\n{other}\n}}\n"))
+    configs = configured(f".:53 {{\nwhoami\n{one}\n}}\nother.test:54 {{\nwhoami\n{other}\n}}\n")
     with capture_logs() as logged:
         assert number_of_processes(configs, default) == expected
     assert [entry["event"] for entry in logged] == ["fewer processes than configured"] * is_reported

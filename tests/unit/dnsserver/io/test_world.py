@@ -4,22 +4,21 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from configured import configured
 from structlog.testing import capture_logs
 
 from kdns.cluster.io.clusters import Clusters
 from kdns.cluster.source import ClusterSpec, Scope, Source
-from kdns.corefile.parse import parse
 from kdns.dnsserver.io.world import MAX_FILES, BlockWorld, SharedResources
 from kdns.errors import CorefileError
 from kdns.net import HostPort
-from kdns.plugins.directives import configure
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.serverblocks.directive import UnreadableFileError
 from kdns.upstream.upstream import UpstreamSpec
 
 
 def world_of(stanzas: str = "", shared: SharedResources | None = None) -> BlockWorld:
-    (config,) = configure(parse(f". {{\n{stanzas}\n}}\n"))
+    (config,) = configured(f". {{\n{stanzas}\n}}\n")
     return BlockWorld(config, shared or SharedResources(Clusters()))
 
 

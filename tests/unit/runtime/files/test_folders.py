@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from configured import configured
 from served_kinds import CATALOGUE
 
 from kdns.cluster.io.clusters import Clusters
 from kdns.controlplane.manifests.io.files import load
-from kdns.corefile.parse import parse
 from kdns.dnsserver.io.world import BlockWorld, SharedResources
-from kdns.plugins.directives import configure
 from kdns.plugins.sources.auto import AutoConfig, scan
 from kdns.plugins.sources.zones.authority import ServedZone
 from kdns.runtime.files.folders import VOLUME, files_below
@@ -82,7 +81,7 @@ def test_an_unreadable_folder_is_an_error(tmp_path: Path) -> None:
 
 def test_auto_reads_a_mounted_config_map_without_duplicates(tmp_path: Path) -> None:
     served: dict[str, ServedZone] = {}
-    (config,) = configure(parse(".\n"))
+    (config,) = configured(".\n")
     world = BlockWorld(config, SharedResources(Clusters()))
     for version, serial in (("..2026_01_31_12_00_00.1", 1), ("..2026_01_31_12_00_00.2", 2)):
         text = ZONE.replace(" 1 ", f" {serial} ", 1)
