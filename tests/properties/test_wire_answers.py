@@ -7,7 +7,7 @@ from typing import Any
 
 import dnslib
 from decoded_message import Decoded, decode
-from dns_chain import cluster_server, respond
+from dns_chain import cluster_server, read, respond
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +28,7 @@ from kdns.cluster.objects import (
 from kdns.cluster.state import Index, State
 from kdns.dns import types
 from kdns.dns.message import query
-from kdns.dns.query import AA, Query, read_query
+from kdns.dns.query import AA, Query
 from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import Rdata, RRset, Soa, Srv
 from kdns.dnsserver.blocks import Server
@@ -68,9 +68,7 @@ BUFFERS = st.sampled_from([0, 512, 700, 1232, 4096])
 
 
 def asked(name: str, qtype: int, payload_bytes: int) -> Query:
-    question = read_query(query(name, qtype, payload_bytes=payload_bytes))
-    assert isinstance(question, Query)
-    return question
+    return read(query(name, qtype, payload_bytes=payload_bytes))
 
 
 def answered(question: Query, message: Response, limit_bytes: int) -> bytes:
@@ -98,8 +96,12 @@ def test_what_is_encoded_is_what_dnslib_reads(
     message = response_of(answer, authority, additional)
     packet = answered(question, message, 65535)
     decoded = decode(packet)
-    for section, read in ((answer, decoded.answer), (authority, decoded.authority), (additional, decoded.additional)):
-        assert list(read) == each_record(section)
+    for section, section_read in (
+        (answer, decoded.answer),
+        (authority, decoded.authority),
+        (additional, decoded.additional),
+    ):
+        assert list(section_read) == each_record(section)
     assert dnslib.DNSRecord.parse(packet).q == dnslib.DNSRecord.parse(question.packet).q
     assert packet[:2] == question.packet[:2]
     assert decoded.flags == {"qr", "aa", "rd"}

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from decoded_message import Decoded, decode
-from dns_chain import FakeWorld, held, plugin_of
+from dns_chain import FakeWorld, held, plugin_of, read
 
 from kdns.answers.answer import compile_answer
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, ServeResult
 from kdns.answers.response import Message, Response
 from kdns.dns.message import query
-from kdns.dns.query import AA, AD, RA, RD, Query, read_query
+from kdns.dns.query import AA, AD, RA, RD, Query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL, SOA, A
 from kdns.dnsserver.blocks import Server, WireResponse
@@ -130,6 +130,4 @@ CLIENTS = tuple(f"192.0.2.{number}" for number in range(1, 6))
 
 
 def asked_for(rrset: RRset) -> Query:
-    found = read_query(query(rrset.owner, rrset.rtype))
-    assert isinstance(found, Query)
-    return found
+    return read(query(rrset.owner, rrset.rtype))

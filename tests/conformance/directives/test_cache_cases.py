@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from dns_chain import Behind, FakeWorld, held, plugin_of
+from dns_chain import Behind, FakeWorld, held, plugin_of, read
 from harness import (
     ANY_TTL,
     FLAGS,
@@ -25,7 +25,7 @@ from harness import (
 from kdns.answers.answer import compile_answer
 from kdns.answers.chain import Request, ServeResult
 from kdns.answers.response import Message, Response
-from kdns.dns.query import Query, read_query
+from kdns.dns.query import Query
 from kdns.dns.rrset import RRset
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.blocks import WireResponse
@@ -110,12 +110,6 @@ def of_bytes(query: Query, response: Response) -> Response:
     """The same as a message of an upstream."""
     wire = compile_answer(evolve(query, edns=None), response, 65535, ".", once=True).wire(query.packet)
     return Response(response.rcode, body=Message(wire))
-
-
-def read(packet: bytes) -> Query:
-    query = read_query(packet)
-    assert isinstance(query, Query)
-    return query
 
 
 @dataclass

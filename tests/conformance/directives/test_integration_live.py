@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from dns_live import dns_server
 from harness import SECTIONS, Case, difference, files_of, packet_of, shown
+from real_servers import free_ports
 from recorded_cases import each_case, recorded
 
 from kdns.dns.encode import Names, encode_section
@@ -40,19 +41,6 @@ DEVIATIONS = {
     "test/TestFileCnameOrigin/0": "NS records that are the answer are not repeated in the authority section",
 }
 """Case → why kdns differs."""
-
-
-def free_port() -> int:
-    """A port that is free over UDP and TCP."""
-    while True:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, socket.socket() as tcp:
-            udp.bind((HOST, 0))
-            port: int = udp.getsockname()[1]
-            try:
-                tcp.bind((HOST, port))
-            except OSError:
-                continue
-            return port
 
 
 def corefile_of(text: str, number: int, ports: list[int], folder: Path) -> str:
@@ -131,7 +119,7 @@ async def case_differs(case: Case, files: dict[str, str], folder: Path) -> str:
     """The first step whose response is not as recorded, "" for none."""
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
-    ports = [free_port() for _ in case["servers"]]
+    ports = [port for port, _ in zip(free_ports(), case["servers"], strict=False)]
     texts = " ".join(one["corefile"] for one in case["servers"])
     changes = any(word in texts or any(word in step for step in case["steps"]) for word in LATER)
     patience_s = PATIENCE_S if changes and case["id"] not in DEVIATIONS else 0.0

@@ -5,9 +5,8 @@ import re
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import aiohttp
 from decoded_message import Decoded, decode
-from dns_live import dns_server
+from dns_live import dns_server, page
 from fake_api_certs import authority, issue
 from fake_upstream import answers_at, query_of, upstream_of
 from real_servers import running
@@ -55,9 +54,7 @@ class Client:
 
     async def counters(self) -> dict[str, int]:
         """The cache's counters, by name, their types added up."""
-        host, port = self.server.site_addresses["/metrics"]
-        async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}/metrics") as response:
-            text = await response.text()
+        _, text = await page(self.server, "/metrics")
         counters: dict[str, int] = {}
         for name, value in re.findall(r"^coredns_cache_(\w+)_total\{.*\} (\S+)$", text, re.MULTILINE):
             counters[name] = counters.get(name, 0) + int(float(value))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _process import free_port
 from configured import configured
 from dns_client import Udp
 from dns_live import dns_server
@@ -27,13 +28,6 @@ from kdns.net import HostPort
 from kdns.serverblocks.directive import FrameSpec
 from kdns.serverblocks.listener_options import ClientAuth, TlsConfig
 from kdns.tally import Tally
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 async def ended(task: asyncio.Task[None]) -> None:

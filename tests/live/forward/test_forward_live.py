@@ -7,10 +7,9 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import aiohttp
 import pytest
 from decoded_message import Decoded, decode
-from dns_live import api_of, dns_server
+from dns_live import api_of, dns_server, page
 from fake_api import Cluster, meta, service, until
 from fake_api_certs import authority, issue
 from fake_upstream import answer, answers_at, query_of, upstream_of
@@ -64,13 +63,6 @@ async def ask(
         return decode(await upstream.exchange(query, transport, 20.0))
 
 
-async def page(server: DnsServer, path: str) -> str:
-    """The body of one of the server's HTTP pages."""
-    host, port = server.site_addresses[path]
-    async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}{path}") as response:
-        return await response.text()
-
-
 def addresses(answered: Decoded) -> list[object]:
     return [rdata for rrset in answered.answer if rrset.rtype == 1 for rdata in rrset.rdata]
 
@@ -106,7 +98,7 @@ async def test_names_of_the_cluster_and_of_others(upstreams: dict[str, dict[str,
         assert len(large.answer) == 1
         small = await ask(server, "large.example.org", "TXT", payload_bytes=1232)
         assert "tc" in small.flags
-        metrics = await page(server, "/metrics")
+        _, metrics = await page(server, "/metrics")
         labels = f'proxy_name="forward",rcode="NXDOMAIN",to="127.0.0.1:{port}"'
         assert f"coredns_proxy_request_duration_seconds_count{{{labels}}} 2.0" in metrics
 
@@ -120,7 +112,7 @@ async def test_one_of_two_upstreams_dies(tmp_path: Path) -> None:
         async with served(stanza) as server:
             for _ in range(20):
                 assert addresses(await ask(server, "ns.example.org")) == [bytes((192, 0, 2, 1))]
-            metrics = await page(server, "/metrics")
+            _, metrics = await page(server, "/metrics")
             assert f'coredns_proxy_healthcheck_failures_total{{proxy_name="forward",to="127.0.0.1:{dead}"}}' in metrics
 
 
@@ -172,5 +164,5 @@ async def test_a_circle_ends_and_names_of_the_cluster_go_on(logs: list[MutableMa
         await until(lambda: any(line["event"] == "forwarding loop detected" for line in logs))
         assert (await ask(server, "www.example.com")).rcode == "SERVFAIL"
         assert addresses(await ask(server, CLUSTER_NAME)) == [bytes((10, 96, 0, 1))]
-        metrics = await page(server, "/metrics")
+        _, metrics = await page(server, "/metrics")
         assert f'kdns_loop_upstreams{{to="127.0.0.1:{port}"}} 1.0' in metrics

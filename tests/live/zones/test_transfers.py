@@ -2,12 +2,12 @@
 
 import asyncio
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from _process import free_port
 from dns_live import dns_server
 
 from kdns.dnsserver.io.server import DnsServer
@@ -26,13 +26,6 @@ $GENERATE 1-{hosts} h$ A 10.0.0.1
 
 def zone(serial: int, more: str = "") -> str:
     return ZONE.format(serial=serial, more=more, hosts=HOSTS)
-
-
-def free_port() -> int:
-    """A port that nobody listens on, for programs that cannot be told 0."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @asynccontextmanager

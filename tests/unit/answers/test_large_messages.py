@@ -5,13 +5,14 @@ from struct import pack
 
 import pytest
 from decoded_message import decode
+from dns_chain import read
 
 from kdns.answers import answer
 from kdns.answers.answer import compile_answer, limit_of, with_room
 from kdns.answers.response import Message, Response
 from kdns.dns.message import query
 from kdns.dns.names import Labels, encode_name, labels_of
-from kdns.dns.query import HEADER_BYTES, Query, read_query
+from kdns.dns.query import HEADER_BYTES, Query
 from kdns.dns.rdata import NamesAt, name_at
 from kdns.dns.types import A
 from kdns.plugins.sources.forward.bailiwick import checked
@@ -22,9 +23,7 @@ POINTER = b"\xc0\x0c"
 
 
 def asked(payload_bytes: int = 0) -> Query:
-    question = read_query(query(NAME, A, payload_bytes=payload_bytes))
-    assert isinstance(question, Query)
-    return question
+    return read(query(NAME, A, payload_bytes=payload_bytes))
 
 
 def record(owner: bytes, rtype: int = A, rdata: bytes = b"\x0a\x00\x00\x01") -> bytes:

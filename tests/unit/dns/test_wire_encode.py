@@ -4,13 +4,14 @@ from struct import pack
 
 import pytest
 from decoded_message import decode
+from dns_chain import read
 
 from kdns.answers.answer import compile_answer
 from kdns.answers.response import Response, ZoneSoa
 from kdns.dns.encode import MAX_OFFSET, Names, encode_opt, encode_section
 from kdns.dns.message import query
 from kdns.dns.names import encode_name, labels_of, read_name, skip_name
-from kdns.dns.query import AA, Edns, Query, read_query
+from kdns.dns.query import AA, Edns
 from kdns.dns.rdata import character_strings
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import CNAME, DNAME, NS, NXDOMAIN, PTR, SOA, SRV, TXT, A
@@ -175,8 +176,7 @@ def test_nothing_points_beyond_what_a_pointer_can_say() -> None:
 
 def test_names_of_a_message_of_64_kib_are_read_again() -> None:
     packet = query("big.example.", A)
-    question = read_query(packet)
-    assert isinstance(question, Query)
+    question = read(packet)
     owners = tuple(f"a{number}.other.test." for number in range(1500)) * 2
     response = Response(0, AA, tuple(RRset(owner, A, 5, (bytes(4),)) for owner in owners))
     wire = compile_answer(question, response, 1 << 16, ".").wire(packet)
@@ -213,8 +213,7 @@ def test_opt(edns: Edns, extended: int, wire: bytes) -> None:
 )
 def test_the_soa_of_a_zone_points_at_the_zone_in_the_question_also_when_it_is_renewed(zone: str, name: str) -> None:
     packet = query(name, A)
-    question = read_query(packet)
-    assert isinstance(question, Query)
+    question = read(packet)
     below = f".{zone}" if zone != "." else zone
     first, second = (RRset(zone, SOA, 5, (Soa(f"ns{below}", f"host{below}", serial, 2, 3, 4, 5),)) for serial in (1, 2))
     soa = ZoneSoa(first)
@@ -233,8 +232,7 @@ def test_nothing_points_at_a_record_that_could_not_be_written() -> None:
 
 def test_nothing_points_at_a_record_that_did_not_fit() -> None:
     packet = query("x.cluster.local.", A)
-    question = read_query(packet)
-    assert isinstance(question, Query)
+    question = read(packet)
     large = tuple(RRset("far.example.", TXT, 5, (b"\xc8" + b"t" * 200,)) for _ in range(3))
     glue = (RRset("ns.far.example.", A, 5, (b"\x0a\x00\x00\x01",)), RRset("other.test.", A, 5, (b"\x0a\x00\x00\x02",)))
     answer = (RRset("x.cluster.local.", A, 5, (bytes(4),)),)

@@ -3,9 +3,10 @@
 from struct import pack
 
 import pytest
+from dns_chain import read
 
 from kdns.answers.answer import error_answer
-from kdns.dns.query import Edns, Malformed, Query, read_query
+from kdns.dns.query import Edns, Malformed, read_query
 from kdns.dns.types import BADVERS, FORMERR, NOTIMP, type_label
 
 RD = 0x0100
@@ -106,8 +107,7 @@ def test_refusals(raw: bytes, rcode: int) -> None:
     ids=str,
 )
 def test_queries(raw: bytes, edns: Edns | None, is_plain: bool) -> None:
-    question = read_query(raw)
-    assert isinstance(question, Query)
+    question = read(raw)
     assert (question.labels, question.qtype, question.qclass, question.question_end) == ((b"web", b"shop"), 1, 1, END)
     assert (question.edns, question.is_plain) == (edns, is_plain)
 
@@ -123,8 +123,7 @@ def test_queries(raw: bytes, edns: Edns | None, is_plain: bool) -> None:
     ],
 )
 def test_names_of_questions(wire: bytes, labels: tuple[bytes, ...], name: str) -> None:
-    question = read_query(packet(wire + pack("!HH", 28, 255)))
-    assert isinstance(question, Query)
+    question = read(packet(wire + pack("!HH", 28, 255)))
     assert (question.labels, question.qtype, question.qclass) == (labels, 28, 255)
     assert question.spelled_name == name
 

@@ -4,14 +4,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from configured import configured
-from dns_chain import Behind, FakeWorld, held, response_at_once
+from dns_chain import Behind, FakeWorld, held, read, response_at_once
 from harness import answered, server_of, texts
 
 from kdns.answers.chain import Reply, Request, Sees
 from kdns.answers.decode import from_wire
 from kdns.answers.response import Message, Response, Reuse, ZoneSoa
 from kdns.dns.message import query
-from kdns.dns.query import AD, Edns, Query, read_query
+from kdns.dns.query import AD, Edns, read_query
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, AXFR, CNAME, NOERROR, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
 from kdns.dns.zonefile import parse_record
@@ -249,8 +249,7 @@ async def test_the_table_keeps_what_depends_on_the_packet_alone(rule: str, is_ke
 async def test_options_that_the_client_sent_too(rule: str, options: tuple[tuple[int, bytes], ...]) -> None:
     behind = Behind(records("{qname} 5 IN A 10.0.0.1"))
     server = server_of(f"rewrite {rule}", FakeWorld(), behind)
-    question = read_query(query("a.", A))
-    assert isinstance(question, Query)
+    question = read(query("a.", A))
     packet = question.changed(edns=Edns(1232, do=False, version=0, options=((65001, b"old"),))).packet
     server.respond(packet, server.table.partition("udp", 4), ("192.0.2.1", 40000))
     (request,) = behind.requests

@@ -97,9 +97,7 @@ def test_options_of_one_client_say_nothing_about_the_answer_for_all() -> None:
     """The subnet of a client (RFC 7871), or an option that makes upstreams say FORMERR."""
     world = World()
     edns = Edns(1232, True, 0, ((8, b"\0\1\x18\0\xc0\0\2"),))
-    found = read_query(query("A.example.", A))
-    assert isinstance(found, Query)
-    question = found.changed(edns=edns)
+    question = read(query("A.example.", A)).changed(edns=edns)
     partition = world.server.table.partition("udp", 4)
     outcome = world.server.respond(question.packet, partition, ("192.0.2.1", 1), world.setup.clock_s)
     assert not isinstance(outcome, WireResponse)
