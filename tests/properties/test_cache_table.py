@@ -50,7 +50,6 @@ class Shape:
     options: tuple[tuple[int, bytes], ...] = ()
 
     def response(self, name: str, qtype: int) -> Response:
-        """Returns the response to a question."""
         size = 16 if qtype == AAAA else 4
         owner = "c." if self.alias else name
         rdata = tuple(one.rjust(size, b"\0") for one in MANY[: self.addresses]) if qtype in {A, AAAA} else (b"\1x",)
@@ -106,7 +105,7 @@ class World:
         self.setup.servers.append(self.server)
 
     def ask(self, packet: bytes, transport: str) -> bytes:
-        """Returns what a listener sends."""
+        """What a listener sends."""
         partition = self.server.table.partition(transport, 6)
         if answer := held(partition, packet, self.setup.clock_s):
             return answer.wire(packet)
@@ -121,18 +120,18 @@ class World:
         return outcome.wire
 
     def responses(self) -> dict[tuple[str, ResponseKind], int]:
-        """Returns how many responses of each kind were sent over each transport, as a scrape has them."""
+        """How many responses of each kind were sent over each transport, as a scrape has them."""
         partitions = self.server.table.partitions.values()
         return {(partition.transport, kind): times for partition in partitions for kind, times in partition.totals()}
 
     def counts(self) -> dict[tuple[str, tuple[str, ...]], float]:
-        """Returns the counters of the directives that are not 0."""
+        """The counters of the directives that are not 0."""
         families = self.setup.counted.items()
         return {(name, labels): count for name, one in families for labels, count in one.samples() if count}
 
 
 def meaning(wire: bytes) -> object:
-    """Returns a response without the order of its records."""
+    """A response without the order of its records."""
     decoded = decode(wire)
     parts = map(Counter, (decoded.answer, decoded.authority, decoded.additional))
     return decoded.rcode, decoded.flags, *parts, without_opt(wire, records(wire))[1]

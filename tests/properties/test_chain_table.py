@@ -1,10 +1,11 @@
 """For random chains, packets and changes: the table in front of a chain changes no answer."""
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+from cache_world import Pause
 from decoded_message import decode
 from dns_chain import FakeWorld, held, plugin_of
 from hypothesis import given, settings
@@ -28,13 +29,6 @@ PAUSES = 12
 """More than there are in one chain."""
 
 Change: TypeAlias = tuple[str, int]
-
-
-class Pause:
-    """Waits once for whoever drives the coroutine."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
 
 
 async def paused(reply: Reply) -> Reply:

@@ -79,8 +79,6 @@ REPLIES = (
 
 @dataclass(eq=False)
 class Asked:
-    """A query at an upstream."""
-
     upstream: str
     transport: Transport
     body: bytes

@@ -2,11 +2,11 @@
 
 import json
 import re
-from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from cache_world import Pause
 from dns_chain import Behind, FakeWorld, held, plugin_of, read
 from harness import (
     ANY_TTL,
@@ -97,13 +97,6 @@ class Upstream:
         while self.setup.clock_s < end_s:
             await Pause()
         return response
-
-
-class Pause:
-    """Waits once for whoever drives the coroutine."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
 
 
 def of_bytes(query: Query, response: Response) -> Response:

@@ -38,7 +38,6 @@ tls://.:{tls} {{
 
 
 async def status(port: int, path: str) -> int:
-    """The status of a page."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
     line = await reader.readline()

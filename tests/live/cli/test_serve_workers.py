@@ -49,8 +49,6 @@ def corefile(api: FakeApi | None, *more: str, blocks: str = "") -> str:
 
 
 class Served:
-    """A running `kdns serve`."""
-
     def __init__(self, process: asyncio.subprocess.Process, file: Path) -> None:
         self.process, self.file = process, file
         self.output: list[str] = []

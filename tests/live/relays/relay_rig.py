@@ -93,7 +93,6 @@ class Rig:
         await self._follow([change for change in changes if change])
 
     async def forget(self, name: str) -> None:
-        """Let there be no such Service."""
         gone = self.state.delete(Service, ("shop", name))
         await self._follow([gone] if gone else [])
 
@@ -157,7 +156,6 @@ def saying(what: str) -> Handler:
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Send everything back."""
     while piece := await reader.read(1 << 16):
         writer.write(piece)
         await writer.drain()

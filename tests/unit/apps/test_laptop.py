@@ -28,7 +28,6 @@ MACHINES = {
 
 @pytest.fixture
 def restarted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The services that were restarted."""
     services: list[str] = []
 
     async def run(command: tuple[str, ...], **_: object) -> Completed:

@@ -33,7 +33,6 @@ sys.meta_path.insert(0, Hidden())
 
 
 def ran(program: str) -> str:
-    """What a program prints."""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

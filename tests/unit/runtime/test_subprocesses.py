@@ -46,7 +46,6 @@ async def begun(folder: Path) -> list[int]:
 
 
 async def have_ended(pids: list[int]) -> bool:
-    """Waits until these programs have ended."""
     async with asyncio.timeout(60):
         while any(map(is_running, pids)):  # noqa: ASYNC110 - other processes set no event
             await asyncio.sleep(0.01)
