@@ -40,6 +40,10 @@ EXPLORES: Final = settings.get_current_profile_name() == "explore"
 class Proxier(RunningMode, Protocol):
     """What `Dataplane.proxier` makes."""
 
+    async def difference(self) -> str:
+        """What differs in the kernel from what was written, "" for nothing."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Dataplane:
@@ -181,7 +185,6 @@ ONE_BACK_END: Final = {
     "test_trace_live.py": "connections are conntrack's in both",
     "test_affinity.py": "both back ends leave clients to the kernel's xt_recent",
     "test_rolling.py": "both replace a table at once",
-    "test_uniform.py": "both leave the draw to the kernel's xt_statistic",
     "test_userspace.py": "packets that are not captured are in other files",
 }
 """The files that run over iptables-nft and not over iptables-legacy, and why that is enough."""

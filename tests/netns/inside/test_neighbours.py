@@ -8,22 +8,19 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 from dataplanes import DATAPLANE, of_nftables
 from patience import surely
 from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
 from world import Answer, World
 
-from kdns.cluster.objects import EndpointSlice, Service
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.io.clean_up import NftablesPart, remove_tables
 from kdns.proxy.nftables.io.proxier import NftablesProxier, clean_up
-from kdns.proxy.plan.planner import Planner, plan
+from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Footprint
 
@@ -173,54 +170,6 @@ def test_tables_of_iptables_legacy_are_read_and_none_is_made(family: Family) -> 
     content = xtables.legacy_content(family, "nat")  # to ask for it makes it
     assert content.rules == dict.fromkeys(("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"), 0)
     assert "nat" in names.read_text().split()
-
-
-LONG = "a" * 63
-
-
-def long_names(ends: tuple[str, ...]) -> list[Any]:
-    """A Service whose every name is as long as can be."""
-    port = {"name": LONG, "port": 65535, "protocol": "TCP", "nodePort": 32767}
-    spec = {
-        "type": "NodePort",
-        "clusterIPs": both("vip", 1),
-        "clusterIP": both("vip", 1)[0],
-        "ports": [port],
-        "sessionAffinity": "ClientIP",
-        "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 86400}},
-        "externalTrafficPolicy": "Local",
-    }
-    slices = [
-        {
-            "metadata": {"name": family, "namespace": LONG, "labels": {"kubernetes.io/service-name": LONG}},
-            "addressType": family,
-            "endpoints": [
-                {"addresses": [f"2001:db8:1111:2222:3333:4444:5555:{end}" if which else f"203.0.113.{end}"]}
-                for end in ends
-            ],
-            "ports": [{"name": LONG, "port": 65535, "protocol": "TCP"}],
-        }
-        for which, family in enumerate(FAMILIES)
-    ]
-    service = msgspec.convert({"metadata": {"name": LONG, "namespace": LONG}, "spec": spec}, Service)
-    return [service, *(msgspec.convert(each, EndpointSlice) for each in slices)]
-
-
-@of_nftables
-def test_the_longest_names_fit(loop: asyncio.AbstractEventLoop) -> None:
-    known = state(long_names(("221", "222", "223")))
-    planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesProxier()
-    loop.run_until_complete(mode.sync_full(planner.plan))
-    for ends in (("221",), ("221", "224"), ()):
-        changes = [change for each in long_names(ends) if (change := known.upsert(each))]
-        loop.run_until_complete(mode.sync_partial(planner.plan, planner.changed(changes)))
-        assert loop.run_until_complete(mode.difference()) == ""
-        loop.run_until_complete(mode.sweep())
-        assert loop.run_until_complete(mode.difference()) == ""
-        for ip in ("ip", "ip6"):
-            listed = subprocess.run(["nft", "list", "table", ip, "kdns"], capture_output=True, text=True, check=True)
-            assert "endpoint-ids-nodeports-tcp-" in listed.stdout.partition("chain")[2]
-            assert f'comment "{LONG}/{LONG}' in listed.stdout
 
 
 @of_nftables

@@ -90,6 +90,7 @@ def test_the_kernel_takes_every_transaction(loop: asyncio.AbstractEventLoop, see
             for family in FAMILIES:
                 most[family] = max(most[family], len(planner.plan.of(family).fronts))
         await mode.sweep()
+        assert await mode.difference() == ""
 
     async def start_afresh() -> None:
         await DATAPLANE.clean_up()

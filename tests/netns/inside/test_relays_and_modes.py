@@ -17,7 +17,6 @@ from world import World
 
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.io.clean_up import remove_tables
-from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.settings import Settings
@@ -138,56 +137,3 @@ def double() -> None:
     saved = subprocess.run([f"{DATAPLANE.name}-save"], check=True, capture_output=True, text=True).stdout
     more = f"{saved}*nat\n:MINE - [0:0]\n-A MINE -j KUBE-SERVICES\nCOMMIT\n"
     subprocess.run([f"{DATAPLANE.name}-restore", "--noflush"], check=True, input=more, text=True)
-
-
-OLD_TABLE = """
-table ip kdns {
-    map relays-tcp { type ipv4_addr . inet_service : inet_service; elements = { 10.96.0.1 . 80 : 41000 }; }
-    set relay-ports-tcp { type inet_service; elements = { 41000 }; }
-    chain to-relays-tcp { meta l4proto tcp dnat to 192.0.2.1:ip daddr . tcp dport map @relays-tcp; }
-    chain services { goto to-relays-tcp; }
-    chain reject-chain { reject; }
-    chain filter-input {
-        type filter hook input priority 0;
-        ct state new ct status and dnat == 0 tcp dport @relay-ports-tcp goto reject-chain
-    }
-    chain nat-prerouting { type nat hook prerouting priority -100; jump services; }
-}
-"""
-"""What an earlier version left when it was killed: packets go where nobody listens."""
-
-
-def test_what_an_earlier_version_left_is_replaced(world: World, loop: asyncio.AbstractEventLoop) -> None:
-    if DATAPLANE.mode is not NFTABLES:
-        return
-    subprocess.run(["nft", "-f", "-"], input=OLD_TABLE, text=True, check=True)
-
-    async def check() -> None:
-        async with relays() as made:
-            await remove_others(made)
-            await assert_masquerades(world, by_relays=True)
-            assert not [word for word in ("to-relays", "relay-ports") if word in all_rules()]
-        assert "kdns" not in all_rules()
-
-    loop.run_until_complete(check())
-
-
-def flush(table: str) -> None:
-    subprocess.run([DATAPLANE.name, "-t", table, "-F"], check=True)
-
-
-@of_iptables
-@pytest.mark.parametrize("table", ["nat", "filter", "mangle"])
-def test_a_flush_by_others_is_noticed_and_repaired(loop: asyncio.AbstractEventLoop, table: str) -> None:
-    async def check() -> None:
-        async with relays() as made:
-            flushed = asyncio.Event()
-            with made.watch(lambda _: flushed.set()):
-                before = [DATAPLANE.rules(family) for family in ("IPv4", "IPv6")]
-                flush(table)
-                async with asyncio.timeout(DEADLINE_S):
-                    await flushed.wait()
-                await made.sync_full(planned("userspace"))
-                assert [DATAPLANE.rules(family) for family in ("IPv4", "IPv6")] == before
-
-    loop.run_until_complete(check())

@@ -9,7 +9,6 @@ import subprocess
 from typing import Any, Final
 
 import pytest
-from nft_listing import nft_rules
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
 from kdns.cluster.objects import Object
@@ -17,12 +16,11 @@ from kdns.net import FAMILIES
 from kdns.proxy.nftables.io.proxier import NftablesProxier, clean_up
 from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
 from kdns.proxy.nftables.sets import CLIENTS as SET
-from kdns.proxy.plan.planner import Planner, plan
+from kdns.proxy.plan.planner import plan
 
 SERVICES: Final = range(1, 3)
 ENDS: Final = ("p1", "p2", "r1", "r2")
 CLIENTS: Final = {"IPv4": "192.0.2.7", "IPv6": "7"}
-ROUNDS: Final = 4
 
 BEFORE: Final = (ENDS, {"sessionAffinity": "ClientIP"})
 AFTER: Final[dict[str, tuple[Any, ...]]] = {
@@ -67,29 +65,6 @@ def test_takeover(loop: asyncio.AbstractEventLoop, kind: str) -> None:
 
     taken, fresh = loop.run_until_complete(take_over())
     assert taken == fresh
-
-
-@pytest.mark.parametrize("affinity", ["None", "ClientIP"])
-def test_changes_without_pause(loop: asyncio.AbstractEventLoop, affinity: str) -> None:
-    spec = {"sessionAffinity": affinity}
-    known = state(objects(ENDS, spec))
-
-    async def change() -> None:
-        await clean_up()
-        planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesProxier()
-        await mode.sync_full(planner.plan)
-        for number in range(ROUNDS):
-            for ends in (ENDS[: number % 4], ENDS[1:], ENDS):
-                changes = [done for each in objects(ends, spec) if (done := known.upsert(each))]
-                await mode.sync_partial(planner.plan, planner.changed(changes))
-                add_clients()
-                await mode.sweep()
-
-    loop.run_until_complete(change())
-    followed = [nft_rules(family) for family in FAMILIES]
-    loop.run_until_complete(clean_up())
-    loop.run_until_complete(NftablesProxier().sync_full(plan(known, NODE_VIEW, CONFIG)))
-    assert followed == [nft_rules(family) for family in FAMILIES]
 
 
 def table(family: str) -> list[dict[str, Any]]:
