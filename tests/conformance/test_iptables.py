@@ -4,8 +4,6 @@ Objects go through the plan to the texts of restores, these through the model of
 are compared as iptables-save prints them. What differs on purpose is a row of DEVIATIONS: what becomes of the record.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections import Counter

@@ -1,7 +1,5 @@
 """Recorded facts about kube-proxy: which endpoints a node uses, and the fate of single packets, through the plan."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator

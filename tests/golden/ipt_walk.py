@@ -4,8 +4,6 @@ It knows nothing of Services. A rule that draws a number or looks for a client t
 ways, so the result is a set of outcomes.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 It knows nothing of Services. Every number that numgen may draw is followed, so the result is a set of outcomes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network

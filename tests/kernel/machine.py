@@ -1,7 +1,5 @@
 """What every other kernel has in common: how a command gets into it, and what comes out."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess

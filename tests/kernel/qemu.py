@@ -3,8 +3,6 @@
 The kernel counts its time in instructions while it is busy (-icount), so a slow machine makes nothing in it time out.
 """
 
-from __future__ import annotations
-
 import platform
 import re
 import shlex

@@ -1,7 +1,5 @@
 """User-mode Linux does what its command says, changes nothing of this machine, and leaves nothing running."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -6,8 +6,6 @@ are the kernel's own, and DATAPLANE is one of netns/inside/dataplanes.py, in use
     KERNEL=qemu KERNEL_OPTIONS=nopti python tests/kernel/test_other_kernel.py tests/netns/inside/test_rolling.py -k none
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -5,8 +5,6 @@ first process, and in a mount namespace in which nothing but `folder` can be wri
 machine's files stay as they are. It has one processor, no nftables for IP, and iptables-legacy.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

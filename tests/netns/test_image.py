@@ -1,7 +1,5 @@
 """The image: kdns imports nothing that it loses, and for releases it is built and serves port 53 as deploy/ runs it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

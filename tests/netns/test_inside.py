@@ -4,8 +4,6 @@ A file that imports `dataplanes` is started over each of them, or all but one. S
 the tests inside as its subtests.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """With several addresses, in a network namespace of its own: the answer comes from the address that was asked."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

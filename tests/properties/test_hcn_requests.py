@@ -1,7 +1,5 @@
 """Load balancers that followed changes equal new ones, and no request leaves a front without its endpoints."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fake_hcn import FakeHcn, FakeLibraries

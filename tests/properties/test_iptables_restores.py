@@ -1,7 +1,5 @@
 """Chains that followed changes equal new ones, and a packet's way through their text is that of the plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 

@@ -1,7 +1,5 @@
 """A plan that followed changes equals one made afresh, and its differences lead from one to the other."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
@@ -119,26 +117,27 @@ def test_following_equals_planning_afresh(rounds: list[list[Write]]) -> None:
     state = State()
     planner = Planner(state, NODE, CONFIG)
     known = {family: dict(planner.plan.of(family).fronts) for family in FAMILIES}
+    known_ports = {family: dict(planner.plan.of(family).ports) for family in FAMILIES}
     for writes in rounds:
         changes = []
         for write in writes:
             change = state.delete(*write) if isinstance(write, tuple) else state.upsert(write)
             if change:
                 changes.append(change)
-        before = planner.plan
         differences = planner.changed(changes)
         assert planner.plan == plan(state, NODE, CONFIG)
         for family in FAMILIES:
             family_plan, difference = planner.plan.of(family), differences[family]
             for key, (old, new) in difference.fronts.items():
-                assert before.of(family).fronts.get(key) == old != new
+                assert known[family].get(key) == old != new
                 if new:
                     known[family][key] = new
                 else:
                     del known[family][key]
             assert known[family] == family_plan.fronts
             for name, (was, now) in difference.ports.items():
-                assert (before.of(family).ports.get(name), family_plan.ports.get(name)) == (was, now)
+                assert (known_ports[family].get(name), family_plan.ports.get(name)) == (was, now)
+            known_ports[family] = dict(family_plan.ports)
             assert set(family_plan.virtual_ips) == {
                 key.address for key, front in family_plan.fronts.items() if front.kind is FrontKind.CLUSTER_IP
             }

@@ -1,7 +1,5 @@
 """What is captured for relays, followed through any changes, equals what a new plan captures, as plan and as rules."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import count
 

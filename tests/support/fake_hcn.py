@@ -7,8 +7,6 @@ those of computenetwork.dll, so that callers go through ctypes, GUIDs, handles, 
 It was made from documentation and from kube-proxy's and hcsshim's sources: no Windows has confirmed it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Modes that note what is done with them, in place of those that change the kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

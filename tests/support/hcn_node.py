@@ -1,7 +1,5 @@
 """A node of Windows with a simulated service: the proxier of mode kernelspace, and plans for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any

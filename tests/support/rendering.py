@@ -1,7 +1,5 @@
 """Plans as the rules of their modes."""
 
-from __future__ import annotations
-
 from kdns.proxy.modes import MODES
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.settings.settings import Settings

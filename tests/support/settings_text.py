@@ -1,7 +1,5 @@
 """KubeProxyConfiguration as short text."""
 
-from __future__ import annotations
-
 import yaml
 
 from kdns.proxy.settings.document import decoded

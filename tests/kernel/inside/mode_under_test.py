@@ -1,7 +1,5 @@
 """The dataplane of the small network's node in one of its modes, as their table starts it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Mode iptables with SCTP, by iptables-legacy. Its rules differ from TCP's in the protocol only."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

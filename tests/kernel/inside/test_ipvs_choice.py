@@ -1,7 +1,5 @@
 """Mode ipvs: which endpoint a connection gets from each scheduler, who keeps one, and a rollout under load."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import subprocess

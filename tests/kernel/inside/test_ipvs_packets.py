@@ -1,7 +1,5 @@
 """Mode ipvs: the tables of packets, with real connections of every protocol."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

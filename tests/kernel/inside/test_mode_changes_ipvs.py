@@ -1,7 +1,5 @@
 """A node goes to mode ipvs and back under a running load: no connection fails, those of IPVS stay where they are."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

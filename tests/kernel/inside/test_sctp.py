@@ -1,7 +1,5 @@
 """SCTP for real: every kind of front, both families, beside TCP and UDP on the same port numbers."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from ipaddress import ip_address

@@ -1,7 +1,5 @@
 """The pages of a node's dataplane for whoever looks after it: /statusz, /flagz and /metrics/slis."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncIterator

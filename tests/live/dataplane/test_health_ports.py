@@ -1,7 +1,5 @@
 """Health check node ports while the API answers nothing: they open and close all the same."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

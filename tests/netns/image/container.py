@@ -7,8 +7,6 @@ process may after execve is the kernel's decision: with no new privileges, a fil
 permitted before.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

@@ -6,8 +6,6 @@ Each process is a fork of one that has imported what they share. COVERED is a fo
 each file's tests are in the folder REPORTS, as JUnit XML. The status is 1 if a file failed or had no tests.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

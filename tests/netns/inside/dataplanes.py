@@ -4,8 +4,6 @@ A file that imports DATAPLANE runs once over each, in a process and namespaces o
 runs some of them.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Awaitable, Callable

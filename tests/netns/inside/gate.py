@@ -1,7 +1,5 @@
 """A way to a server that a test can close and open: connections are ended and refused, or nothing passes any more."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Coroutine

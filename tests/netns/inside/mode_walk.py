@@ -1,7 +1,5 @@
 """A node that goes from mode to mode under a running load: what fails meanwhile, and what of a mode before stays."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket

@@ -1,7 +1,5 @@
 """The kernel's nftables tables as values that can be compared."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

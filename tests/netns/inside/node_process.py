@@ -1,7 +1,5 @@
 """`kdns up` and `kdns proxy` as processes in the node's namespace, and clients for what they serve."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

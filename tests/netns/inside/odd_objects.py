@@ -4,8 +4,6 @@ Addresses are mapped, padded or of the wrong family, fields are left of former t
 long as they may be and numbers are zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, Final, TypeAlias

@@ -1,7 +1,5 @@
 """One packet of a table, sent until the kernel has shown what becomes of it."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

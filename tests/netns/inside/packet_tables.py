@@ -4,8 +4,6 @@ small_cluster.py explains the words. The tables hold in both families and all pr
 rules and in the kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import ip_network

@@ -1,7 +1,5 @@
 """Probes whose packets shall arrive: on a machine that is busy elsewhere an answer may come too late for one."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from world import Answer, World

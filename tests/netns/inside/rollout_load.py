@@ -1,7 +1,5 @@
 """Clients that connect to the first Service all the time while its endpoints come and go."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

@@ -1,7 +1,5 @@
 """Session affinity in the kernel: who keeps which endpoint, for how long, and through which changes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

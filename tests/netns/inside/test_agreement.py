@@ -3,8 +3,6 @@
 The kernel carries the rules of all rounds before. After the last one it holds what a fresh start would put there.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_network

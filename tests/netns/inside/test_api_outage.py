@@ -1,7 +1,5 @@
 """The API is away for a while: what `kdns proxy` has made stays, /healthz is well, and what was missed comes then."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 from collections.abc import Iterator

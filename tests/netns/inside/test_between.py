@@ -4,8 +4,6 @@ A packet that met its Service's rules before a change and their endpoints after 
 destination. The node would forward it so, and a counter of others sees that it forwards none.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

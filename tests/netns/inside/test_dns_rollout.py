@@ -4,8 +4,6 @@ The Pods are processes of `kdns serve` in the namespaces of Pods. What a kubelet
 is done here, step by step: a Pod is told to stop, is terminating, and is not serving once /ready says so.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import subprocess

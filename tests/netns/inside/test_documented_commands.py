@@ -5,8 +5,6 @@ told, and `systemctl restart dnsmasq` starts the program. Pages stand in the ord
 typed here is a row of NOT_RUN, with the reason.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

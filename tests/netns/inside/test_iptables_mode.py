@@ -1,7 +1,5 @@
 """Mode iptables in the kernel, in both back ends: what it writes, what it heals, and what it finds and leaves."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 What relays serve ends with them: a connection through them, and new ones until the next mode has its rules.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mode ipvs on a kernel that has no IPVS: another mode takes its place, and says so everywhere."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

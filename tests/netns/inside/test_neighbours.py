@@ -1,7 +1,5 @@
 """What the table shares the kernel with: the marks and rules of others, and the kernel's limits."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """`kdns serve --local-ip`: Pods ask it at addresses that only their node has, and none of it is tracked."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import subprocess

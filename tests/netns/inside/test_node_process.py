@@ -1,7 +1,5 @@
 """`kdns proxy` as a process against `kdns up`, with real packets: followed, stopped, started again, disturbed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

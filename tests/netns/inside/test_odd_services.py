@@ -3,8 +3,6 @@
 In the end the kernel holds what a fresh start would put there.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

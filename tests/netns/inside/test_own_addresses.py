@@ -1,7 +1,5 @@
 """The node's addresses that mean something here only: what the kernel does with them, and whether the trace says so."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Relays and a mode of the kernel take each other's place, with rules of the same kind; nothing is left of either."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Endpoints are replaced one by one under a running load: nobody notices."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Iterator

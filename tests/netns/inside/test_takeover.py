@@ -1,7 +1,5 @@
 """A proxy that is started again when the cluster is another one, and changes without pause: as if made afresh."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

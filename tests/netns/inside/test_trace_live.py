@@ -1,7 +1,5 @@
 """`kdns trace --live`: connections of a client, as the kernel tracks and counts them."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from functools import partial

@@ -1,7 +1,5 @@
 """`kdns up --proxy-mode MODE`: virtual IPs beside the control plane, which go when it goes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import pty

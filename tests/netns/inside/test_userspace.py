@@ -1,7 +1,5 @@
 """Mode userspace with real packets: what the trace says of a packet is what relays and the rules before them do."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import subprocess

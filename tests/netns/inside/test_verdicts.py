@@ -1,7 +1,5 @@
 """Real packets for every row of the tables, TCP and UDP, IPv4 and IPv6."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

@@ -4,8 +4,6 @@ tests/kernel starts such a kernel. Elsewhere this process and its children lose 
 of IPv6, by a seccomp filter, and the settings in /proc.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import errno

@@ -10,8 +10,6 @@ Every path leads through the node. Its end of each link is called like the space
 client under; so does the node on its first addresses.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import errno

@@ -1,7 +1,5 @@
 """The world, built once for the tests of a file, and the loop that it lives in."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 A JSON list of command lines comes in, and what each says goes out, with its exit code.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

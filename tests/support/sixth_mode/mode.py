@@ -1,7 +1,5 @@
 """Mode sixth, which greets Services."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final

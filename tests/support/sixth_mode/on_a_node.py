@@ -1,7 +1,5 @@
 """Prints what a node does with the mode: the mode that runs, what is removed, and the status page."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket

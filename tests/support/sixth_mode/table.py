@@ -1,7 +1,5 @@
 """Prints the table of docs/modes.md, with the mode's column."""
 
-from __future__ import annotations
-
 import sixth_mode.row  # noqa: F401 - first
 from tools.mode_table import table
 

@@ -1,7 +1,5 @@
 """Flows of connection tracking, from the kernel's bytes."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.net import Family, packed

@@ -1,7 +1,5 @@
 """Messages of ipset as bytes, and entries as text."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.netlink.ipset import changes, encoded, entry_text

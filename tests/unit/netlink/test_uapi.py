@@ -1,7 +1,5 @@
 """The numbers of netlink, against those of pyroute2."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from inspect import getmembers, isclass

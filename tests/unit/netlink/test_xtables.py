@@ -1,7 +1,5 @@
 """A table of iptables-legacy as the kernel lists it: chains, the number of their rules, and jumps to them."""
 
-from __future__ import annotations
-
 import struct
 
 from kdns.netlink.xtables import content_of_entries

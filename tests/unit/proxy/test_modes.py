@@ -1,7 +1,5 @@
 """The rows of proxy modes, here and in the dataplane."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

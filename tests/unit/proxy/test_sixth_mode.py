@@ -1,7 +1,5 @@
 """A mode is a room and a row: everything knows an invented one, from tests/support/sixth_mode."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 Run as a program, this file writes them anew, for a look at the difference.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

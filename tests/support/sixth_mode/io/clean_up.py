@@ -1,7 +1,5 @@
 """What the mode may have left."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

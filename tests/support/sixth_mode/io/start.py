@@ -1,7 +1,5 @@
 """Starts the mode."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from fake_modes import FakeMode

@@ -1,7 +1,5 @@
 """What is made of the kernel's list of addresses."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket

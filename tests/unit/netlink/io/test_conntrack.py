@@ -1,7 +1,5 @@
 """UDP flows are deleted many at a time, and those that have gone meanwhile are not counted."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

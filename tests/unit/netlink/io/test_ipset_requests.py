@@ -1,7 +1,5 @@
 """Errors of ipset."""
 
-from __future__ import annotations
-
 from kdns.netlink.io.ipset import error_text
 from kdns.netlink.uapi import IPSET_ERR_FIND_TYPE
 

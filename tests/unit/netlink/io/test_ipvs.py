@@ -1,7 +1,5 @@
 """Messages of IPVS as bytes: what pyroute2 reads in ours, and what is read in the kernel's."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lists of nftables that change while they are read: any transaction of any program interrupts them."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

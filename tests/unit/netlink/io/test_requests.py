@@ -1,7 +1,5 @@
 """Requests, dumps, and many requests in one send, against a kernel of the test."""
 
-from __future__ import annotations
-
 import errno
 import struct
 

@@ -1,8 +1,6 @@
 """What the monitor of transactions makes of the kernel's messages, however many there are."""
 # ruff: noqa: SLF001 - the test plays the kernel and the event loop
 
-from __future__ import annotations
-
 import errno
 import struct
 from collections.abc import Iterator

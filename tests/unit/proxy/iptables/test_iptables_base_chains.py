@@ -1,7 +1,5 @@
 """Where node ports are, and what depends on it, as matches of rules."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 

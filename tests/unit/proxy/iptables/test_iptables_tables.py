@@ -1,7 +1,5 @@
 """How restores are put together: what one commit has, what stays, and what a change writes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Endpoints in use that end: when they are deleted, as scripts of what the kernel shows."""
 
-from __future__ import annotations
-
 from kdns.netlink.ipvs import Destination, DestinationKey, VirtualServerKey
 from kdns.proxy.ipvs.draining import DRAIN_S, Draining
 

@@ -1,7 +1,5 @@
 """The operations that lead from existing virtual servers to desired ones, as rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

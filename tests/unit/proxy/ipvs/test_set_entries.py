@@ -1,7 +1,5 @@
 """Which entries a Service has in the sets."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Which virtual servers a front has, and how they choose."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path

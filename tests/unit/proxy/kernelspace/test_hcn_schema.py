@@ -1,7 +1,5 @@
 """Values of HCN: their ids, and documents that give the same values when they are read."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 from uuid import UUID, uuid5
 

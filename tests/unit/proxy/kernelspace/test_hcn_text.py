@@ -1,7 +1,5 @@
 """The text of mode kernelspace: every id but those that only the node knows is the one that a node has."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ kube-proxy's tests count the ids that their double gives out. Here ids are deriv
 the objects are compared.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 `python tests/unit/proxy/kernelspace/test_recorded_requests.py` writes the files anew.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Elements that no map can have are an ApplyError, as those are that the kernel refuses: the process goes on."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.errors import ApplyError

@@ -1,7 +1,5 @@
 """Objects of a table as text, and that no text of the API or of settings becomes rules."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What a table does about single changes: how they are ordered, and what waits for the sweep."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from typing import Final

@@ -3,8 +3,6 @@
 192.0.2.1 is an address of the node with node ports, 192.0.2.2 one without; 203.0.113.5 and 2001:db8::5 are elsewhere.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import Any

@@ -1,7 +1,5 @@
 """Which rows of EndpointSlices become endpoints."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.cluster.objects import Conditions, Endpoint, EndpointPort, EndpointSlice, SliceMeta

@@ -1,7 +1,5 @@
 """Counters that go on while what they are read from begins anew."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.cluster.objects import Service, ServiceMeta, ServicePort, ServiceSpec

@@ -1,7 +1,5 @@
 """What the plan holds beside what packets show: which Services it has, and what it makes of each setting."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import Any

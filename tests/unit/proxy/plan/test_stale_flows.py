@@ -1,7 +1,5 @@
 """Which UDP flows are deleted when endpoints change, by rows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_address
 

@@ -1,7 +1,5 @@
 """KubeProxyConfiguration files: what they say, and what is none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

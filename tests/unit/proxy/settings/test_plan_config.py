@@ -1,7 +1,5 @@
 """What settings and the Node object say together: the node as the plan sees it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any

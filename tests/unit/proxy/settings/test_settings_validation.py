@@ -1,7 +1,5 @@
 """Values of the dataplane's settings: which are refused, and what is remarked."""
 
-from __future__ import annotations
-
 import pytest
 from settings_text import ADDRESSES, BIT, POSITIVE, read, said
 

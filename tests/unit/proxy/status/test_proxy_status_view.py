@@ -1,7 +1,5 @@
 """A plan on the status page: what Services do not get, and warnings about them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state

@@ -1,7 +1,5 @@
 """The ways of packets to a Service on its page."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

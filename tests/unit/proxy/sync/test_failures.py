@@ -1,7 +1,5 @@
 """What the dataplane does when the kernel refuses: it tries again, and names what the kernel lacks."""
 
-from __future__ import annotations
-
 from collections.abc import MutableMapping
 from typing import Any
 

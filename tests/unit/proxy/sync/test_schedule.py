@@ -6,8 +6,6 @@ cancelled, `*` it was a full one in the end.
 `5:sweep`: a sweep is due, and succeeds; `5:sweep!` it does not.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

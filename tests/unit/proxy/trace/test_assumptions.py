@@ -1,7 +1,5 @@
 """Defaults that a trace without a configuration names: those on which its result depends."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

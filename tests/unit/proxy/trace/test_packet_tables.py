@@ -1,7 +1,5 @@
 """The tables of packets through the plan and through the rules as they are written, SCTP too."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import nft_walk

@@ -1,7 +1,5 @@
 """Clients whose packets stay on the node: which endpoints they cannot reach, and loopback addresses of balancers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_address
 

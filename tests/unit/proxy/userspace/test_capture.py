@@ -1,7 +1,5 @@
 """What is captured for relays: packets walked by the text of both kinds of rules, and what a change changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeAlias

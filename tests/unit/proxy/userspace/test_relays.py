@@ -1,7 +1,5 @@
 """Which relays a plan has, where they listen, and what they do for their clients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from ipaddress import ip_address, ip_network
 from typing import Any

@@ -1,7 +1,5 @@
 """Whose turn it is: scripts of clients and times, and the endpoints that they get."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from ipaddress import ip_address
 

@@ -1,7 +1,5 @@
 """Names of chains as kube-proxy makes them, and text of others that must stay one argument of one line."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import replace
 

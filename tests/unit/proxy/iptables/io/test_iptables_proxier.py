@@ -1,8 +1,6 @@
 """Mode iptables without a kernel: what monitors make of messages, what restores leave, and which programs are taken."""
 # ruff: noqa: SLF001 - the tests play the kernel
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

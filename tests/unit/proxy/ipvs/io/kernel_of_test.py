@@ -1,7 +1,5 @@
 """IPVS, addresses, sets and iptables of a test: they hold what they are given, and note in which order."""
 
-from __future__ import annotations
-
 import errno
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence

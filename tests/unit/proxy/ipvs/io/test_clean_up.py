@@ -1,7 +1,5 @@
 """What is removed of mode ipvs, and what stays, against a kernel of the test."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The counters of mode ipvs: what virtual servers count, by Service port."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """How often the kernel is compared with what it should have."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.proxy.ipvs.io.poll_interval import BACKOFF_FACTOR, MAX_PAUSE_S, POLL_S, PollInterval

@@ -1,7 +1,5 @@
 """Why mode ipvs cannot run, in one sentence, and what its settings do to the kernel."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence

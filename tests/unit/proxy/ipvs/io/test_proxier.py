@@ -1,7 +1,5 @@
 """The proxier of mode ipvs, against a kernel of the test."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import re

@@ -1,7 +1,5 @@
 """Sets in the kernel, against a kernel of the test."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterable
 from typing import cast

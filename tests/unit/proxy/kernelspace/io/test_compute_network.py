@@ -1,7 +1,5 @@
 """HCN through ctypes: errors become ours, and nothing is leaked."""
 
-from __future__ import annotations
-
 import pytest
 from fake_hcn import INVALID, NETWORK_ID, FakeHcn, FakeLibraries, RefusalError, validated
 

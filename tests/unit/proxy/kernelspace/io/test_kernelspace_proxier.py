@@ -1,7 +1,5 @@
 """The proxier of mode kernelspace on a simulated service: restarts, others' objects, failures and the watch."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Mode nftables on a kernel that was built without IPv6 in its nftables: IPv4 works, and the log says so once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from ipaddress import ip_address

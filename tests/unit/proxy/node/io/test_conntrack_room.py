@@ -1,7 +1,5 @@
 """A table of connections that is nearly full is logged once, until it has had room again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from structlog.testing import capture_logs

@@ -1,7 +1,5 @@
 """What stands around the rules of a node: health, limits of the kernel, what is kept of the cluster, settings."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A sync that is cancelled ends with what it had sent to the kernel: nothing changes behind the next sync's back."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Deleting stale UDP flows goes on after whatever the kernel refuses, and logs each reason once."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """The comparison of rules with the desired ones goes on whatever it meets, and a cancelled change comes to its end."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Events about Services that a node's rules are without."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from structlog.testing import capture_logs

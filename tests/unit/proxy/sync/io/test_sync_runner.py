@@ -1,7 +1,5 @@
 """The loop that carries plans into the kernel: what is applied when."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Which mode runs where some cannot, and what is said of it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

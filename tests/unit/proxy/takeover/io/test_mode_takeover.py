@@ -1,7 +1,5 @@
 """From one mode to the next: what goes on, what ends, and when what was there before is removed."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

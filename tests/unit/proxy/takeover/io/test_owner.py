@@ -1,7 +1,5 @@
 """Who owns the rules is known also of a socket that takes no connections."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator
