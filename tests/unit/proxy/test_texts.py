@@ -19,6 +19,8 @@ from kdns.proxy.iptables.text import family_text
 from kdns.proxy.ipvs.ipvs import Change, Ipvs, IpvsOptions
 from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.ipvs.text import ipvs_text
+from kdns.proxy.kernelspace.mode import KERNELSPACE, WindowsNetwork
+from kdns.proxy.kernelspace.text import requests_text
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import commands
 from kdns.proxy.plan.config import LocalPods
@@ -133,6 +135,14 @@ TEXTS: Final[dict[str, Callable[[], str]]] = {
     ),
     "ipvs/undetected.txt": lambda: Ipvs(planned(mode=IPVS, local_pods=None).ipv4).base_chains.text,
     "ipvs/change.txt": ipvs_changes,
+    "kernelspace/render.txt": lambda: requests_text(
+        planned(
+            service(1, endpoints(1, "p1", "r1"), protocols=("TCP",), healthCheckNodePort=32000, external="Local"),
+            mode=KERNELSPACE,
+            node_port_addresses=(),
+        ),
+        WindowsNetwork("Pods", "10.1.0.9", "cbr0", 10256),
+    ).partition("# IPv6")[0],
 }
 
 

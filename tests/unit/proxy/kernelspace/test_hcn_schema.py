@@ -1,7 +1,6 @@
 """Values of HCN: their ids, and documents that give the same values when they are read."""
 
 from ipaddress import ip_address
-from uuid import UUID, uuid5
 
 import pytest
 
@@ -15,21 +14,12 @@ from kdns.proxy.kernelspace.schema import (
     LoadBalancerKey,
     PortMapping,
     PortMappingFlags,
-    derived_id,
     endpoint_id,
     load_balancer_id,
     mac_address,
 )
 
-NAMESPACE = UUID("0c1f4e6a-7b1d-5d53-a3f0-a1c1f4f2d7be")
 KEY = LoadBalancerKey("IPv4", "10.96.0.1", 6, 80)
-
-
-@pytest.mark.parametrize(
-    "parts", [("endpoint", "pods", "10.244.1.5"), ("",), ("load balancer", "IPv6", "", "17", "53")]
-)
-def test_ids_are_uuids_of_names(parts: tuple[str, ...]) -> None:
-    assert derived_id(*parts) == str(uuid5(NAMESPACE, "/".join(parts)))
 
 
 def test_ids_differ_where_objects_do() -> None:

@@ -103,11 +103,3 @@ def test_load_balancers_of_hcn_do_so(of: Case, family: Family, *, enables_dsr: b
         assert (answer.endpoints, answer.port) == (packet.ends, 8080), packet
         assert answer.is_translated == packet.is_masqueraded, packet
         assert answer.keeps_client == (of.name == AFFINITY.name)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_hcn_serves_no_sctp(of: Case, family: Family) -> None:
-    family_plan = of.in_mode(KERNELSPACE).plan.of(family)
-    assert {key.protocol for key in family_plan.fronts} <= {"TCP", "UDP"}
-    refused = {key.protocol for key, some in family_plan.refused.items() for each in some if "SCTP" in each.reason}
-    assert refused == {"SCTP"}

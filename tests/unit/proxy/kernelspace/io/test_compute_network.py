@@ -1,7 +1,7 @@
 """HCN through ctypes: errors become ours, and nothing is leaked."""
 
 import pytest
-from fake_hcn import INVALID, NETWORK_ID, FakeHcn, FakeLibraries, RefusalError, validated
+from fake_hcn import NETWORK_ID, FakeHcn, FakeLibraries
 
 from kdns.errors import ApplyError
 from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork, HcnError
@@ -149,20 +149,3 @@ def test_an_endpoint_gets_another_provider_address() -> None:
     machine.hcn.carry_out(Request(Verb.CREATE, before))
     machine.hcn.carry_out(Request(Verb.MODIFY, after))
     assert machine.hcn.endpoints(NETWORK_ID) == (after,)
-
-
-BAD_DOCUMENTS = [
-    ("LoadBalancer", "{", "The settings are not JSON."),
-    ("LoadBalancer", '{"Vips": []}', "LoadBalancer has fields that the schema does not have."),
-    ("LoadBalancer", '{"Flags": "DSR"}', "LoadBalancer.Flags is not of type int."),
-    ("LoadBalancer", '{"FrontendVIPs": "10.96.0.1"}', "LoadBalancer.FrontendVIPs is not a list."),
-    ("Endpoint", '{"ID": "a"}', "SchemaVersion is not 2.0."),
-    ("Endpoint", '{"Policies": [{"Kind": "x"}]}', "Endpoint.Policies has fields that the schema does not have."),
-]
-
-
-@pytest.mark.parametrize(("kind", "text", "reason"), BAD_DOCUMENTS)
-def test_the_simulated_service_validates_documents(kind: str, text: str, reason: str) -> None:
-    with pytest.raises(RefusalError, match=reason) as caught:
-        validated(kind, text)
-    assert caught.value.code == INVALID

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from fake_hcn import PORT_EXISTS, FakeHcn
 from hcn_node import HcnNode, functions
+from msgspec.structs import replace
 from small_cluster import ENDPOINTS, NODE_VIEW, endpoints, service
 
 from kdns.cluster.objects import EndpointSlice, Service
@@ -335,3 +336,44 @@ async def test_a_front_comes_before_health_checks_at_its_destination() -> None:
     key = LoadBalancerKey("IPv4", "198.51.101.1", 6, 10256)
     (mapping,) = node.service.load_balancers[load_balancer_id(key)]["PortMappings"]
     assert mapping["InternalPort"] == 8080
+
+
+async def test_the_end_of_a_remote_endpoint_leaves_a_local_one_of_the_same_address() -> None:
+    """kube-proxy's TestRemoteEndpointDeleteDoesNotAffectLocalEndpointWithSameIP."""
+    address = ENDPOINTS["r1"][0]
+    node = HcnNode(WEB, service(2, endpoints(2, "p1", "r1"), protocols=("TCP",)))
+    await node.sync()
+    local = node.service.add_pod(address)
+    here = [
+        replace(each, endpoints=tuple(replace(end, node_name="here") for end in each.endpoints or ()))
+        for each in endpoints(3, "r1")
+    ]
+    await node.change(service(3, protocols=("TCP",))[0], *here)
+    of_third = load_balancer_id(VIP._replace(vip="10.96.0.3"))
+    assert node.service.load_balancers[of_third]["HostComputeEndpoints"] == [local]
+    await node.change(*endpoints(1), *endpoints(2))
+    assert load_balancer_id(VIP) not in node.service.load_balancers
+    assert of_third in node.service.load_balancers
+    assert local in node.service.endpoints
+    assert endpoint_id("Pods", address) not in node.service.endpoints
+
+
+async def test_no_endpoint_is_deleted_that_a_load_balancer_still_has() -> None:
+    """kube-proxy's TestEndpointTransitionWithLBFailures."""
+    node = HcnNode(service(1, endpoints(1, "p1", "r1", "r2"), protocols=("TCP",)))
+    await node.sync()
+    before = {name: dict(each) for name, each in node.service.load_balancers.items()}
+    node.service.fails = lambda function, _: 0x80070005 if function == "HcnModifyLoadBalancer" else 0
+    with pytest.raises(ApplyError, match="0x80070005"):
+        await node.change(*endpoints(1, "p1", "r1"))
+    assert node.service.load_balancers == before
+    assert endpoint_id("Pods", ENDPOINTS["r2"][0]) in node.service.endpoints
+    node.service.fails = lambda _function, _settings: 0
+    assert functions(await node.sync()) == [*["ModifyLoadBalancer"] * 8, *["DeleteEndpoint"] * 2]
+
+
+async def test_health_checks_without_a_port_of_the_service_have_that_of_healthz() -> None:
+    node = HcnNode(WEB, network=WindowsNetwork("Pods", "", "cbr0", 10256))
+    node.service.add_pod("10.1.0.254", name="cbr0")
+    await node.sync()
+    assert load_balancer_id(LoadBalancerKey("IPv4", "198.51.101.1", 6, 10256)) in node.service.load_balancers
