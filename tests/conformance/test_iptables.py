@@ -119,7 +119,6 @@ def ordered(table: str, chain: str, rules: Iterable[Rule]) -> Rules:
 
 
 def recorded(state: Case, family: Family) -> Chains:
-    """The chains of a record."""
     return {
         (table, chain): tuple(map(tuple, facts()["rules"][value[-1]]))
         for table, chains in state.get(NAMES[family], {}).items()
@@ -129,7 +128,6 @@ def recorded(state: Case, family: Family) -> Chains:
 
 
 def saved(kernel: ipt_walk.Kernel, family: Family) -> Chains:
-    """The chains of the model."""
     return {
         (table, chain): ordered(table, chain, (printed(rule, family) for rule in rules))
         for table, chains in kernel.tables.items()
@@ -176,7 +174,6 @@ class Proxy:
         return self.state.upsert(made)
 
     def start(self) -> None:
-        """Plan anew, and write everything."""
         given = (flag.removeprefix("--").partition("=") for flag in self.config["flags"])
         settings = settings_from_flags(
             flag_values({name: value or "true" for name, _, value in given} | {"proxy-mode": "iptables"})
@@ -192,7 +189,6 @@ class Proxy:
         self.write_all()
 
     def write_all(self, families: tuple[Family, ...] = FAMILIES) -> None:
-        """Write everything, and insert the jumps that are missing."""
         for family in self.families:
             if family in families:
                 tables, kernel = self.tables[family], self.kernels[family]
@@ -304,7 +300,6 @@ DEVIATIONS = (
 
 
 def has_many(chains: Chains) -> bool:
-    """Whether it is a large cluster."""
     return sum(chain.startswith("KUBE-SEP-") for _, chain in chains) > LARGE
 
 
@@ -342,7 +337,6 @@ class Report:
 
 
 def _loose(rules: Rules | None) -> Rules | None:
-    """The rules without their comments."""
     if rules is None:
         return None
     places = ((rule, rule.index("--comment") if "--comment" in rule else len(rule) + 2) for rule in rules)
@@ -403,7 +397,6 @@ def test_the_chains_after_each_change() -> None:
 
 
 def note_change(record: Chains, change: Case, family: Family) -> None:
-    """The record after a change."""
     state = change.get("state") or change["state_diff"]
     record |= recorded(state, family)
     for table, chains in state.get(NAMES[family], {}).items():

@@ -129,7 +129,6 @@ class Node:
 
 
 def walk(kernel: Kernel, packet: At, addresses: Iterable[str]) -> list[At]:
-    """Every way that the packet can end."""
     node = Node(addresses)
     from_node = node.is_local(packet.saddr)
     ends: list[At] = []

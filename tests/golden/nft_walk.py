@@ -85,7 +85,6 @@ def _targets(rules: Iterable[str]) -> set[str]:
 
 
 def apply(made: Ruleset, commands: Iterable[str]) -> None:
-    """Change a table by commands; KeyError for what is not there."""
     for command in commands:
         _command(made, command.split())
 
@@ -117,7 +116,6 @@ def _command(made: Ruleset, words: Words) -> None:
 
 
 def walk(rules: Ruleset, packet: At, node: Iterable[str]) -> list[At]:
-    """Every way that the packet can end."""
     local = set(node)
     from_node = packet.saddr in local or ip_address(packet.saddr).is_loopback
     arrival = "output" if from_node else "prerouting"

@@ -55,14 +55,12 @@ def test_inside(files: list[Path], tmp_path: Path, subtests: pytest.Subtests, py
 
 
 def dataplane(kernel: ModuleType) -> str:
-    """What the tests of a kernel run over."""
     return os.environ.get("DATAPLANE", "nftables" if kernel is qemu else "ipvs")
 
 
 def run(
     kernel: ModuleType, files: list[Path], arguments: list[str], folder: Path, options: str, timeout_s: float
 ) -> machine.Ended:
-    """What becomes of these files, with arguments of pytest."""
     env = {
         "PYTHONPATH": f"{INSIDE}:{NETNS}",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
@@ -80,7 +78,6 @@ def run(
 
 
 def main(arguments: list[str]) -> int:
-    """Show what comes of it."""
     kernel = {"qemu": qemu, "user_mode": user_mode}[os.environ.get("KERNEL", "user_mode")]
     if reason := kernel.missing():
         raise SystemExit(reason)

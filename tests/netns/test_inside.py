@@ -24,7 +24,6 @@ SHARED: Final = 5
 
 
 def groups(dataplane: str) -> list[list[Path]]:
-    """The files that run over a dataplane."""
     files = [
         path
         for path, text in FILES.items()

@@ -101,16 +101,13 @@ class Node:
             assert before.keys() == after.keys()
 
     def ends(self) -> dict[str, tuple[str, ...]]:
-        """The endpoints of each load balancer."""
         return {each.id: each.endpoints for each in self.hcn.load_balancers()}
 
     def objects(self) -> tuple[object, ...]:
-        """What the service has."""
         endpoints = {each.id: each for each in self.hcn.endpoints(self.service.network_id)}
         return endpoints, {each.id: each for each in self.hcn.load_balancers()}
 
     def reconcile(self, plan: Plan) -> list[Request]:
-        """The requests of a full sync of a new process."""
         contents = [Content(plan.of(family), self.network) for family in FAMILIES]
         foreign = {*self.network.endpoints.values(), self.network.gateway}
         return list(

@@ -215,7 +215,6 @@ class IpvsKernel:
 
 
 def ipvs_kernel(content: Ipvs) -> IpvsKernel:
-    """The kernel after a first load."""
     sets = {each.name: set(map(str, each.entries)) for each in content.sets.values()}
     kernel = IpvsKernel(dict(content.virtual_servers), set(content.addresses), sets)
     kernel.rules.restore(content.base_chains.text)

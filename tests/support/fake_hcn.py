@@ -101,7 +101,6 @@ class FakeHcn:
 
     @property
     def networks(self) -> dict[str, Json]:
-        """The one network, or none."""
         if not self.network_name:
             return {}
         routes = [
@@ -117,7 +116,6 @@ class FakeHcn:
         return {self.network_id: document}
 
     def objects(self, kind: str) -> dict[str, Json]:
-        """The objects of a kind, by id."""
         return {"Network": self.networks, "Endpoint": self.endpoints, "LoadBalancer": self.load_balancers}[kind]
 
     def add_pod(self, address: str, *more: str, name: str = "") -> str:
@@ -133,18 +131,15 @@ class FakeHcn:
         return made
 
     def check(self, function: str, settings: str = "") -> None:
-        """RefusalError if the call is to fail."""
         if code := self.fails(function, settings):
             raise RefusalError(code, "The test lets this call fail.")
 
     def found(self, kind: str, name: str) -> Json:
-        """The object of this id."""
         if name not in self.objects(kind):
             raise RefusalError(CODES[kind], f"The {kind} was not found.")
         return self.objects(kind)[name]
 
     def create(self, kind: str, name: str, settings: str, network: str = "") -> None:
-        """HcnCreateEndpoint, HcnCreateLoadBalancer."""
         document = validated(kind, settings)
         if name in self.objects(kind):
             raise RefusalError(EXISTS, "Cannot create a file when that file already exists.")
@@ -158,7 +153,6 @@ class FakeHcn:
         self.objects(kind)[name] = {"ID": name.upper(), **document}
 
     def modify(self, kind: str, name: str, settings: str) -> None:
-        """HcnModifyEndpoint, HcnModifyLoadBalancer."""
         existing = self.found(kind, name)
         if kind == "Endpoint":
             document = validated("Modification", settings)
@@ -371,7 +365,6 @@ class FakeLibraries:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """Verb and kind of a function."""
     rest = name.removeprefix("Hcn").removesuffix("Properties")
     verb = next(
         each for each in ("Enumerate", "Open", "Query", "Create", "Modify", "Delete", "Close") if rest.startswith(each)

@@ -54,7 +54,6 @@ class HcnNode:
         self.service.requests.clear()
 
     async def sync(self) -> list[str]:
-        """A full sync; what it requested."""
         self.service.requests.clear()
         await self.proxier.sync_full(self.planner.plan)
         self.assert_released()
@@ -77,7 +76,6 @@ class HcnNode:
         return self.service.requests
 
     def assert_released(self) -> None:
-        """Every buffer was freed, and every handle closed."""
         assert (self.libraries.buffers, self.libraries.handles) == ({}, {})
 
 

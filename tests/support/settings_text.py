@@ -19,5 +19,4 @@ def read(text: str) -> Settings:
 
 
 def said(settings: Settings) -> list[str]:
-    """What is wrong with them."""
     return [str(problem) for problem in problems(settings)]

@@ -26,7 +26,6 @@ QUICK: Final = Settings(mode="ipvs").with_section(IpvsSettings(tcp_fin_timeout_s
 
 
 async def started(settings: Settings) -> RunningMode:
-    """The mode, which must work here."""
     row = RUNTIMES[settings.mode]
     reason = await row.unsupported(settings)
     assert not reason, reason
@@ -46,7 +45,6 @@ class Node:
         self.config = replace(self.config, mode=ROWS[self.mode.name].semantics)
 
     async def become(self, *objects: Iterable[Object]) -> None:
-        """Let there be these objects, and no others."""
         if self.planner is None:
             self.planner = Planner(State(), self.view, self.config)
             await self.mode.sync_full(self.planner.plan)
@@ -57,7 +55,6 @@ class Node:
         await self._follow([*changes, *map(self.planner.state.upsert, wanted)])
 
     async def change(self, *objects: Iterable[Object]) -> None:
-        """Let these objects be so from now on."""
         assert self.planner
         await self._follow([self.planner.state.upsert(each) for some in objects for each in some])
 
@@ -67,7 +64,6 @@ class Node:
         await self.mode.sync_partial(self.planner.plan, differences)
 
     async def packets_go_wrong(self, world: World, case: Case, protocols: Iterable[str]) -> list[str]:
-        """What becomes of packets otherwise than the case's table says."""
         of = case.in_mode(ROWS[self.mode.name].semantics)
         if (of.config, of.node) != (self.config, self.view):
             self.config, self.view, self.planner = of.config, of.node, None

@@ -32,7 +32,6 @@ def node(loop: asyncio.AbstractEventLoop) -> Node:
 
 
 async def connect(world: World, who: str, front: Front, which: int = 0) -> socket.socket:
-    """A connection of a client; ConnectionRefusedError where it is refused."""
     client = world.socket(who.removesuffix("2") if who == "outside2" else who, CLIENTS[who][which], socket.SOCK_STREAM)
     try:
         async with asyncio.timeout(DEADLINE_S):
@@ -44,7 +43,6 @@ async def connect(world: World, who: str, front: Front, which: int = 0) -> socke
 
 
 async def end_of(client: socket.socket) -> str:
-    """The endpoint that a connection has; ends it."""
     loop = asyncio.get_running_loop()
     with client:
         async with asyncio.timeout(DEADLINE_S):
@@ -63,7 +61,6 @@ class Asked:
 
     @property
     def front(self) -> Front:
-        """Its cluster IP."""
         return both("vip", self.number)[self.which], 80
 
     async def at_once(self, many: int, who: str = "outside") -> list[str]:
@@ -183,7 +180,6 @@ def test_a_client_keeps_its_endpoint_for_a_time(world: World, loop: asyncio.Abst
 
 
 def fresh(node: Node) -> Node:
-    """The same node, told everything anew, in the usual configuration."""
     node.planner = None
     return node
 
@@ -261,7 +257,6 @@ def test_endpoints_are_replaced_under_load(world: World, loop: asyncio.AbstractE
 
 
 async def until(there: Callable[[], bool]) -> None:
-    """Wait for it."""
     deadline_s = time.monotonic() + DEADLINE_S
     while not there():
         assert time.monotonic() < deadline_s

@@ -113,7 +113,6 @@ def test_clients_stay_where_they_are(world: World, loop: asyncio.AbstractEventLo
 
 
 async def associated(world: World, which: int) -> socket.socket:
-    """An association of the outside with the first Service."""
     kind, number = KINDS["SCTP"]
     client = world.socket("outside", CLIENTS["outside"][which], kind, protocol=number)
     async with asyncio.timeout(60):

@@ -22,7 +22,6 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(uid: str, gid: str, no_new_privs: str, names: str, *command: str) -> None:
-    """Never returns."""
     capabilities = [NUMBERS[name] for name in names.split(",") if name]
     for number in range(_last_capability() + 1):
         if number not in capabilities:

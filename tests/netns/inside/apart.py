@@ -27,7 +27,6 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def command(reports: Path, covered: str, runs: Iterable[Run], *arguments: str) -> list[str]:
-    """The command that runs these files."""
     named = ",".join(f"{file}={dataplane}" for file, dataplane in runs)
     return [sys.executable, __file__, str(reports), covered, named, *arguments]
 
@@ -53,7 +52,6 @@ def _report(reports: Path, run: Run) -> Path:
 
 
 def main(reports: str, covered: str, named: str, *arguments: str) -> int:
-    """Run all files; the status."""
     import small_cluster  # noqa: F401, PLC0415 - what most files need, once
 
     import kdns.proxy.takeover.io.modes  # noqa: F401, PLC0415

@@ -63,7 +63,6 @@ class Dataplane:
 
     @property
     def examples(self) -> int:
-        """How many random states there are."""
         return (500 if EXPLORES else 25) // self.share
 
 
@@ -192,6 +191,5 @@ of_nftables = pytest.mark.skipif(DATAPLANE.mode is not NFTABLES, reason="is for 
 
 
 def all_rules() -> str:
-    """What the kernel has of nftables and of iptables, as text."""
     programs = [f"{name}-{backend}-save" for name in ("iptables", "ip6tables") for backend in ("nft", "legacy")]
     return "".join((_output("nft", "list", "ruleset"), *map(_output, programs)))

@@ -32,7 +32,6 @@ class Gate:
         self._loop.close()
 
     def open(self) -> None:
-        """Let everything pass."""
         self._do(self._open())
 
     def refuse(self) -> None:

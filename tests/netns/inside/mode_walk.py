@@ -60,7 +60,6 @@ IN_THE_KERNEL: Final = {
 
 
 def rules() -> set[str]:
-    """What there is of proxies in the kernel."""
     listed = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=False).stdout
     found = {line for line in listed.splitlines() if line.split()[-1] in {"kdns", "kube-proxy"}}
     for backend in ("nft", "legacy"):
@@ -75,7 +74,6 @@ def rules() -> set[str]:
 
 
 def prefer(backend: str) -> None:
-    """Let the node be one whose kubelet uses this back end."""
     for each, verb in (("nft", "-X"), ("legacy", "-X"), (backend, "-N")):
         if each:
             subprocess.run([f"iptables-{each}", "-t", "mangle", verb, HINT], capture_output=True, check=False)
@@ -110,7 +108,6 @@ class Load:
         return client
 
     async def echo(self, client: socket.socket) -> str:
-        """Who answers."""
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(client, b"hello")
         said = await loop.sock_recv(client, 100)
@@ -119,7 +116,6 @@ class Load:
         return said.decode()
 
     async def client(self, space: str, address: str, kind: socket.SocketKind, to: tuple[str, int]) -> None:
-        """One connection after the other."""
         while not self.is_over:
             began_s = time.monotonic()
             try:
@@ -133,7 +129,6 @@ class Load:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Let all clients connect meanwhile."""
         fronts = (self.vip, 80), ("192.0.2.1", self.node_port)
         kinds = socket.SOCK_STREAM, socket.SOCK_DGRAM
         tasks = [asyncio.create_task(self.client(*who, kind, to)) for who in CLIENTS for kind in kinds for to in fronts]
@@ -181,7 +176,6 @@ async def serve(world: World) -> list[asyncio.Server | socket.socket]:
 
 
 def make_service(api: Api) -> tuple[str, int]:
-    """The address and the node port of a Service with TCP and UDP."""
     ports = [
         {"name": name.lower(), "port": 80, "protocol": name, "targetPort": ECHO_PORT, "nodePort": 30080}
         for name in ("TCP", "UDP")
@@ -211,7 +205,6 @@ def follow_endpoints(api: Api, ends: tuple[str, ...]) -> None:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[Api]:
-    """An API, with its kubeconfig in the folder."""
     made = start("up", "--dns", "127.0.0.1:0", "--api", "127.0.0.1:0", "--kubeconfig", "kc", folder=folder)
     made.wait_for("ready")
     yield Api(made.wait_for("api ").split()[1])
@@ -220,7 +213,6 @@ def cluster(folder: Path) -> Iterator[Api]:
 
 @asynccontextmanager
 async def echoing(world: World) -> AsyncIterator[None]:
-    """Let Pods answer more than once."""
     servers = await serve(world)
     yield
     for server in servers:
@@ -286,7 +278,6 @@ def configure(folder: Path, step: Step) -> None:
 
 
 def cleaned(folder: Path) -> list[str]:
-    """What `kdns proxy --cleanup` says that it has removed."""
     prefer("")
     command = [KDNS, "proxy", "--cleanup"]
     ended = subprocess.run(command, check=True, cwd=folder, capture_output=True, text=True)

@@ -64,12 +64,10 @@ def _numbers(found: dict[str, Any], *, of_services: bool) -> set[str]:
 
 
 def _targets(rules: Iterable[object]) -> set[str]:
-    """The chains to which rules or elements lead."""
     return set(re.findall(r'\{"target": "([^"]+)"\}', json.dumps(list(rules)).replace('\\"', '"')))
 
 
 def _without_counters(element: Any) -> str:
-    """One element as text."""
     key, *data = element if isinstance(element, list) else [element]
     if isinstance(key, dict) and "elem" in key:
         key["elem"].pop("counter", None)

@@ -77,7 +77,6 @@ class Api:
     url: str
 
     def ask(self, method: str, path: str, body: Json | None = None, kind: str = "application/json") -> Json:
-        """What the API answers."""
         request = Request(self.url + path, method=method, data=json.dumps(body).encode() if body else None)  # noqa: S310
         request.add_header("Content-Type", kind)
         with urlopen(request, timeout=DEADLINE_S) as response:  # noqa: S310 - of the test's own server
@@ -85,7 +84,6 @@ class Api:
             return found
 
     def put(self, path: str, obj: Json) -> Json:
-        """Apply an object."""
         return self.ask("PATCH", f"{path}?fieldManager=test&force=true", obj, "application/apply-patch+yaml")
 
     def service(self, name: str, **spec: Any) -> Json:
@@ -112,7 +110,6 @@ class Api:
 
 
 def fetched(url: str) -> tuple[int, str, dict[str, str]]:
-    """Status, body and headers."""
     try:
         with urlopen(url, timeout=DEADLINE_S) as response:  # noqa: S310
             return response.status, response.read().decode(), dict(response.headers)
@@ -124,7 +121,6 @@ def fetched(url: str) -> tuple[int, str, dict[str, str]]:
 
 
 async def until(wanted: Any, ask: Callable[[], Awaitable[Any]]) -> None:
-    """Ask until the answer is the wanted one."""
     deadline_s = time.monotonic() + DEADLINE_S
     while (found := await ask()) != wanted:
         assert time.monotonic() < deadline_s, f"wanted {wanted}, got {found}"

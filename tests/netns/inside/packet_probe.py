@@ -14,7 +14,6 @@ PATIENCE_S: Final = 60.0
 
 
 async def wrong(world: World, gate: asyncio.Semaphore, packet: Sent) -> str:
-    """What is not as the row says, "" if everything is."""
     left = set(packet.ends)
     lost = 0
     patience_s = None if packet.row.wanted in {"dropped", "nobody"} else PATIENCE_S
@@ -34,7 +33,6 @@ async def wrong(world: World, gate: asyncio.Semaphore, packet: Sent) -> str:
 
 
 def disagreement(packet: Sent, answer: Answer) -> str:
-    """What is wrong with one answer, "" if nothing is."""
     if packet.ends:
         source = str(packet.source)
         seen_right = answer.fits(source, masqueraded=packet.is_masqueraded or answer.backend == source)

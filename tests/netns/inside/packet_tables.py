@@ -67,7 +67,6 @@ VERDICT_CASE: Final = Case(
 
 
 def at(port: int) -> list[dict[str, Any]]:
-    """The ports of a Service that has this one with every protocol."""
     return [{"name": each.lower(), "protocol": each, "port": port} for each in PROTOCOLS]
 
 

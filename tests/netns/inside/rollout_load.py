@@ -59,7 +59,6 @@ class Load:
         return await self.answer(await self.connected(who, socket.SOCK_DGRAM, which, next(self.ports)))
 
     async def connected(self, who: str, kind: socket.SocketKind, which: int, port: int = 0) -> socket.socket:
-        """A connection to the Service."""
         client = self.world.socket(who, CLIENTS[who][which], kind, port)
         await asyncio.get_running_loop().sock_connect(client, (VIP[which], 80))
         return client
@@ -72,7 +71,6 @@ class Load:
             return (await loop.sock_recv(client, 100)).decode().split()[0]
 
     def coming(self, ready: Iterable[str]) -> None:
-        """These are about to be the endpoints."""
         for end in ready:
             for address in ENDPOINTS[end]:
                 self.gone_since_s.pop(address, None)

@@ -95,12 +95,10 @@ class Case:
     node: NodeView = NODE_VIEW
 
     def in_mode(self, mode: Semantics) -> Case:
-        """The same in another mode."""
         return replace(self, config=replace(self.config, mode=mode))
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """The table in the mode of the configuration."""
         return tuple(row.in_mode(self.config) for row in self.table)
 
     @property
@@ -136,7 +134,6 @@ def case(name: str, objects: Iterable[tuple[Object, ...]], rows: str, **changed:
 
 
 def read(text: str) -> Iterator[Row]:
-    """The rows of a table."""
     for line in text.strip().splitlines():
         clients, target, wanted = line.split(maxsplit=2)
         for client in clients.split(","):
@@ -144,7 +141,6 @@ def read(text: str) -> Iterator[Row]:
 
 
 def sent(row: Row, family: Family, protocol: str) -> Sent:
-    """The row's packet."""
     which = FAMILIES.index(family)
     name, _, port = row.target.partition(":")
     ends = row.wanted.removesuffix(" masq").split(",")
@@ -242,7 +238,6 @@ def _endpoint(end: str, which: int) -> dict[str, Any]:
 
 
 def state(*objects: Iterable[Object]) -> State:
-    """The state with these objects."""
     made = State()
     for some in objects:
         for each in some:

@@ -49,11 +49,9 @@ class Node:
         loop.run_until_complete(self._mode.sync_full(self._planner.plan))
 
     def change(self, *ends: str) -> None:
-        """Give every Service these endpoints."""
         self._follow(each for number in MANY for each in endpoints(number, *ends))
 
     def time(self, timeout_s: int) -> None:
-        """Give every Service this timeout."""
         self._follow(each for objects in self._services(timeout_s) for each in objects)
 
     def _services(self, timeout_s: int) -> Iterator[tuple[Object, ...]]:
@@ -67,7 +65,6 @@ class Node:
         self._loop.run_until_complete(self._mode.sync_partial(self._planner.plan, differences))
 
     def sweep(self) -> None:
-        """Remove what is left without use."""
         self._loop.run_until_complete(self._mode.sweep())
 
     def sync_full(self) -> None:
@@ -76,8 +73,6 @@ class Node:
         self._loop.run_until_complete(self._mode.sync_full(self._planner.plan))
 
     def choices(self, client: str, *kinds: str, protocol: str = "TCP", which: int = 0) -> Choices:
-        """Whom a client gets at each Service."""
-
         async def ask(number: int, kind: str) -> str:
             answer = await surely(self._world, CLIENTS[client][which], both(kind, number)[which], protocol, 80)
             assert not answer.error, (client, kind, number, answer)

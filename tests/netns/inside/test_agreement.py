@@ -172,7 +172,6 @@ def arrives(client: str) -> str:
 
 
 def disagreement(made: Plan, packet: tuple[str, str, str, int], answer: Answer) -> str:
-    """What is wrong, "" if nothing is."""
     source, destination, protocol, port = packet
     told = trace(made, Packet(ip_address(source), ip_address(destination), protocol, port, arrives(source)))
     match told.fate:

@@ -69,7 +69,6 @@ async def kdns(kind: Kind) -> NftablesProxier | IptablesProxier:
 
 
 async def kube_proxys_rules(kind: Kind) -> None:
-    """What a sync of kube-proxy writes."""
     if kind != "nftables":
         await _chains((await installed())[kind], planned(kind))
         return
@@ -105,7 +104,6 @@ async def starts(kind: Kind) -> None:
 
 
 async def takes_over(kind: Kind) -> None:
-    """A kdns in this mode, after whatever was there before."""
     proxier = await kdns(kind)
     for each in clean_ups():
         await each.remove(Settings(), proxier.footprint)

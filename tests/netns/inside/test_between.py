@@ -96,7 +96,6 @@ def is_enough(until_s: float) -> bool:
 
 
 async def change(world: World, target: str, turns: tuple[tuple[str, tuple[str, ...]], ...], affinity: str) -> None:
-    """Let the Service be these in turn, as fast as can be, or start again and again, under the load of clients."""
     known = state(made("Cluster", ALL, affinity))
     planner, mode = Planner(known, NODE_VIEW, replace(CONFIG, mode=DATAPLANE.mode)), DATAPLANE.proxier()
     await mode.sync_full(planner.plan)
@@ -117,5 +116,4 @@ async def change(world: World, target: str, turns: tuple[tuple[str, tuple[str, .
 
 
 def made(policy: str, ends: tuple[str, ...], affinity: str) -> tuple[Object, ...]:
-    """The Service and its endpoints."""
     return service(1, endpoints(1, *ends), external=policy, sessionAffinity=affinity)

@@ -92,7 +92,6 @@ async def answer(client: socket.socket) -> str:
 
 
 def slices(*ends: str) -> list[EndpointSlice]:
-    """The slices of these endpoints, where the Pods' servers listen."""
     return [
         msgspec.structs.replace(
             each, ports=tuple(msgspec.structs.replace(port, port=PORT) for port in each.ports or ())
@@ -102,7 +101,6 @@ def slices(*ends: str) -> list[EndpointSlice]:
 
 
 async def follow(known: State, dataplane: SyncRunner, flows: ConntrackReconciler, *ends: str) -> None:
-    """Let these be the endpoints, and wait until the kernel knows."""
     applied = asyncio.Event()
     dataplane.subscribers[:] = [flows.synced, lambda _: applied.set()]
     dataplane.changed([change for each in slices(*ends) if (change := known.upsert(each))])
@@ -111,7 +109,6 @@ async def follow(known: State, dataplane: SyncRunner, flows: ConntrackReconciler
 
 
 async def flows_to(address: str) -> int:
-    """How many flows lead to a Pod."""
     return sum(flow.answers_from[0] == address for flow in udp_flows("IPv4"))
 
 

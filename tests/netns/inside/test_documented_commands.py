@@ -86,13 +86,11 @@ NOT_RUN: Final = {
 
 
 def block(page: str, text: str) -> str:
-    """The block of a page that has this text."""
     content = (ROOT / f"{page}.md").read_text(encoding="utf-8")
     return next(match["text"] for match in FENCE.finditer(content) if text in match["text"])
 
 
 def file(path: str, text: str) -> str:
-    """A command that writes a file."""
     return f"mkdir -p $(dirname {path}); cat > {path} <<'END'\n{text}\nEND"
 
 
@@ -155,7 +153,6 @@ spec:
 
 
 def ready(number: int, kind: str, name: str) -> str:
-    """A command that waits until so many Pods are ready."""
     names = {"deployment": "readyReplicas", "daemonset": "numberReady"}
     wanted = f"--for=jsonpath='{{.status.{names[kind]}}}'={number}"
     if kind == "deployment" and not number:
@@ -356,7 +353,6 @@ class Machine:
             time.sleep(0.05)
 
     def stop(self, kinds: tuple[str, ...] = ()) -> None:
-        """Stop these servers, or all."""
         for kind in kinds or ("proxy", "serve", "up"):
             if found := self.servers.pop(kind, None):
                 os.killpg(found[1].pid, signal.SIGTERM)

@@ -43,7 +43,6 @@ def rules(loop: asyncio.AbstractEventLoop, *chains: str) -> None:
 
 
 def packets() -> list[int]:
-    """The counters of the others' rules."""
     listed = subprocess.run(["nft", "-j", "list", "table", "ip", "others"], capture_output=True, check=True).stdout
     found = [row["rule"]["expr"] for row in json.loads(listed)["nftables"] if "rule" in row]
     return [part["counter"]["packets"] for expressions in found for part in expressions if "counter" in part]

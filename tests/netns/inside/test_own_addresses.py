@@ -80,8 +80,6 @@ def made_plan(where: str, end: str, view: NodeView) -> Plan:
 
 
 async def answer(world: World, space: str, source: str, target: str, port: int, is_expected: bool) -> str:
-    """Who answers, "" for nobody."""
-
     def client() -> tuple[socket.socket, object]:
         """A socket, and where it connects to: a link-local address is one of a link."""
         family = socket.AF_INET6 if ":" in source else socket.AF_INET

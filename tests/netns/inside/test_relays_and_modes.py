@@ -44,7 +44,6 @@ async def relays() -> AsyncIterator[UserspaceProxier]:
 
 
 async def remove_others(mode: RunningMode) -> None:
-    """What is done when a mode's rules stand."""
     for each in (remove_tables, remove_chains):
         await each(Settings(), mode.footprint)
 

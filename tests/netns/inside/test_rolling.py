@@ -41,7 +41,6 @@ def rollout() -> Iterator[tuple[str, ...]]:
 
 
 async def follow(load: Load, known: State, dataplane: SyncRunner, ready: tuple[str, ...]) -> None:
-    """Let these be the endpoints, and wait until the kernel knows."""
     applied = asyncio.Event()
     dataplane.subscribers[:] = [lambda _: applied.set()]
     load.coming(ready)

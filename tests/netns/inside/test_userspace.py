@@ -384,7 +384,6 @@ asyncio.run(main())
 
 
 def many(count: int) -> list[Service | EndpointSlice]:
-    """Services with a cluster IP and an endpoint each."""
     made: list[Service | EndpointSlice] = []
     for number in range(count):
         name = f"s{number}"

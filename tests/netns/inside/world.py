@@ -113,7 +113,6 @@ class World:
     _later: asyncio.Task[Answer] | None = None
 
     def build(self) -> None:
-        """Make namespaces, links, addresses and routes."""
         for setting in (*SYSCTLS, *OF_FIRST_NAMESPACE):
             if 6 in self.versions or not setting.startswith("ipv6"):
                 _sysctl(setting)
@@ -158,7 +157,6 @@ class World:
                 yield f"address add {gateway}{_LENGTHS[version]} dev {link}"
 
     def _inside(self, addresses: Sequence[str], ends: Sequence[tuple[int, str, str]]) -> list[str]:
-        """What is in the space."""
         commands = ["link set lo up", self._up("eth0"), *(f"address add {_alone(each)} dev lo" for each in addresses)]
         for version, gateway, own in ends:
             if version in self.versions:
@@ -170,7 +168,6 @@ class World:
         return commands
 
     async def serve(self) -> None:
-        """Let every Pod answer, and the node."""
         loop = asyncio.get_running_loop()
         for space, addresses in (*PODS.items(), ("node", (NODE[0], NODE[2]))):
             for address, port, protocol in product(self._ours(addresses), PORTS, self.protocols):
@@ -214,8 +211,6 @@ class World:
             conntrack.recv(100)
 
     def socket(self, space: str, address: str, kind: int, port: int = 0, protocol: int = 0) -> socket.socket:
-        """A socket in a namespace, bound to one of its addresses."""
-
         def make() -> socket.socket:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             made = socket.socket(family, kind, protocol)

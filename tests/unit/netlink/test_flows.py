@@ -36,7 +36,6 @@ ENDPOINT = {"IPv4": ("10.1.0.2", 5353), "IPv6": ("fd00:1::2", 5353)}
 
 
 def ends(kind: int, family: Family, source: tuple[str, int], destination: tuple[str, int], protocol: int) -> bytes:
-    """One direction of a flow."""
     source_kind, destination_kind = KINDS[family]
     ip = attribute(source_kind, packed(source[0])) + attribute(destination_kind, packed(destination[0]))
     proto = attribute(CTA_PROTO_NUM, bytes((protocol,)))

@@ -71,7 +71,6 @@ def planned(mode: Semantics) -> FamilyPlan:
 
 
 def clients(family_plan: FamilyPlan, number: int) -> list[Any]:
-    """Whose branches a Service's load balancer address has."""
     return [
         branch.client
         for port in family_plan.ports.values()
@@ -92,7 +91,6 @@ def limits(mode: Semantics, number: int, **spec: Any) -> set[str]:
 
 
 def uneven(mode: Semantics) -> FamilyPlan:
-    """The plan of a Service whose endpoints have two ports."""
     of_one, of_two = endpoints(1, "p1"), endpoints(1, "r1", "r2", slice_name="b")
     ports = [msgspec.structs.replace(each, port=9090) for each in of_two[0].ports or ()]
     others = [msgspec.structs.replace(each, ports=tuple(ports)) for each in of_two]

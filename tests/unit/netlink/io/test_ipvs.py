@@ -24,7 +24,6 @@ HEADER_BYTES = 16
 
 
 def decoded(operation: Operation) -> dict[str, Any]:
-    """The message as pyroute2 decodes it."""
     (body,) = bodies([operation])
     make: Any = ipvsmsg
     message = make((HEADER_BYTES + len(body)).to_bytes(4, "little") + bytes(HEADER_BYTES - 4) + body)

@@ -51,7 +51,6 @@ def crowd(size: int) -> tuple[EndpointSlice, ...]:
 
 
 def sections(text: str) -> list[list[str]]:
-    """The lines of each commit."""
     return [part.strip().splitlines() for part in text.split("COMMIT\n") if part.strip()]
 
 

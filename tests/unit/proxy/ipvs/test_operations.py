@@ -18,7 +18,6 @@ def desired_server(*endpoints: str, scheduler: str = "rr", affinity_s: int = 0) 
 
 
 def existing(endpoints: Mapping[str, int], options: ServerOptions = RR) -> VirtualServer:
-    """Endpoints with their weights."""
     return VirtualServer(options, {(each, 8080): Destination(weight) for each, weight in endpoints.items()})
 
 

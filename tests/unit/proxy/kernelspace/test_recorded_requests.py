@@ -60,7 +60,6 @@ NODES: Final[dict[str, tuple[tuple[Object, ...], dict[str, Any]]]] = {
 
 
 async def recorded(name: str) -> str:
-    """The requests of a first sync."""
     of, given = NODES[name]
     node = HcnNode(of, **given)
     if node.network.healthz_port:

@@ -77,7 +77,6 @@ def state(*objects: Service | EndpointSlice) -> State:
 
 
 def owner(made: Plan, address: str, port: int, protocol: str = "TCP") -> str:
-    """The Service that has this destination, "" for none."""
     parsed = ip_address(address)
     front = made.of("IPv4" if parsed.version == 4 else "IPv6").front_of(parsed, protocol, port)
     return front.port.name.service if front else ""

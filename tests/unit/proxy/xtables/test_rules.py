@@ -101,7 +101,6 @@ def test_no_name_adds_a_rule_or_ends_a_line(namespace: str, name: str, port: str
 
 
 def family_texts(namespace: str, name: str, port: str, prefix: str) -> dict[Family, str]:
-    """The texts for a Service of these names."""
     config = replace(CONFIG, mode=IPTABLES, node_port_addresses=(), local_pods=LocalPods(interface_prefix=prefix))
     made, *slices = (msgspec.to_builtins(each) for each in service(1, endpoints(1, "p1"), protocols=("TCP",)))
     made["metadata"] |= {"namespace": namespace, "name": name}

@@ -75,7 +75,6 @@ class KernelOfTest:
         return failures
 
     def connect(self, key: VirtualServerKey, destination: DestinationKey, active: int) -> None:
-        """Let there be so many connections."""
         self.held[key][destination] = self.held[key][destination]._replace(active=active)
 
     # Addresses
@@ -165,8 +164,6 @@ class ProgramsOfTest:
 
 
 def replace_kernel(patch: pytest.MonkeyPatch, made: KernelOfTest, programs: ProgramsOfTest) -> None:
-    """Let the mode meet this kernel."""
-
     @contextmanager
     def opened() -> Iterator[Any]:
         yield made

@@ -51,7 +51,6 @@ async def test_connections_by_service_port(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def samples(metrics: MetricFamilies, name: str) -> dict[tuple[str, ...], float]:
-    """The samples of a metric by their labels."""
     return {
         tuple(each.labels.values()): each.value
         for family in metrics.collect()

@@ -31,7 +31,6 @@ WEB = service(1, endpoints(1, "p1", "r1"), protocols=("TCP",))
 
 
 async def until(holds: Callable[[], object]) -> None:
-    """Waits until it holds."""
     async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 - another task changes it
             await asyncio.sleep(0.002)
