@@ -2,9 +2,10 @@
 
 import pytest
 
+from kdns.netlink.io.ipset import error_text
 from kdns.netlink.ipset import changes, encoded, entry_text
 from kdns.netlink.protocol import attribute_spans, attributes
-from kdns.netlink.uapi import IPSET_ATTR_ADT, IPSET_CMD_ADD
+from kdns.netlink.uapi import IPSET_ATTR_ADT, IPSET_CMD_ADD, IPSET_ERR_FIND_TYPE
 
 ENTRIES = [
     "30080",
@@ -55,3 +56,8 @@ def test_one_message_has_many_entries(number: int, messages: list[int]) -> None:
         found.append([entry_text(attributes(body[at:to])) for _, at, to in attribute_spans(body, start, end)])
     assert [len(each) for each in found] == messages
     assert [entry for each in found for entry in each] == entries
+
+
+def test_errors_have_words() -> None:
+    assert error_text(IPSET_ERR_FIND_TYPE) == "the kernel has no sets of this type"
+    assert error_text(2) == "No such file or directory"

@@ -8,12 +8,13 @@ from typing import Any, Final
 import pytest
 from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
 
+from kdns.net import Family
 from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServer, VirtualServerKey
 from kdns.netlink.uapi import IP_VS_SVC_F_PERSISTENT, IP_VS_SVC_F_SCHED2
 from kdns.proxy.ipvs.ipvs import Ipvs, IpvsOptions
 from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.ipvs.schedulers import SCHEDULERS, chosen_by
-from kdns.proxy.ipvs.sets import MAX_NAME, TYPES, set_name
+from kdns.proxy.ipvs.sets import LOOP_BACK, MAX_NAME, SOURCE_CIDR, SOURCE_IP, TYPES, set_name
 from kdns.proxy.plan.planner import plan
 
 BOTH: Final = {("10.1.0.2", 8080): Destination(), ("10.1.1.2", 8080): Destination()}
@@ -83,3 +84,27 @@ def test_names_of_sets_are_as_long_as_the_kernel_has_them_and_differ() -> None:
     assert len(set(names)) == len(names)
     assert max(map(len, names)) == MAX_NAME
     assert set_name("KUBE-LOAD-BALANCER-SOURCE-CIDR", "IPv6") == "KUBE-6-LOAD-BALANCER-SOURCE-CID"
+
+
+RANGES: Final = ["198.51.101.1/32", "2001:db8:6::1/128", "203.0.113.0/24", "2001:db8:7::/64"]
+GUARDED: Final[dict[str, Any]] = {"loadBalancerSourceRanges": RANGES}
+PORTS: Final = [{"name": "tcp", "protocol": "TCP", "port": 80}]
+INSIDE: Final[dict[str, Any]] = {"externalIPs": [], "ingress": [], "ports": PORTS, "type": "ClusterIP"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "family", "wanted"),
+    [
+        (GUARDED, SOURCE_IP, "IPv4", ["198.51.101.1,tcp:80,198.51.101.1"]),
+        (GUARDED, SOURCE_CIDR, "IPv4", ["198.51.101.1,tcp:80,203.0.113.0/24"]),
+        (GUARDED, SOURCE_IP, "IPv6", ["2001:db8:6::1,tcp:80,2001:db8:6::1"]),
+        (GUARDED, SOURCE_CIDR, "IPv6", ["2001:db8:6::1,tcp:80,2001:db8:7::/64"]),
+        ({}, LOOP_BACK, "IPv4", ["10.1.0.2,tcp:8080,10.1.0.2"]),
+        ({**INSIDE, "internal": "Local"}, LOOP_BACK, "IPv4", ["10.1.0.2,tcp:8080,10.1.0.2"]),
+        ({**INSIDE, "internal": "Local"}, LOOP_BACK, "IPv6", ["fd00:1::2,tcp:8080,fd00:1::2"]),
+    ],
+)
+def test_entries(spec: dict[str, Any], name: str, family: Family, wanted: list[str]) -> None:
+    web = service(1, endpoints(1, "p1", "r1"), protocols=("TCP",), **spec)
+    made = Ipvs(plan(state(web), NODE_VIEW, replace(CONFIG, mode=IPVS)).of(family))
+    assert [str(entry) for entry in made.sets[set_name(name, family)].entries] == wanted

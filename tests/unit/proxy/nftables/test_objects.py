@@ -22,17 +22,22 @@ from kdns.cluster.objects import (
     SliceMeta,
 )
 from kdns.cluster.state import State
+from kdns.errors import ApplyError
+from kdns.proxy.nftables.elements import element_requests
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.nftables.objects import (
     NAME_BYTES,
     SOURCE,
     Chain,
+    ElementKey,
+    Number,
     Set,
     checked_name,
     quoted,
 )
+from kdns.proxy.nftables.sets import ADDRESSES
 from kdns.proxy.nftables.table import Table
-from kdns.proxy.nftables.transaction import commands
+from kdns.proxy.nftables.transaction import Transaction, commands
 from kdns.proxy.plan.config import LocalPods
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.plan.semantics import Semantics
@@ -142,3 +147,26 @@ def test_interfaces_of_settings_do_not_become_rules(name: str) -> None:
         )
         assert [words[:1] for words in skeleton(evil)] == [words[:1] for words in skeleton(harmless)]
         assert all(line.count('"') in {0, 2} for line in evil.splitlines() if "iifname" in line)
+
+
+MAP = ADDRESSES.no_endpoints
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ("10.96.0.1", "tcp", 99999),
+        ("10.96.0.1", "tcp", -1),
+        ("10.96.0.1", "igmp", 80),
+        ("fd00::1", "tcp", 80),
+        ("no address", "tcp", 80),
+        ("10.96.1", "tcp", 80),
+        ("10.096.0.1", "tcp", 80),
+        ("10.96.0.1", "tcp"),
+        ("10.96.0.1", "tcp", 80, 80),
+    ],
+)
+def test_impossible_elements(key: ElementKey) -> None:
+    change = Transaction("IPv4", add={MAP.name: {("10.96.0.2", "tcp", 80): Number(1, "a"), key: Number(1, "a")}})
+    with pytest.raises(ApplyError, match=MAP.name):
+        list(element_requests(change, {MAP.name: MAP}))

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
@@ -13,9 +13,10 @@ from structlog.testing import capture_logs
 
 from kdns.errors import ApplyError, KdnsError
 from kdns.net import Family
+from kdns.netlink.io.unix_sockets import user_of
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import CleanUp, Footprint, RuleAuthors, Runtime
-from kdns.proxy.takeover.io import kube_proxy
+from kdns.proxy.takeover.io import kube_proxy, owner
 from kdns.proxy.takeover.io.takeover import Takeover, remove_everything
 
 
@@ -266,3 +267,35 @@ def test_its_process_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not asyncio.run(kube_proxy.kube_proxy())
     monkeypatch.setattr(kube_proxy, "NAME", Path("/proc/self/comm").read_text().strip())
     assert asyncio.run(kube_proxy.kube_proxy()).startswith("process ")
+
+
+@pytest.fixture
+def name(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(owner, "NAME", f"\0kdns/test/{os.getpid()}")
+    return owner.NAME
+
+
+@pytest.fixture(params=["bound", "full"])
+def other(request: pytest.FixtureRequest, name: str) -> Iterator[str]:
+    """A socket that has the name, and takes no connection."""
+    with socket.socket(socket.AF_UNIX) as made, socket.socket(socket.AF_UNIX) as waiting:
+        made.bind(name)
+        if request.param == "full":
+            made.listen(0)
+            waiting.connect(name)
+        yield name
+
+
+def test_the_own_user_is_refused(other: str) -> None:
+    assert other
+    with pytest.raises(KdnsError, match="serves this network namespace already"):
+        owner.own_network()
+
+
+def test_another_user_does_not_count(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, "user_of", lambda name: 65534 if name == other else None)
+    owner.own_network().close()
+
+
+def test_the_kernel_says_whose_it_is(other: str) -> None:
+    assert user_of(other) in {os.getuid(), None}
