@@ -6,7 +6,7 @@ from typing import Final
 
 import nft_walk
 import pytest
-from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
+from small_cluster import ENDPOINTS, Followed, endpoints, planned, service
 
 from kdns.cluster.objects import Object
 from kdns.proxy.nftables.base_chains import base_chains
@@ -17,24 +17,20 @@ from kdns.proxy.nftables.table import Table
 from kdns.proxy.nftables.transaction import Transaction, commands
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import PortName
-from kdns.proxy.plan.planner import Planner, plan
 
 WEB: Final = PortName("shop", "s1", "tcp", "TCP")
 
 
-class Followed:
+class FollowedTable(Followed):
     """A table of IPv4 that follows a state."""
 
     def __init__(self, *objects: tuple[Object, ...]) -> None:
-        self.state = state(*objects)
-        self.planner = Planner(self.state, NODE_VIEW, CONFIG)
-        self.table = Table(self.planner.plan.ipv4)
+        super().__init__(*objects)
+        self.table = Table(self.plan.ipv4)
         deque(self.table.loaded(), 0)
 
-    def change(self, *objects: Object) -> Transaction:
-        changes = [change for each in objects if (change := self.state.upsert(each))]
-        difference = self.planner.changed(changes)["IPv4"]
-        return self.table.follow(self.planner.plan.ipv4, difference)
+    def follow(self, *objects: Object) -> Transaction:
+        return self.table.follow(self.plan.ipv4, self.change(objects)["IPv4"])
 
     def sweep(self) -> Transaction:
         done = self.table.sweep()
@@ -43,10 +39,10 @@ class Followed:
 
 
 def test_an_endpoint_too_many_stays_for_packets_on_their_way() -> None:
-    followed = Followed(service(1, endpoints(1, "p1", "p2", "r1"), protocols=("TCP",), externalIPs=[]))
-    shrunk = followed.change(*endpoints(1, "p1"))
+    followed = FollowedTable(service(1, endpoints(1, "p1", "p2", "r1"), protocols=("TCP",), externalIPs=[]))
+    shrunk = followed.follow(*endpoints(1, "p1"))
     assert "endpoints-tcp" not in shrunk.delete
-    grown = followed.change(*endpoints(1, "p1", "r2"))
+    grown = followed.follow(*endpoints(1, "p1", "r2"))
     assert grown.delete["endpoints-tcp"][0] == ("10.96.0.1", 80, 1)
     assert grown.add["endpoints-tcp"]["10.96.0.1", 80, 1] == ("10.1.1.3", 8080)
     swept = followed.sweep()
@@ -59,16 +55,16 @@ def test_the_maps_of_a_former_policy_stay_for_packets_on_their_way() -> None:
         service(1, endpoints(1, "p1"), protocols=("TCP",), external=policy, sessionAffinity="ClientIP")
         for policy in ("Local", "Cluster")
     )
-    followed = Followed(local)
-    changed = followed.change(cluster[0])
+    followed = FollowedTable(local)
+    changed = followed.follow(cluster[0])
     assert not {"any-endpoint", "local-endpoint"} & changed.delete.keys()
     assert "external-local" not in "".join(commands(changed))
     swept = followed.sweep()
     assert {"any-endpoint", "local-endpoint", "any-endpoint-nodeports"} <= swept.delete.keys()
     assert not followed.sweep()
-    followed.change(local[0])
-    assert not followed.change(cluster[0]).delete.get("local-endpoint")
-    back = followed.change(local[0])
+    followed.follow(local[0])
+    assert not followed.follow(cluster[0]).delete.get("local-endpoint")
+    back = followed.follow(local[0])
     assert list(back.add["local-endpoint"]) == back.delete["local-endpoint"]
     assert not followed.sweep().delete
 
@@ -78,23 +74,23 @@ def test_a_list_of_affinity_that_nobody_uses_stays_and_comes_back_with_the_endpo
         service(1, endpoints(1, "p1", "p2", "r1"), protocols=("TCP",), externalIPs=[], sessionAffinity=affinity)[0]
         for affinity in ("ClientIP", "None")
     )
-    followed = Followed((with_affinity, *endpoints(1, "p1", "p2", "r1")))
-    assert "endpoints-by-id-tcp" not in followed.change(without).delete
-    back = followed.change(with_affinity, *endpoints(1, "p1", "p2"))
+    followed = FollowedTable((with_affinity, *endpoints(1, "p1", "p2", "r1")))
+    assert "endpoints-by-id-tcp" not in followed.follow(without).delete
+    back = followed.follow(with_affinity, *endpoints(1, "p1", "p2"))
     (gone,) = {key[2] for key in back.delete["endpoints-by-id-tcp"]} - {
         key[2] for key in back.add["endpoints-by-id-tcp"]
     }
     assert gone == EndpointIds().of(WEB, ServiceEndpoint("10.1.1.2", 8080))
     assert not followed.sweep().delete.get("endpoints-by-id-tcp")
-    followed.change(without)
+    followed.follow(without)
     assert len(followed.sweep().delete["endpoints-by-id-tcp"]) == 4
     assert not followed.sweep()
 
 
 def test_a_change_with_affinity_is_one_of_elements_and_of_the_draw() -> None:
     web = service(1, endpoints(1, "p1", "p2", "r1"), protocols=("TCP",), sessionAffinity="ClientIP", externalIPs=[])
-    followed = Followed(web)
-    changed = followed.change(*endpoints(1, "p1", "r1"))
+    followed = FollowedTable(web)
+    changed = followed.follow(*endpoints(1, "p1", "r1"))
     places = [("10.96.0.1", 80), ("198.51.101.1", 80)]
     assert [key[:2] for key in changed.delete["endpoints-by-id-tcp"]] == places
     assert changed.delete["endpoint-ids-tcp"] == [(*place, 1) for place in places]
@@ -108,13 +104,13 @@ def test_a_change_with_affinity_is_one_of_elements_and_of_the_draw() -> None:
 def test_a_change_of_endpoints_sends_neither_verdicts_nor_chains() -> None:
     """To replace a verdict, the kernel validates the whole table, and a chain costs more than a thousand elements."""
     web = service(1, endpoints(1, "p1", "p2", "r1"), external="Local")
-    followed = Followed(web)
-    followed.change(*endpoints(1, "p1", "r1"))
-    followed.change(*endpoints(1, "p1"))
+    followed = FollowedTable(web)
+    followed.follow(*endpoints(1, "p1", "r1"))
+    followed.follow(*endpoints(1, "p1"))
     for changed in (
-        followed.change(*endpoints(1, "p1", "p2", "r1")),
-        followed.change(*endpoints(1, "r2", "p2")),
-        followed.change(*endpoints(1, "p1")),
+        followed.follow(*endpoints(1, "p1", "p2", "r1")),
+        followed.follow(*endpoints(1, "r2", "p2")),
+        followed.follow(*endpoints(1, "p1")),
     ):
         assert not changed.chains
         assert changed.add
@@ -124,11 +120,11 @@ def test_a_change_of_endpoints_sends_neither_verdicts_nor_chains() -> None:
 
 def test_chains_that_no_front_uses_stay_until_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kdns.proxy.nftables.table.UNUSED_CHAINS_MAX", 12)
-    followed = Followed(service(1, endpoints(1, "p1"), protocols=("TCP",)))
+    followed = FollowedTable(service(1, endpoints(1, "p1"), protocols=("TCP",)))
     unused = []
     for timeout_s in range(1, 6):
         affinity = {"clientIP": {"timeoutSeconds": timeout_s}}
-        followed.change(*service(1, protocols=("TCP",), sessionAffinity="ClientIP", sessionAffinityConfig=affinity))
+        followed.follow(*service(1, protocols=("TCP",), sessionAffinity="ClientIP", sessionAffinityConfig=affinity))
         unused.append(followed.table.has_many_unused)
     assert unused[0] is False
     assert unused[-1] is True
@@ -146,7 +142,7 @@ def test_chains_have_numbers_of_their_own() -> None:
 
 @pytest.mark.parametrize(("kept", "wanted"), [("p1", ["p1"]), ("r1", ["r1"]), ("r2", ["p1", "r1"])])
 def test_who_is_known_goes_to_the_same_endpoint_if_it_is_still_there(kept: str, wanted: list[str]) -> None:
-    table = Table(plan(state(service(1, endpoints(1, "p1", "r1"), sessionAffinity="ClientIP")), NODE_VIEW, CONFIG).ipv4)
+    table = Table(planned(service(1, endpoints(1, "p1", "r1"), sessionAffinity="ClientIP")).ipv4)
     rules = nft_walk.read(table.whole())
     number = EndpointIds().of(WEB, ServiceEndpoint(ENDPOINTS[kept][0], 8080))
     rules.elements[CLIENTS.name][f"192.0.2.7 . {number & 0xFFFF0000}"] = str(number)
@@ -190,15 +186,11 @@ def test_endpoint_ids_are_all_different_and_mostly_end_in_zeros() -> None:
 def test_the_number_of_rules_does_not_depend_on_the_number_of_services(affinity: str) -> None:
     few, many = (
         Table(
-            plan(
-                state(
-                    *(
-                        service(number, endpoints(number, "p1", "r1"), sessionAffinity=affinity, external="Local")
-                        for number in some
-                    )
-                ),
-                NODE_VIEW,
-                CONFIG,
+            planned(
+                *(
+                    service(number, endpoints(number, "p1", "r1"), sessionAffinity=affinity, external="Local")
+                    for number in some
+                )
             ).ipv4
         )
         for some in (range(1, 2), range(1, 200))
@@ -212,9 +204,7 @@ def rules(text: str) -> list[str]:
 
 
 def test_a_takeover_fills_what_it_keeps_and_removes_the_rest_when_nothing_leads_to_it() -> None:
-    made = plan(
-        state(service(1, endpoints(1, "p1"), protocols=("TCP",), sessionAffinity="ClientIP")), NODE_VIEW, CONFIG
-    )
+    made = planned(service(1, endpoints(1, "p1"), protocols=("TCP",), sessionAffinity="ClientIP"))
     table = Table(made.ipv4)
     deque(table.loaded(), 0)
     there = {
@@ -252,7 +242,7 @@ def test_a_takeover_fills_what_it_keeps_and_removes_the_rest_when_nothing_leads_
 def test_a_table_that_somebody_changed_differs(
     change: Callable[[dict[str, list[str]], dict[str, int]], None], wanted: str
 ) -> None:
-    family_plan = plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, CONFIG).ipv4
+    family_plan = planned(service(1, endpoints(1, "p1"))).ipv4
     table, rules = Table(family_plan), {}
     there: dict[str, list[str]] = {"chain": [], "map": [], "set": []}
     chains = [chain for each in table.loaded() for chain in each.chains.values()]
@@ -265,7 +255,7 @@ def test_a_table_that_somebody_changed_differs(
 
 
 def test_a_new_table_has_no_effect_before_its_elements_are_there() -> None:
-    table = Table(plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, CONFIG).ipv4)
+    table = Table(planned(service(1, endpoints(1, "p1"))).ipv4)
     deque(table.loaded(), 0)
     assert not any("hook" in each for each in table.before_elements({}))
     (hooks,) = table.after_elements({})

@@ -17,13 +17,13 @@ from kdns.cluster.objects import (
     SliceLabels,
     SliceMeta,
 )
-from kdns.cluster.state import State
+from kdns.cluster.state import Change, State
 from kdns.netlink.conntrack import Flow
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.plan import FrontKey
 from kdns.proxy.plan.planner import Planner
-from kdns.proxy.plan.stale_flows import is_stale, merged, udp_fronts
+from kdns.proxy.plan.stale_flows import Fronts, is_stale, merged, udp_fronts
 from kdns.proxy.userspace.mode import USERSPACE
 
 NODE = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"), ip_address("192.0.2.9")))
@@ -54,6 +54,12 @@ def state(*objects: Service | EndpointSlice) -> State:
     for each in objects:
         made.upsert(each)
     return made
+
+
+def changed(planner: Planner, change: Change | None) -> Fronts:
+    """The UDP fronts that a change changes."""
+    assert change
+    return udp_fronts(planner.plan.ipv4, planner.changed([change])["IPv4"])
 
 
 def flow(destination: str, port: int, answers_from: str, answers_port: int = 5353) -> Flow:
@@ -90,10 +96,8 @@ def test_only_the_fronts_that_changed_are_looked_at() -> None:
         service(), endpoints((A, None)), service("quiet", "10.96.0.20", 30054), endpoints((A, None), name="quiet")
     )
     planner = Planner(known, NODE, CONFIG)
-    change = known.upsert(endpoints((B, None)))
+    fronts = changed(planner, change := known.upsert(endpoints((B, None))))
     assert change
-    difference = planner.changed([change])["IPv4"]
-    fronts = udp_fronts(planner.plan.ipv4, difference)
     assert fronts.keys() == {FrontKey(VIP, "UDP", 53), FrontKey("", "UDP", 30053)}
     assert udp_fronts(planner.plan.ipv4, planner.changed([change])["IPv4"]) == {}
 
@@ -101,20 +105,14 @@ def test_only_the_fronts_that_changed_are_looked_at() -> None:
 def test_an_endpoint_that_no_new_client_gets_and_that_dies_is_a_change() -> None:
     known = state(service(), endpoints((A, None), (LEAVING, TERMINATING)))
     planner = Planner(known, NODE, CONFIG)
-    change = known.upsert(endpoints((A, None), (LEAVING, DEAD)))
-    assert change
-    difference = planner.changed([change])["IPv4"]
-    fronts = udp_fronts(planner.plan.ipv4, difference)
+    fronts = changed(planner, known.upsert(endpoints((A, None), (LEAVING, DEAD))))
     assert is_stale(flow(VIP, 53, LEAVING), fronts, planner.plan.ipv4)
 
 
 def test_flows_to_a_service_that_is_gone_go_unless_they_were_never_its_own() -> None:
     known = state(service(), endpoints((A, None)))
     planner = Planner(known, NODE, CONFIG)
-    change = known.delete(Service, ("d", "dns"))
-    assert change
-    difference = planner.changed([change])["IPv4"]
-    fronts = udp_fronts(planner.plan.ipv4, difference)
+    fronts = changed(planner, known.delete(Service, ("d", "dns")))
     flows = [flow(VIP, 53, A), flow(NODE_IP, 30053, A), flow(NODE_IP, 30053, NODE_IP, 30053)]
     assert [is_stale(each, fronts, planner.plan.ipv4) for each in flows] == [True, True, False]
 
@@ -127,10 +125,7 @@ def test_a_flow_to_an_external_ip_is_not_the_node_ports_of_the_same_number() -> 
     others = EndpointSlice(meta, "IPv4", (Endpoint((B,)),), (EndpointPort("other", 5300, "UDP"),))
     known = state(Service(ServiceMeta("dns", "d"), spec), endpoints((A, None)), others)
     planner = Planner(known, NODE, CONFIG)
-    change = known.upsert(endpoints((LEAVING, None)))
-    assert change
-    difference = planner.changed([change])["IPv4"]
-    fronts = udp_fronts(planner.plan.ipv4, difference)
+    fronts = changed(planner, known.upsert(endpoints((LEAVING, None))))
     assert fronts.keys() == {FrontKey(address, "UDP", 53) for address in (VIP, NODE_IP)} | {FrontKey("", "UDP", 30053)}
     flows = [flow(NODE_IP, 53, A), flow(NODE_IP, 30053, B, 5300)]
     assert [is_stale(each, fronts, planner.plan.ipv4) for each in flows] == [True, False]
