@@ -81,3 +81,10 @@ def test_a_type_is_no_letter() -> None:
     assert not repeats_question(answer(query_of(qtype="HTTPS").packet), other)
     assert repeats_question(answer(query_of(qtype="HTTPS").packet), https)
     assert not has_question(bytes(12))
+
+
+def test_two_queries_of_a_stream_have_different_ids() -> None:
+    draws = iter([b"\0\1", b"\0\1", b"\0\2"])
+    lengths = Lengths(lambda _: next(draws))
+    first, _ = lengths.query(b"", ())
+    assert (first, lengths.query(b"", {first})) == (b"\0\1", (b"\0\2", b"\0\2\0\2"))
