@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
@@ -44,8 +43,7 @@ class Kernel:
     """A backend that notes what it is asked for; `refusals` are the reasons of the next ones.
 
     `defects` are other errors that they raise.
-    Its first sweeps fail as often as `busy_sweeps` says. Every sync takes `sync_s` of the rig's clock, which is told to
-    `passed`.
+    Its first sweeps fail as often as `busy_sweeps` says.
     """
 
     name = "fake"
@@ -55,8 +53,6 @@ class Kernel:
         self.refusals: list[str] = []
         self.defects: list[Exception] = []
         self.rejected: Mapping[Key, str] = {}
-        self.sync_s = 0.0
-        self.passed: Callable[[float], None] = lambda _: None
         self.busy_sweeps = 0
         self.fronts: set[FrontKey] = set()
         self.busy = asyncio.Event()
@@ -85,7 +81,6 @@ class Kernel:
         self.did.append(what)
         self.busy.set()
         await self.go_on.wait()
-        self.passed(self.sync_s)
         if self.defects:
             raise self.defects.pop(0)
         if self.refusals:
@@ -110,13 +105,11 @@ class Rig:
         self.state, self.kernel = State(), Kernel()
         self.inputs: PlanInputs | None = (VIEW, ProxyConfig(NFTABLES))
         self.synced: list[SyncResult] = []
-        self.clock_s = 0.0
         self.plane = SyncRunner(
             self.state,
             self.kernel,
             lambda: self.inputs,
             SyncTiming(**{"min_sync_s": 0.0, "sync_s": 0.05} | timing),
-            now_s=lambda: time.monotonic() + self.clock_s,
         )
         self.plane.subscribers.append(self.synced.append)
 
@@ -143,12 +136,6 @@ class Rig:
         async with asyncio.timeout(DEADLINE_S):
             while not wanted():  # noqa: ASYNC110 - what is waited for has no event
                 await asyncio.sleep(0.001)
-
-    def pass_s(self, seconds: float) -> None:
-        self.clock_s += seconds
-
-    def has_all(self, *numbers: int) -> bool:
-        return {key.address for key in self.kernel.fronts} >= {f"10.96.0.{number}" for number in numbers}
 
     def has(self, *numbers: int) -> bool:
         return {key.address for key in self.kernel.fronts} == {f"10.96.0.{number}" for number in numbers}

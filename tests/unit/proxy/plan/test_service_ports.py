@@ -268,3 +268,10 @@ def test_of_an_address_in_two_slices_the_one_that_is_not_terminating_counts(*, i
     rows.insert(is_first, EndpointSlice(SliceMeta("b", "shop"), "IPv4", (Endpoint(("10.1.0.1",)),), port))
     (found,) = candidates(rows, "IPv4", "p", "TCP", "here")
     assert (found.is_ready, found.is_terminating) == (True, False)
+
+
+def test_an_endpoint_that_is_not_ready_stands_in_only_while_it_terminates() -> None:
+    waiting = Endpoint(("10.1.0.1",), Conditions(ready=False, serving=True))
+    row = EndpointSlice(SliceMeta("s", "shop"), "IPv4", (waiting,), (EndpointPort("p", 80),))
+    (candidate,) = candidates([row], "IPv4", "p", "TCP", "here")
+    assert not candidate.is_fallback
