@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from dataplanes import DATAPLANE, of_nftables
 from patience import surely
-from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, service, state
+from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints, planned, service, state
 from world import Answer, World
 
 from kdns.net import FAMILIES, Family
@@ -80,7 +80,7 @@ def test_tables_of_kube_proxy_are_removed_once_none_is_at_work(loop: asyncio.Abs
     loop.run_until_complete(
         nft.apply("table ip kube-proxy { }", "table ip6 kube-proxy { }", "table inet kube-proxy { }")
     )
-    loop.run_until_complete(NftablesProxier().sync_full(plan(state(), NODE_VIEW, CONFIG)))
+    loop.run_until_complete(NftablesProxier().sync_full(planned()))
     ours = Footprint((NftablesPart(),))
     try:
         for kept, removed in (
@@ -100,7 +100,7 @@ def test_tables_of_kube_proxy_are_removed_once_none_is_at_work(loop: asyncio.Abs
 @of_nftables
 def test_a_changeover_from_another_proxy(loop: asyncio.AbstractEventLoop, world: World) -> None:
     """Of two chains at one place of the kernel the one made last comes first: nobody waits for the other to go."""
-    made = plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, CONFIG)
+    made = planned(service(1, endpoints(1, "r1")))
     hook = "type nat hook prerouting priority -100; ip daddr 10.96.0.1 tcp dport 80 dnat to 10.1.1.3:8443"
     loop.run_until_complete(clean_up())
     loop.run_until_complete(nft.apply(f"table ip kube-proxy {{ chain c {{ {hook}; }}; }}"))
@@ -135,7 +135,7 @@ def test_large_sets_of_others_cause_no_repair(loop: asyncio.AbstractEventLoop, t
         subprocess.run(["nft", "-f", "-"], input=commands, text=True, check=True)
 
     async def work() -> None:
-        await mode.sync_full(plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, CONFIG))
+        await mode.sync_full(planned(service(1, endpoints(1, "r1"))))
         run("table ip others {\n set s {\n type ipv4_addr\n }\n}\n")
         with mode.watch(said.append):
             elements = ", ".join(f"10.{number >> 8}.{number & 255}.1" for number in range(60_000))

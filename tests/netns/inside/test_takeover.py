@@ -7,14 +7,13 @@ import subprocess
 from typing import Any, Final
 
 import pytest
-from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
+from small_cluster import endpoints, planned, service
 
 from kdns.cluster.objects import Object
 from kdns.net import FAMILIES
 from kdns.proxy.nftables.io.proxier import NftablesProxier, clean_up
 from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
 from kdns.proxy.nftables.sets import CLIENTS as SET
-from kdns.proxy.plan.planner import plan
 
 SERVICES: Final = range(1, 3)
 ENDS: Final = ("p1", "p2", "r1", "r2")
@@ -48,7 +47,7 @@ def objects(ends: tuple[str, ...], spec: dict[str, Any], count: int = 2) -> list
 
 @pytest.mark.parametrize("kind", AFTER)
 def test_takeover(loop: asyncio.AbstractEventLoop, kind: str) -> None:
-    before, after = (plan(state(objects(*each)), NODE_VIEW, CONFIG) for each in (BEFORE, AFTER[kind]))
+    before, after = (planned(objects(*each)) for each in (BEFORE, AFTER[kind]))
 
     async def take_over() -> tuple[list[list[str]], list[list[str]]]:
         await clean_up()

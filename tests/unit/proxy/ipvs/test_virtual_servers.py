@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
+from small_cluster import CONFIG, NODE_VIEW, endpoints, planned, service, state
 
 from kdns.net import Family
 from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServer, VirtualServerKey
@@ -106,5 +106,5 @@ INSIDE: Final[dict[str, Any]] = {"externalIPs": [], "ingress": [], "ports": PORT
 )
 def test_entries(spec: dict[str, Any], name: str, family: Family, wanted: list[str]) -> None:
     web = service(1, endpoints(1, "p1", "r1"), protocols=("TCP",), **spec)
-    made = Ipvs(plan(state(web), NODE_VIEW, replace(CONFIG, mode=IPVS)).of(family))
+    made = Ipvs(planned(web, mode=IPVS).of(family))
     assert [str(entry) for entry in made.sets[set_name(name, family)].entries] == wanted

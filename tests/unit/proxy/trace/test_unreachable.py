@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 from msgspec import structs
-from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, service, state
+from small_cluster import CONFIG, ENDPOINTS, NODE_VIEW, endpoints, planned, service, state
 
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.nftables.mode import NFTABLES
@@ -61,7 +61,7 @@ def test_who_is_lost(mode: Semantics, source: str, target: str, port: int, lost:
     ],
 )
 def test_an_endpoint_at_loopback_is_for_the_node_alone(mode: Semantics, source: str, wanted: Fate) -> None:
-    family_plan = plan(state(service(1, endpoints(1, "r1"))), NODE_VIEW, replace(CONFIG, mode=mode)).ipv4
+    family_plan = planned(service(1, endpoints(1, "r1")), mode=mode).ipv4
     front = next(each for key, each in family_plan.fronts.items() if key.address == "10.96.0.1")
     here = structs.replace(front.port.endpoints, cluster=(ServiceEndpoint("127.0.0.1", 8001),))
     port = structs.replace(front.port, endpoints=here)

@@ -1,21 +1,18 @@
 """The counters of mode ipvs: what virtual servers count, by Service port."""
 
-from dataclasses import replace
-
 import pytest
-from small_cluster import CONFIG, NODE_VIEW, endpoints, service, state
+from small_cluster import endpoints, planned, service
 
 from kdns.netlink.ipvs import VirtualServerKey
 from kdns.proxy.ipvs.draining import Draining
 from kdns.proxy.ipvs.io import counters
 from kdns.proxy.ipvs.io.counters import IpvsCounters
 from kdns.proxy.modes import MODES
-from kdns.proxy.plan.planner import plan
 from kdns.runtime.metrics import MetricFamilies
 
 
 async def test_connections_by_service_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = plan(state(service(1, endpoints(1, "p1"))), NODE_VIEW, replace(CONFIG, mode=MODES["ipvs"].semantics))
+    of = planned(service(1, endpoints(1, "p1")), mode=MODES["ipvs"].semantics)
     counts: dict[VirtualServerKey, int] = {
         VirtualServerKey("10.96.0.1", 80, "TCP"): 3,
         VirtualServerKey("198.51.100.1", 80, "TCP"): 4,
