@@ -145,7 +145,6 @@ FILTER_FLAG_CTA_PROTO_NUM: Final = 1 << 3
 
 # netfilter/ipset/ip_set.h
 IPSET_PROTOCOL: Final = 6
-IPSET_CMD_PROTOCOL: Final = 1
 IPSET_CMD_CREATE: Final = 2
 IPSET_CMD_DESTROY: Final = 3
 IPSET_CMD_SWAP: Final = 6

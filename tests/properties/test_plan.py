@@ -215,9 +215,9 @@ class IpvsKernel:
 
 
 def ipvs_kernel(content: Ipvs) -> IpvsKernel:
-    sets = {each.name: set(map(str, each.entries)) for each in content.sets.values()}
+    sets = {each.name: set(each.entries) for each in content.sets.values()}
     kernel = IpvsKernel(dict(content.virtual_servers), set(content.addresses), sets)
-    kernel.rules.restore(content.base_chains.text)
+    kernel.rules.restore(content.base_chains)
     return kernel
 
 

@@ -34,10 +34,6 @@ class IpSets:
         self._kernel = kernel
         self._revisions: dict[tuple[str, Family], int] = {}
 
-    def protocol(self) -> int:
-        """Returns the version of the protocol that the kernel speaks; OSError if it does not support sets."""
-        return attributes(self._ask(request(uapi.IPSET_CMD_PROTOCOL)), NFGENMSG.size)[uapi.IPSET_ATTR_PROTOCOL][0]
-
     def headers(self) -> dict[str, Header]:
         only_headers = struct.pack(">I", uapi.IPSET_FLAG_LIST_HEADER)
         flags = attribute(uapi.IPSET_ATTR_FLAGS | uapi.NLA_F_NET_BYTEORDER, only_headers)

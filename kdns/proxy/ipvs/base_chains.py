@@ -43,9 +43,9 @@ from kdns.proxy.ipvs.sets import (
     NO_ENDPOINTS,
     NODE_PORTS,
     NODE_PORTS_LOCAL,
+    SETS,
     SOURCE_CIDR,
     SOURCE_IP,
-    TYPES,
     set_name,
 )
 from kdns.proxy.plan.branches import Client
@@ -67,7 +67,7 @@ from kdns.proxy.xtables.names import (
     SERVICES,
     SOURCE_RANGES,
 )
-from kdns.proxy.xtables.rules import Chain, Jump, Rule, comment, host, jump, reject, restore, rule, source
+from kdns.proxy.xtables.rules import Chain, Rule, comment, host, jump, reject, restore, rule, source
 from kdns.proxy.xtables.shared import (
     LOCAL_DESTINATION,
     LOCAL_SOURCE,
@@ -76,26 +76,6 @@ from kdns.proxy.xtables.shared import (
     not_local_pods,
     postrouting,
 )
-
-COMMENTS: Final = {
-    LOOP_BACK: "Kubernetes endpoints dst ip:port, source ip for solving hairpin purpose",
-    CLUSTER_IP: "Kubernetes service cluster ip + port for masquerade purpose",
-    EXTERNAL_IP: "Kubernetes service external ip + port for masquerade and filter purpose",
-    EXTERNAL_IP_LOCAL: "Kubernetes service external ip + port with externalTrafficPolicy=local",
-    LOAD_BALANCER: "Kubernetes service lb portal",
-    LOAD_BALANCER_LOCAL: "Kubernetes service load balancer ip + port with externalTrafficPolicy=local",
-    LOAD_BALANCER_FIREWALL: "Kubernetes service load balancer ip + port for load balancer with sourceRange",
-    SOURCE_IP: "Kubernetes service load balancer ip + port + source IP for packet filter purpose",
-    SOURCE_CIDR: "Kubernetes service load balancer ip + port + source cidr for packet filter purpose",
-    NODE_PORTS["TCP"]: "Kubernetes nodeport TCP port for masquerade purpose",
-    NODE_PORTS_LOCAL["TCP"]: "Kubernetes nodeport TCP port with externalTrafficPolicy=local",
-    NODE_PORTS["UDP"]: "Kubernetes nodeport UDP port for masquerade purpose",
-    NODE_PORTS_LOCAL["UDP"]: "Kubernetes nodeport UDP port with externalTrafficPolicy=local",
-    NODE_PORTS["SCTP"]: "Kubernetes nodeport SCTP port for masquerade purpose with type 'hash ip:port'",
-    NODE_PORTS_LOCAL["SCTP"]: "Kubernetes nodeport SCTP port with externalTrafficPolicy=local with type 'hash ip:port'",
-    HEALTH_CHECKS: "Kubernetes health check node port",
-}
-"""kube-proxy's comments of the rules that match a set."""
 
 _NEW: Final = "-m conntrack --ctstate NEW"
 _RETURN: Final = "-j RETURN"
@@ -119,26 +99,18 @@ JUMPS: Final = (
 """The jumps in the order in which each is inserted at the top of its chain, as kube-proxy inserts them."""
 
 
-@dataclass(frozen=True, slots=True)
-class BaseChains:
-    """`text` is input of iptables-restore --noflush; `jumps` are to be inserted at the top, in this order.
+def base_chains(family_plan: FamilyPlan, masquerade_mark: int, out_filters: Iterable[Rule] = ()) -> str:
+    """Input of iptables-restore --noflush, for which the sets have to exist.
 
-    The sets have to be there before.
+    `out_filters` are the rules of the one chain that depends on Services.
     """
-
-    text: str
-    jumps: tuple[Jump, ...] = JUMPS
-
-
-def base_chains(family_plan: FamilyPlan, masquerade_mark: int, out_filters: Iterable[Rule] = ()) -> BaseChains:
-    """Returns the rules of one family. `out_filters` are those of the one chain that depends on Services."""
     chains = {chain[:2]: chain for chain in fixed_chains(family_plan, masquerade_mark)}
     chains[FILTER, OUT_FILTER] = Chain(FILTER, OUT_FILTER, tuple(out_filters))
     lines: list[str] = []
     for table, names in IPVS_CHAINS.items():
         rules = [f"-A {name} {each}" for name in names for each in chains[table, name].rules]
         lines += restore(table, names, rules)
-    return BaseChains("\n".join((*lines, "")))
+    return "\n".join((*lines, ""))
 
 
 def out_filter(front: Front, family_plan: FamilyPlan) -> Iterator[Rule]:
@@ -190,11 +162,11 @@ class Matches:
     family_plan: FamilyPlan
 
     def set(self, name: str, direction: str = "") -> str:
-        direction = direction or ("dst" if TYPES[name] == BITMAP_PORT else "dst,dst")
+        direction = direction or ("dst" if SETS[name][0] == BITMAP_PORT else "dst,dst")
         return f"-m set --match-set {set_name(name, self.family_plan.family)} {direction}"
 
     def commented(self, name: str, direction: str = "") -> str:
-        return rule(comment(COMMENTS[name]), self.set(name, direction))
+        return rule(comment(f"Kubernetes {SETS[name][1]}"), self.set(name, direction))
 
 
 def _services(family_plan: FamilyPlan, matches: Matches) -> Iterator[Rule]:

@@ -8,10 +8,10 @@ from typing import Final, TypeAlias
 
 from kdns.net import VERSION, Network, is_loopback, parse_network, parse_unmapped_address
 from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
-from kdns.proxy.ipvs.base_chains import BaseChains, base_chains, changed_out_filter, out_filter
+from kdns.proxy.ipvs.base_chains import base_chains, changed_out_filter, out_filter
 from kdns.proxy.ipvs.mode import IpvsSettings
 from kdns.proxy.ipvs.schedulers import DEFAULT_SCHEDULER
-from kdns.proxy.ipvs.sets import IPVS_IPS, Entry, IpSet, SetMember, empty_sets, front_entries, port_entries
+from kdns.proxy.ipvs.sets import IPVS_IPS, IpSet, SetMember, empty_sets, front_entries, port_entries
 from kdns.proxy.ipvs.virtual_servers import virtual_server
 from kdns.proxy.plan.counted import Counted
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, PortName, PortPlan
@@ -23,7 +23,7 @@ from kdns.proxy.xtables.settings import IptablesSettings
 
 Servers: TypeAlias = Mapping[VirtualServerKey, tuple[VirtualServer | None, VirtualServer | None]]
 """Virtual servers before and after a change; None: absent."""
-Entries: TypeAlias = Mapping[str, Sequence[Entry]]
+Entries: TypeAlias = Mapping[str, Sequence[str]]
 """Entries by the name of their set in the kernel."""
 ObjectName: TypeAlias = tuple[object, ...]
 """An object of the kernel: (address,), a virtual server's key, (virtual server, destination), or (set, entry)."""
@@ -92,13 +92,13 @@ class Ipvs:
 
     @property
     def addresses(self) -> frozenset[str]:
-        return frozenset(each.address for each in self._sets[IPVS_IPS].entries)
+        return frozenset(self._sets[IPVS_IPS].entries)
 
     def has_address(self, address: str) -> bool:
-        return Entry(address) in self._sets[IPVS_IPS].entries
+        return address in self._sets[IPVS_IPS].entries
 
     @property
-    def base_chains(self) -> BaseChains:
+    def base_chains(self) -> str:
         return base_chains(self.family_plan, self.options.masquerade_mark, self._out_filters.counts)
 
     def front_at(self, key: VirtualServerKey) -> Front | None:
@@ -115,7 +115,7 @@ class Ipvs:
             server = self.virtual_servers.get(key)
             yield from ((key, each) for each in (server.destinations if server else ()))
         for name, entry in (*self._front_entries(front), *port_entries(front.port, self.family_plan)):
-            yield self._sets[name].name, str(entry)
+            yield self._sets[name].name, entry
 
     def follow(self, family_plan: FamilyPlan, difference: Difference) -> Change:
         """Returns the change that leads to this plan of the same node. Its cost is that of the difference."""
@@ -161,8 +161,8 @@ class Ipvs:
         new_rules, old_rules = self._out_filters.replace(self._filters(old_fronts), self._filters(new_fronts))
         return Change(
             servers,
-            tuple(entry.address for name, entry in added if name == IPVS_IPS),
-            tuple(entry.address for name, entry in removed if name == IPVS_IPS),
+            tuple(entry for name, entry in added if name == IPVS_IPS),
+            tuple(entry for name, entry in removed if name == IPVS_IPS),
             self._by_set(added),
             self._by_set(removed),
             changed_out_filter(old_rules, new_rules),
@@ -191,11 +191,11 @@ class Ipvs:
         yield from front_entries(front, self._node_ports)
         address = front.key.address
         if address and address not in self._node and not is_loopback(address):
-            yield IPVS_IPS, Entry(address)
+            yield IPVS_IPS, address
 
     def _by_set(self, members: Iterable[SetMember]) -> Entries:
         """Returns the entries by the set's name in the kernel."""
-        entries: dict[str, list[Entry]] = {}
+        entries: dict[str, list[str]] = {}
         for name, entry in members:
             entries.setdefault(self._sets[name].name, []).append(entry)
         return entries

@@ -10,8 +10,9 @@ from kdns.netlink.ipset import HASH_SIZE
 from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
 from kdns.netlink.links import VIRTUAL_LINK
 from kdns.netlink.uapi import IP_VS_SVC_F_SCHED2
+from kdns.proxy.ipvs.base_chains import JUMPS
 from kdns.proxy.ipvs.ipvs import DEFAULTS, Ipvs, IpvsOptions
-from kdns.proxy.ipvs.sets import BITMAP_PORT, PORT_RANGE, IpSet
+from kdns.proxy.ipvs.sets import BITMAP_PORT, IpSet
 from kdns.proxy.plan.plan import Plan, printable
 from kdns.proxy.xtables.rules import RESTORE, inserted
 
@@ -31,10 +32,10 @@ def _family(ipvs: Ipvs, family: Family) -> Iterator[str]:
         yield from (f"add {each.name} {entry}" for entry in each.entries)
     yield ""
     yield f"# {family}: {RESTORE[family]} --noflush"
-    yield ipvs.base_chains.text.rstrip("\n")
+    yield ipvs.base_chains.rstrip("\n")
     yield ""
     yield f"# {family}: {RESTORE[family]} --noflush, for the jumps from built-in chains that are not there yet"
-    yield inserted(ipvs.base_chains.jumps).rstrip("\n")
+    yield inserted(JUMPS).rstrip("\n")
     yield ""
     yield f"# {family}: ipvsadm --restore, without the lines that begin with #"
     for key, server in ipvs.virtual_servers.items():
@@ -49,7 +50,7 @@ def _family(ipvs: Ipvs, family: Family) -> Iterator[str]:
 
 def _created(each: IpSet) -> str:
     if each.type == BITMAP_PORT:
-        return f"create {each.name} {each.type} range {PORT_RANGE[0]}-{PORT_RANGE[1]}"
+        return f"create {each.name} {each.type} range 0-65535"
     size = f"hashsize {HASH_SIZE} maxelem {each.max_elements}"
     return f"create {each.name} {each.type} family {_INET[each.family]} {size}"
 

@@ -133,7 +133,7 @@ TEXTS: Final[dict[str, Callable[[], str]]] = {
             IpvsOptions(scheduler="mh"),
         ),
     ),
-    "ipvs/undetected.txt": lambda: Ipvs(planned(mode=IPVS, local_pods=None).ipv4).base_chains.text,
+    "ipvs/undetected.txt": lambda: Ipvs(planned(mode=IPVS, local_pods=None).ipv4).base_chains,
     "ipvs/change.txt": ipvs_changes,
     "kernelspace/render.txt": lambda: requests_text(
         planned(

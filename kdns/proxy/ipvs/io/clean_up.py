@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -23,7 +22,6 @@ from pathlib import Path
 from typing import Final
 
 from kdns import logs
-from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Network, family_of_text, parse_network
 from kdns.netlink.io import ipvs as netlink_ipvs
 from kdns.netlink.io.addresses import change_link_addresses, link_addresses
@@ -32,8 +30,9 @@ from kdns.netlink.io.ipset import ipsets
 from kdns.netlink.io.ipvs import Ipvs, ipvs
 from kdns.netlink.ipvs import Operation, Verb, VirtualServerKey
 from kdns.netlink.links import VIRTUAL_LINK
-from kdns.proxy.ipvs.draining import DRAIN_S
+from kdns.proxy.ipvs.draining import DRAIN_S, Draining
 from kdns.proxy.ipvs.io import link
+from kdns.proxy.ipvs.io.kernel import VirtualServers, read_servers
 from kdns.proxy.ipvs.io.sets import TRIAL, replacing
 from kdns.proxy.ipvs.mode import IpvsSettings
 from kdns.proxy.ipvs.sets import (
@@ -42,13 +41,13 @@ from kdns.proxy.ipvs.sets import (
     EXTERNAL_IP_LOCAL,
     LOAD_BALANCER,
     NODE_PORTS,
-    TYPES,
+    SETS,
     set_name,
 )
 from kdns.proxy.settings.settings import Settings
+from kdns.proxy.sync.io.kernel_mode import in_thread
 from kdns.proxy.sync.io.proxier import CleanUp, Footprint
 from kdns.proxy.xtables.io.clean_up import CHAINS, MARKS
-from kdns.runtime.requirements import CAPABILITY
 from kdns.runtime.tasks import observed
 
 POLL_S: Final = 2.0
@@ -56,11 +55,13 @@ _NAMED: Final = 10
 """Virtual servers that are named when they are removed."""
 _OF_ADDRESSES: Final = frozenset({CLUSTER_IP, EXTERNAL_IP, EXTERNAL_IP_LOCAL, LOAD_BALANCER})
 """Sets of fronts with addresses: some are the node's own, and so not on kube-ipvs0."""
+_LASTING: Final = frozenset({"TCP", "SCTP"})
+"""The protocols whose connections end by themselves."""
+_UNWANTED: Final = frozenset[str]().__contains__
 _IP_SET: Final = Path("/sys/module/ip_set")
 
-_draining: dict[asyncio.Task[None], Leftovers] = {}
-"""Leftovers that connections of this network namespace still need, by the task that waits for their end."""
-_turn = threading.Lock()
+_draining: set[asyncio.Task[None]] = set()
+"""Tasks that wait for the end of connections in this network namespace."""
 
 log = logs.get(__name__)
 
@@ -73,8 +74,6 @@ class Leftovers:
     addresses: frozenset[str] = frozenset()
     servers: list[VirtualServerKey] = field(default_factory=list)
     sets: list[str] = field(default_factory=list)
-    is_over: bool = False
-    """Somebody else has taken over."""
 
     def __bool__(self) -> bool:
         return bool(self.link or self.servers or self.sets)
@@ -100,66 +99,60 @@ async def remove_ipvs(settings: Settings | None, kept: Footprint) -> Sequence[st
     excluded = settings.section(IpvsSettings).exclude_cidrs if settings else ()
     networks = tuple(network for text in excluded if (network := parse_network(text)))
     await stop_draining()
-    try:
-        left = await asyncio.to_thread(find, networks)
-        if left and kept.parts:
-            waiting = await asyncio.to_thread(_begin_draining, left)
-            if waiting:
-                log.info("connections of IPVS are draining", virtual_servers=len(waiting), at_most_s=DRAIN_S)
-                task = observed(_drain(left, waiting), "connections of IPVS")
-                _draining[task] = left
-                task.add_done_callback(lambda ended: _draining.pop(ended, None))
-                return []
-        return await asyncio.to_thread(_remove, left) if left else []
-    except OSError as error:
-        advice = f"; {CAPABILITY}" if isinstance(error, PermissionError) else ""
-        raise ApplyError(("netlink",), f"{error.strerror or error}{advice}") from error
+    leftovers = await in_thread(lambda: find(networks))
+    if leftovers and kept.parts:
+        servers = await in_thread(lambda: _begin_draining(leftovers))
+        if waiting := servers.draining.servers:
+            log.info("connections of IPVS are draining", virtual_servers=len(waiting), at_most_s=DRAIN_S)
+            task = observed(_drain(leftovers, servers), "connections of IPVS")
+            _draining.add(task)
+            task.add_done_callback(_draining.discard)
+            return []
+    return await in_thread(lambda: _remove(leftovers)) if leftovers else []
 
 
 async def stop_draining() -> None:
-    """Leave what connections still need to whoever comes next: mode ipvs, or another clean-up."""
-    for task, left in list(_draining.items()):
+    """Leaves what connections still need to whoever comes next: mode ipvs, or another clean-up."""
+    tasks = tuple(_draining)
+    for task in tasks:
         task.cancel()
-        await asyncio.to_thread(_end, left)
-
-
-def _end(left: Leftovers) -> None:
-    with _turn:
-        left.is_over = True
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def find(excluded: Collection[Network]) -> Leftovers:
-    left = Leftovers()
+    leftovers = Leftovers()
     with suppress(OSError):
-        left.link = socket.if_nametoindex(VIRTUAL_LINK)
-        left.addresses = frozenset(link_addresses(left.link))
+        leftovers.link = socket.if_nametoindex(VIRTUAL_LINK)
+        leftovers.addresses = frozenset(link_addresses(leftovers.link))
     node_ports: set[tuple[str, int]] = set()
     fronts: set[VirtualServerKey] = set()
     if _IP_SET.exists():
         with ipsets() as kernel:
-            own = {set_name(name, family): name for name in TYPES for family in FAMILIES}
+            own = {set_name(name, family): name for name in SETS for family in FAMILIES}
             own |= {replacing(name): "" for name in own} | {TRIAL: ""}
-            left.sets = [name for name in kernel.headers() if name in own]
-            for name in left.sets:
+            leftovers.sets = [name for name in kernel.headers() if name in own]
+            for name in leftovers.sets:
                 if own[name] in _OF_ADDRESSES:
                     fronts |= {key for entry in kernel.entries(name) if (key := _front(entry))}
                 for protocol, general in NODE_PORTS.items():
                     if own[name] == general:
                         ports = (entry.rpartition(":")[2] for entry in kernel.entries(name))
                         node_ports |= {(protocol, int(port)) for port in ports}
-    if netlink_ipvs.PROC.exists() and (left.link or left.sets):
+    if netlink_ipvs.PROC.exists() and (leftovers.link or leftovers.sets):
         with ipvs() as kernel_of_servers:
 
             def is_ours(key: VirtualServerKey) -> bool:
-                is_recorded = key.address in left.addresses or key in fronts or (key.protocol, key.port) in node_ports
+                is_recorded = (
+                    key.address in leftovers.addresses or key in fronts or (key.protocol, key.port) in node_ports
+                )
                 return is_recorded or _has_left(kernel_of_servers, key)
 
-            left.servers = [
+            leftovers.servers = [
                 key
                 for key in kernel_of_servers.servers()
                 if not any(ip_address(key.address) in network for network in excluded) and is_ours(key)
             ]
-    return left
+    return leftovers
 
 
 def _front(entry: str) -> VirtualServerKey | None:
@@ -175,82 +168,51 @@ def _has_left(kernel: Ipvs, key: VirtualServerKey) -> bool:
     return bool(existing) and all(each.masquerades and not each.weight for each in existing)
 
 
-async def _drain(left: Leftovers, waiting: list[VirtualServerKey]) -> None:
-    until_s = time.monotonic() + DRAIN_S
-    while waiting and time.monotonic() < until_s:
+async def _drain(leftovers: Leftovers, servers: VirtualServers) -> None:
+    while len(servers.draining):
         await asyncio.sleep(POLL_S)
-        waiting = await asyncio.to_thread(_without_idle, left, waiting)
-    if removed := await asyncio.to_thread(_remove, left):
-        log.info("stale rules removed", removed=removed)
+        await in_thread(lambda: servers.check_draining(_UNWANTED, leftovers.link))
+    log.info("stale rules removed", removed=await in_thread(lambda: _remove(leftovers)))
 
 
-def _begin_draining(left: Leftovers) -> list[VirtualServerKey]:
-    """Stops new connections; returns the virtual servers that have connections.
+def _begin_draining(leftovers: Leftovers) -> VirtualServers:
+    """Stops new connections, and deletes what has none.
 
     UDP flows are deleted before their virtual servers: the next packet of each begins a flow of the other mode. A
     packet of a connection without its virtual server would be dropped, and sendto(2) fail with EPERM.
     """
-    lasting = [key for key in left.servers if key.protocol != "UDP"]
-    _forget_udp_flows(left)
+    servers = VirtualServers(time.monotonic, Draining(_LASTING))
+    _forget_udp_flows(leftovers)
     with ipvs() as kernel:
-        kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in left.servers if key.protocol == "UDP"])
-        kernel.carry_out(
-            [
-                Operation(Verb.SET_DESTINATION, key, destination, 0)
-                for key in lasting
-                for destination, existing in kernel.destinations(key).items()
-                if existing.weight
-            ]
-        )
-    return _without_idle(left, lasting)
+        existing = read_servers(kernel)
+        obsolete = ((key, existing[key], None) for key in leftovers.servers if key in existing)
+        kernel.carry_out(servers.draining.restart(obsolete, time.monotonic()))
+    if leftovers.link:
+        change_link_addresses(leftovers.link, (), sorted(leftovers.addresses - servers.draining.addresses))
+    servers.check_draining(_UNWANTED, leftovers.link)
+    return servers
 
 
-def _without_idle(left: Leftovers, keys: Sequence[VirtualServerKey]) -> list[VirtualServerKey]:
-    """Returns those of the virtual servers that have connections.
-
-    The others are deleted, and addresses that none has.
-    """
-    with _turn, ipvs() as kernel:
-        if left.is_over:
-            return list(keys)
-        busy = [key for key in keys if _has_connections(kernel, key)]
-        kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in keys if key not in set(busy)])
-        if left.link:
-            free = left.addresses - {key.address for key in busy}
-            change_link_addresses(left.link, (), sorted(free))
-            left.addresses -= free
-    return busy
-
-
-def _has_connections(kernel: Ipvs, key: VirtualServerKey) -> bool:
-    return any(each.is_used for each in kernel.destinations(key).values())
-
-
-def _forget_udp_flows(left: Leftovers) -> None:
-    udp = {key[:2] for key in left.servers if key.protocol == "UDP"}
+def _forget_udp_flows(leftovers: Leftovers) -> None:
+    udp = {key[:2] for key in leftovers.servers if key.protocol == "UDP"}
     for family in FAMILIES if udp else ():
         own = {each for each in udp if family_of_text(each[0]) == family}
         with suppress(OSError):
             delete_flows(family, udp_flows(family, lambda flow, own=own: flow.destination in own) if own else ())  # type: ignore[misc]
 
 
-def _remove(left: Leftovers) -> list[str]:
-    """Removes all of it. A set that a rule uses stays, and is said to."""
-    with _turn:
-        return [] if left.is_over else list(_removed(left))
-
-
-def _removed(left: Leftovers) -> list[str]:
-    found = left.words()
-    if left.servers:
+def _remove(leftovers: Leftovers) -> list[str]:
+    """A set that a rule uses stays, and is logged."""
+    found = leftovers.words()
+    if leftovers.servers:
         with ipvs() as kernel:
-            kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in left.servers])
-    if left.link:
+            kernel.carry_out([Operation(Verb.DELETE_SERVER, key) for key in leftovers.servers])
+    if leftovers.link:
         link.remove()
     busy = []
-    if left.sets:
+    if leftovers.sets:
         with ipsets() as kernel_of_sets:
-            busy = [name for name in left.sets if not kernel_of_sets.destroy(name)]
+            busy = [name for name in leftovers.sets if not kernel_of_sets.destroy(name)]
     if busy:
         log.warning("sets stay", sets=busy, reason="rules of iptables use them", expected="the removal of these rules")
     return [each for each in found if each.removeprefix("set ") not in busy]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -19,9 +19,8 @@ from kdns.netlink.io.addresses import change_link_addresses, link_addresses
 from kdns.netlink.io.ipvs import Failures, Ipvs, all_destinations, ipvs
 from kdns.netlink.ipvs import Operation, VirtualServer, VirtualServerKey
 from kdns.netlink.links import VIRTUAL_LINK
-from kdns.proxy.ipvs.draining import Draining
+from kdns.proxy.ipvs.draining import Destinations, Draining
 from kdns.proxy.ipvs.ipvs import ObjectName
-from kdns.proxy.ipvs.operations import decide
 from kdns.proxy.node.io.host_settings import set_sysctl
 
 Refused: TypeAlias = dict[ObjectName, str]
@@ -37,7 +36,7 @@ _OF_CONTENT: Final = frozenset(
 )
 """Errors that say what the kernel does not take, whenever it is asked."""
 BULK_READ_MIN: Final = 64
-"""So many virtual servers are read one by one, more of them all at once."""
+"""Up to this many virtual servers are read one by one, more of them all at once."""
 _NO_IPV6: Final = f"net/ipv6/conf/{VIRTUAL_LINK}/disable_ipv6"
 
 log = logs.get(__name__)
@@ -62,32 +61,23 @@ class VirtualServers:
         self.without_ipv6.clear()
         with ipvs() as kernel:
             existing = read_servers(kernel)
-            gone = stale(existing)
-            decision = decide(
-                (
-                    *((key, existing.get(key), server) for key, server in wanted.items()),
-                    *((key, existing[key], None) for key in gone),
-                )
+            servers = (
+                *((key, existing.get(key), server) for key, server in wanted.items()),
+                *((key, existing[key], None) for key in stale(existing)),
             )
-            self._note(kernel.carry_out(decision.operations))
-            self.draining.restart(decision.draining, decision.obsolete, self.now_s())
+            self._note(kernel.carry_out(self.draining.restart(servers, self.now_s())))
             present = frozenset(addresses)
             self._addresses(link, present, link_addresses(link))
-            self._delete_drained(kernel, link, present.__contains__)
+            self._delete_drained(kernel, link, present.__contains__, self.draining.servers)
 
     def change(self, servers: Pairs, new: Iterable[str], old: Iterable[str], is_wanted: IsWanted, link: int) -> None:
         """Carries out what changes; `is_wanted` is as it is afterwards."""
         self.failures.clear()
         with ipvs() as kernel:
-            for key, (_, after) in servers.items():
-                if after:
-                    self.draining.keep(key, after.destinations)
-            decision = decide((key, self._existing(key, old), new) for key, (old, new) in servers.items())
-            self._note(kernel.carry_out(decision.operations))
-            self.draining.add(decision.draining, decision.obsolete, self.now_s())
+            changes = ((key, self._existing(key, before), after) for key, (before, after) in servers.items())
+            self._note(kernel.carry_out(self.draining.change(changes, self.now_s())))
             self._addresses(link, frozenset(new), old)
-            if decision.draining:
-                self._delete_drained(kernel, link, is_wanted, only=decision.draining)
+            self._delete_drained(kernel, link, is_wanted, [key for key in self.draining.servers if key in servers])
 
     def _existing(self, key: VirtualServerKey, server: VirtualServer | None) -> VirtualServer | None:
         """Returns what the kernel has of a virtual server; what it refused of it is forgotten, to be tried again."""
@@ -97,9 +87,9 @@ class VirtualServers:
         return None if self.refused.pop(key, "") else server._replace(destinations=taken)
 
     def check_draining(self, is_wanted: IsWanted, link: int) -> None:
-        if self.draining.servers:
+        if len(self.draining):
             with ipvs() as kernel:
-                self._delete_drained(kernel, link, is_wanted)
+                self._delete_drained(kernel, link, is_wanted, self.draining.servers)
 
     def _addresses(self, link: int, wanted: frozenset[str], existing: Iterable[str]) -> None:
         """Adds missing addresses; deletes others, unless connections need them."""
@@ -127,13 +117,9 @@ class VirtualServers:
         self.without_ipv6 |= off
         return {each: error for each, error in refused.items() if each not in off}
 
-    def _delete_drained(
-        self, kernel: Ipvs, link: int, is_wanted: IsWanted, only: Iterable[VirtualServerKey] | None = None
-    ) -> None:
-        keys = self.draining.servers if only is None else list(only)
+    def _delete_drained(self, kernel: Ipvs, link: int, is_wanted: IsWanted, keys: Collection[VirtualServerKey]) -> None:
         before = self.draining.addresses
-        found = all_destinations() if len(keys) > BULK_READ_MIN else {key: kernel.destinations(key) for key in keys}
-        kernel.carry_out(list(self.draining.due({key: found.get(key, {}) for key in keys}, self.now_s())))
+        kernel.carry_out(list(self.draining.due(read_destinations(kernel, keys), self.now_s())))
         if free := [each for each in before - self.draining.addresses if not is_wanted(each)]:
             change_link_addresses(link, (), sorted(free))
 
@@ -158,12 +144,15 @@ def _refused_key(operation: Operation) -> ObjectName:
 
 def read_servers(kernel: Ipvs) -> dict[VirtualServerKey, VirtualServer]:
     servers = kernel.servers()
-    if not servers:
-        return {}
-    destinations = (
-        all_destinations() if len(servers) > BULK_READ_MIN else {key: kernel.destinations(key) for key in servers}
-    )
-    return {key: VirtualServer(options, destinations.get(key, {})) for key, options in servers.items()}
+    destinations = read_destinations(kernel, servers)
+    return {key: VirtualServer(options, destinations[key]) for key, options in servers.items()}
+
+
+def read_destinations(kernel: Ipvs, keys: Collection[VirtualServerKey]) -> dict[VirtualServerKey, Destinations]:
+    if len(keys) <= BULK_READ_MIN:
+        return {key: kernel.destinations(key) for key in keys}
+    destinations = all_destinations()
+    return {key: destinations.get(key, {}) for key in keys}
 
 
 def changed_servers(kernel: Ipvs, sample: Servers) -> str:

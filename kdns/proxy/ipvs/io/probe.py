@@ -19,7 +19,7 @@ from kdns.proxy.ipvs.io import link, sysctls
 from kdns.proxy.ipvs.io.sets import TRIAL
 from kdns.proxy.ipvs.mode import IpvsSettings
 from kdns.proxy.ipvs.schedulers import SCHEDULERS
-from kdns.proxy.ipvs.sets import HASH_IP_PORT, TYPES
+from kdns.proxy.ipvs.sets import HASH_IP_PORT, SETS
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.xtables.io import programs
 from kdns.proxy.xtables.io.programs import CHECK, Programs
@@ -28,7 +28,6 @@ from kdns.runtime.subprocesses import run_program
 
 _DUMMY: Final = VirtualServerKey("198.51.100.0", 20000, "TCP")
 """A virtual server that nobody asks (RFC 5737); kube-proxy tries with the same."""
-_IPSET_PROTOCOL: Final = 6
 _RULES: Final = (
     f"-A {CHECK} -m set --match-set {TRIAL} dst,dst -j RETURN",
     f"-A {CHECK} -m ipvs --vaddr {_DUMMY.address} --vproto tcp --vport {_DUMMY.port} -j DROP",
@@ -89,18 +88,16 @@ def _require_scheduler(scheduler: str) -> None:
 def _ipset() -> str:
     try:
         with ipsets() as kernel:
-            found = kernel.protocol()
-            types = {each: kernel.lacks(each) for each in TYPES.values()}
+            kernel.headers()
+            lacks = {kind: kernel.lacks(kind) for kind, _ in SETS.values()}
     except PermissionError:
         return f"sets of addresses may not be used; {CAPABILITY}"
     except OSError as error:
         return f"the kernel has no sets of addresses ({error.strerror or error}); load its module ip_set"
-    if found < _IPSET_PROTOCOL:
-        return f"expected protocol {_IPSET_PROTOCOL} of sets or later, as of Linux 2.6.39, got {found}"
-    for each in dict.fromkeys(TYPES.values()):
-        if lack := types[each]:
-            module = f"ip_set_{each.replace(':', '_').replace(',', '')}"
-            return f"the kernel has no sets of type {each} ({lack}); load its module {module}"
+    for kind, lack in lacks.items():
+        if lack:
+            module = f"ip_set_{kind.replace(':', '_').replace(',', '')}"
+            return f"the kernel has no sets of type {kind} ({lack}); load its module {module}"
     return ""
 
 

@@ -23,7 +23,7 @@ from kdns.netlink.io.ipset import ipsets
 from kdns.netlink.io.ipvs import ipvs
 from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
 from kdns.netlink.links import VIRTUAL_LINK
-from kdns.proxy.ipvs.base_chains import JUMPS, BaseChains
+from kdns.proxy.ipvs.base_chains import JUMPS
 from kdns.proxy.ipvs.draining import CHECK_S
 from kdns.proxy.ipvs.io import link, sets
 from kdns.proxy.ipvs.io.clean_up import IpvsPart, remove_ipvs, stop_draining
@@ -196,9 +196,8 @@ class IpvsProxier(KernelMode):
             self._servers.change(
                 change.virtual_servers, change.new_addresses, change.old_addresses, self._is_wanted, self._link
             )
-            old = {name: [str(each) for each in entries] for name, entries in change.old_entries.items()}
-            sets.delete(kernel, old)
-        for name, entries in old.items():
+            sets.delete(kernel, change.old_entries)
+        for name, entries in change.old_entries.items():
             for each in entries:
                 self._refused_entries.pop((name, each), None)
 
@@ -208,13 +207,13 @@ class IpvsProxier(KernelMode):
                 for content in self._contents.values():
                     if one := content.sets.get(name):
                         sets.make_room(kernel, one)
-                self._refused_entries |= sets.add(kernel, name, [str(each) for each in some])
+                self._refused_entries |= sets.add(kernel, name, some)
 
-    async def _apply_base_chains(self, family: Family, base_chains: BaseChains) -> None:
+    async def _apply_base_chains(self, family: Family, text: str) -> None:
         """Restores the fixed chains, and the jumps to them that are missing."""
-        await self._restore(family, base_chains.text)
+        await self._restore(family, text)
         existing = await in_thread(partial(self._jumps, family))
-        missing = [jump for jump in base_chains.jumps if not await self._has(family, jump, existing)]
+        missing = [jump for jump in JUMPS if not await self._has(family, jump, existing)]
         if missing:
             await self._programs.restore(family, inserted(missing))
         self._jumps_are_own = True

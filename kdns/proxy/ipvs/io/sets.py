@@ -37,7 +37,7 @@ def add_missing(kernel: IpSets, sets: Mapping[str, IpSet]) -> tuple[dict[str, se
     surplus: dict[str, set[str]] = {}
     refused: Refused = {}
     for name, one in sets.items():
-        wanted, kind = set(map(str, one.entries)), set_type(one)
+        wanted, kind = one.entries.keys(), set_type(one)
         header = headers.get(name)
         existing: set[str] = set()
         if header is None:

@@ -1,6 +1,6 @@
 """Endpoints in use that end: when they are deleted, as scripts of what the kernel shows."""
 
-from kdns.netlink.ipvs import Destination, DestinationKey, VirtualServerKey
+from kdns.netlink.ipvs import Destination, DestinationKey, ServerOptions, VirtualServer, VirtualServerKey
 from kdns.proxy.ipvs.draining import DRAIN_S, Draining
 
 WEB = VirtualServerKey("10.96.0.1", 80, "TCP")
@@ -12,6 +12,10 @@ def found(active: int = 0, inactive: int = 0, weight: int = 0) -> Destination:
     return Destination(weight, active, inactive)
 
 
+def server(*names: DestinationKey) -> VirtualServer:
+    return VirtualServer(ServerOptions("rr"), {name: Destination() for name in names})
+
+
 def due(
     draining: Draining, existing: dict[VirtualServerKey, dict[DestinationKey, Destination]], now_s: float = 0.0
 ) -> list[str]:
@@ -20,7 +24,7 @@ def due(
 
 def test_a_destination_goes_when_its_last_connection_is_gone() -> None:
     draining = Draining()
-    draining.add({WEB: [A, B]}, [], 0.0)
+    draining.change([(WEB, server(A, B), server())], 0.0)
     assert (draining.servers, len(draining)) == ([WEB], 2)
     busy = {WEB: {A: found(active=1), B: found(inactive=2)}}
     assert due(draining, busy) == []
@@ -35,27 +39,27 @@ def test_a_destination_goes_when_its_last_connection_is_gone() -> None:
 
 def test_one_that_comes_back_is_left_alone() -> None:
     draining = Draining()
-    draining.add({WEB: [A, B]}, [WEB], 0.0)
-    draining.keep(WEB, [A])
+    draining.change([(WEB, server(A, B), None)], 0.0)
+    draining.change([(WEB, None, server(A))], 0.0)
     assert draining.addresses == frozenset()
     assert due(draining, {WEB: {A: found(weight=1), B: found()}}, now_s=DRAIN_S) == [
         "delete destination 10.0.0.2:8080 of 10.96.0.1:80/TCP"
     ]
-    draining.add({WEB: [A]}, [], 0.0)
-    draining.keep(WEB, [A])
+    draining.change([(WEB, server(A), server())], 0.0)
+    draining.change([(WEB, None, server(A))], 0.0)
     assert draining.servers == []
 
 
 def test_one_that_somebody_else_deleted_is_forgotten() -> None:
     draining = Draining()
-    draining.add({WEB: [A]}, [], 0.0)
+    draining.change([(WEB, server(A), server())], 0.0)
     assert due(draining, {WEB: {B: found(weight=1)}}) == []
     assert draining.servers == []
 
 
 def test_a_virtual_server_goes_with_its_last_connection() -> None:
     draining = Draining()
-    draining.add({WEB: [A], API: [B]}, [WEB, API], 0.0)
+    draining.change([(WEB, server(A), None), (API, server(B), None)], 0.0)
     assert draining.addresses == {"10.96.0.1", "10.96.0.2"}
     assert due(draining, {WEB: {A: found(active=1)}, API: {B: found()}}) == ["delete server 10.96.0.2:443/TCP"]
     assert draining.addresses == {"10.96.0.1"}
@@ -65,17 +69,17 @@ def test_a_virtual_server_goes_with_its_last_connection() -> None:
 
 def test_a_virtual_server_does_not_wait_for_ever() -> None:
     draining = Draining()
-    draining.add({WEB: [A]}, [WEB], 100.0)
+    draining.change([(WEB, server(A), None)], 100.0)
     busy = {WEB: {A: found(active=1)}}
     assert due(draining, busy, now_s=99.0 + DRAIN_S) == []
-    draining.add({WEB: [A]}, [WEB], 99.0 + DRAIN_S)
+    draining.change([(WEB, server(A), None)], 99.0 + DRAIN_S)
     assert due(draining, busy, now_s=100.0 + DRAIN_S) == ["delete server 10.96.0.1:80/TCP"]
 
 
 def test_a_full_sync_gives_no_more_time() -> None:
     draining = Draining()
-    draining.add({WEB: [A], API: [A]}, [WEB, API], 0.0)
-    draining.restart({WEB: [A]}, [WEB], 500.0)
+    draining.change([(WEB, server(A), None), (API, server(A), None)], 0.0)
+    draining.restart([(WEB, server(A), None)], 500.0)
     assert draining.servers == [WEB]
     assert draining.addresses == {"10.96.0.1"}
     assert due(draining, {WEB: {A: found(active=1)}}, now_s=DRAIN_S) == ["delete server 10.96.0.1:80/TCP"]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServer, VirtualServerKey
-from kdns.proxy.ipvs.operations import decide
+from kdns.proxy.ipvs.draining import Draining
 
 TCP = VirtualServerKey("10.96.0.1", 80, "TCP")
 UDP = VirtualServerKey("10.96.0.1", 53, "UDP")
@@ -22,7 +22,7 @@ def existing(endpoints: Mapping[str, int], options: ServerOptions = RR) -> Virtu
 
 
 @pytest.mark.parametrize(
-    ("key", "present", "desired", "operations", "draining", "obsolete"),
+    ("key", "present", "desired", "operations", "drained", "obsolete"),
     [
         (TCP, None, desired_server("a", "b"), ["new server", "new destination a 1", "new destination b 1"], [], False),
         (TCP, None, desired_server(), ["new server"], [], False),
@@ -47,25 +47,28 @@ def test_operations(
     present: VirtualServer | None,
     desired: VirtualServer | None,
     operations: list[str],
-    draining: list[str],
+    drained: list[str],
     obsolete: bool,
 ) -> None:
-    decision = decide([(key, present, desired)])
+    draining = Draining()
+    changes = draining.change([(key, present, desired)], 0.0)
     assert [
         f"{each.verb.name.lower().replace('_', ' ')}"
         + (f" {each.destination[0]} {each.weight}" if each.destination else "")
-        for each in decision.operations
+        for each in changes
     ] == operations
-    assert {each.server for each in decision.operations} <= {key}
-    assert decision.draining == ({key: [(each, 8080) for each in draining]} if draining else {})
-    assert decision.obsolete == ([key] if obsolete else [])
+    assert {each.server for each in changes} <= {key}
+    assert draining.servers == ([key] if drained else [])
+    assert len(draining) == len(drained)
+    assert draining.addresses == ({key.address} if obsolete else set())
 
 
 def test_destinations_that_other_schedulers_do_not_masquerade_are_set() -> None:
     direct = VirtualServer(RR, {("a", 8080): Destination(masquerades=False)})
-    assert [each.verb.name for each in decide([(TCP, direct, desired_server("a"))]).operations] == ["SET_DESTINATION"]
+    changes = Draining().change([(TCP, direct, desired_server("a"))], 0.0)
+    assert [each.verb.name for each in changes] == ["SET_DESTINATION"]
 
 
 def test_additions_come_before_removals() -> None:
-    decision = decide([(UDP, existing({"a": 1}), None), (TCP, None, desired_server("a"))])
-    assert [each.verb.name for each in decision.operations] == ["NEW_SERVER", "NEW_DESTINATION", "DELETE_SERVER"]
+    changes = Draining().change([(UDP, existing({"a": 1}), None), (TCP, None, desired_server("a"))], 0.0)
+    assert [each.verb.name for each in changes] == ["NEW_SERVER", "NEW_DESTINATION", "DELETE_SERVER"]

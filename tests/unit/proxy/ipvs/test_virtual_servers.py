@@ -14,7 +14,7 @@ from kdns.netlink.uapi import IP_VS_SVC_F_PERSISTENT, IP_VS_SVC_F_SCHED2
 from kdns.proxy.ipvs.ipvs import Ipvs, IpvsOptions
 from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.ipvs.schedulers import SCHEDULERS, chosen_by
-from kdns.proxy.ipvs.sets import LOOP_BACK, MAX_NAME, SOURCE_CIDR, SOURCE_IP, TYPES, set_name
+from kdns.proxy.ipvs.sets import LOOP_BACK, MAX_NAME, SETS, SOURCE_CIDR, SOURCE_IP, set_name
 from kdns.proxy.plan.planner import plan
 
 BOTH: Final = {("10.1.0.2", 8080): Destination(), ("10.1.1.2", 8080): Destination()}
@@ -80,7 +80,7 @@ def test_virtual_servers_of_others_are_left_alone() -> None:
 
 
 def test_names_of_sets_are_as_long_as_the_kernel_has_them_and_differ() -> None:
-    names = [set_name(name, family) for name in TYPES for family in ("IPv4", "IPv6")]
+    names = [set_name(name, family) for name in SETS for family in ("IPv4", "IPv6")]
     assert len(set(names)) == len(names)
     assert max(map(len, names)) == MAX_NAME
     assert set_name("KUBE-LOAD-BALANCER-SOURCE-CIDR", "IPv6") == "KUBE-6-LOAD-BALANCER-SOURCE-CID"
@@ -107,4 +107,4 @@ INSIDE: Final[dict[str, Any]] = {"externalIPs": [], "ingress": [], "ports": PORT
 def test_entries(spec: dict[str, Any], name: str, family: Family, wanted: list[str]) -> None:
     web = service(1, endpoints(1, "p1", "r1"), protocols=("TCP",), **spec)
     made = Ipvs(planned(web, mode=IPVS).of(family))
-    assert [str(entry) for entry in made.sets[set_name(name, family)].entries] == wanted
+    assert list(made.sets[set_name(name, family)].entries) == wanted

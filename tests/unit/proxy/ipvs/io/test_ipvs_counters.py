@@ -3,7 +3,7 @@
 import pytest
 from small_cluster import endpoints, planned, service
 
-from kdns.netlink.ipvs import VirtualServerKey
+from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServer, VirtualServerKey
 from kdns.proxy.ipvs.draining import Draining
 from kdns.proxy.ipvs.io import counters
 from kdns.proxy.ipvs.io.counters import IpvsCounters
@@ -24,7 +24,8 @@ async def test_connections_by_service_port(monkeypatch: pytest.MonkeyPatch) -> N
     }
     monkeypatch.setattr(counters, "_scheduled", lambda: dict(counts))
     draining = Draining()
-    draining.add({VirtualServerKey("10.96.0.1", 80, "TCP"): [("10.1.0.2", 8080)]}, [], 0.0)
+    server = VirtualServer(ServerOptions("rr"), {("10.1.0.2", 8080): Destination()})
+    draining.change([(VirtualServerKey("10.96.0.1", 80, "TCP"), server, server._replace(destinations={}))], 0.0)
     made, metrics = IpvsCounters(draining), MetricFamilies()
     made.register(metrics)
     await made.read(of)

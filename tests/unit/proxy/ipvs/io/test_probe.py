@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from kdns.errors import ApplyError, InputError
-from kdns.netlink.ipset import SetType
+from kdns.netlink.ipset import Header, SetType
 from kdns.netlink.ipvs import Operation, ServerOptions, Timeouts, Verb, VirtualServerKey
 from kdns.proxy.ipvs.io import link, probe, start, sysctls
 from kdns.proxy.ipvs.io.start import timeouts
@@ -26,7 +26,6 @@ class Kernel:
     schedulers: Sequence[str] = ("rr", "mh")
     ipvs_error: int = 0
     ipset_error: int = 0
-    ipset_protocol: int = 7
     shows: bool = True
     there: dict[VirtualServerKey, ServerOptions] = field(default_factory=dict)
     link: str = ""
@@ -52,8 +51,8 @@ class Kernel:
             return [(one, errno.ENOENT)]
         return []
 
-    def protocol(self) -> int:
-        return self.ipset_protocol
+    def headers(self) -> dict[str, Header]:
+        return {}
 
     def lacks(self, type_name: str) -> str:
         return "no such type" if type_name == self.lacking_type else ""
@@ -95,11 +94,6 @@ class Kernel:
             Kernel(ipset_error=errno.EINVAL),
             "",
             "the kernel has no sets of addresses (Invalid argument); load its module ip_set",
-        ),
-        (
-            Kernel(ipset_protocol=5),
-            "",
-            "expected protocol 6 of sets or later, as of Linux 2.6.39, got 5",
         ),
         (Kernel(link="no dummy"), "", "no dummy"),
         (Kernel(iptables="no iptables"), "", "no iptables"),

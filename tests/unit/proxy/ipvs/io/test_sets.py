@@ -10,7 +10,7 @@ from kdns.errors import ApplyError
 from kdns.netlink.io.ipset import IpSets
 from kdns.netlink.ipset import Header, SetType
 from kdns.proxy.ipvs.io.sets import add, add_missing, changed_sets, delete, make_room, set_type
-from kdns.proxy.ipvs.sets import BITMAP_PORT, HASH_IP, HASH_IP_PORT, Entry, IpSet
+from kdns.proxy.ipvs.sets import BITMAP_PORT, HASH_IP, HASH_IP_PORT, IpSet
 
 NAME = "KUBE-CLUSTER-IP"
 IP_PORT = SetType(HASH_IP_PORT, "IPv4", 65536)
@@ -69,11 +69,7 @@ def over(kernel: Kernel) -> IpSets:
 
 
 def wanted(*entries: str, kind: str = HASH_IP_PORT, most: int = 65536) -> dict[str, IpSet]:
-    made = IpSet(NAME, kind, "IPv4", most)
-    for each in entries:
-        address, _, port = each.partition(",tcp:")
-        made.entries[Entry(address, "TCP", int(port))] = None
-    return {NAME: made}
+    return {NAME: IpSet(NAME, kind, "IPv4", most, dict.fromkeys(entries))}
 
 
 ONE, TWO, THREE = (f"10.96.0.{number},tcp:80" for number in (1, 2, 3))
@@ -137,7 +133,7 @@ def test_a_change_may_need_room() -> None:
     ("entries", "most", "room"), [(0, 65536, 65536), (57_344, 65536, 65536), (57_345, 65536, 131_072), (7, 8, 8)]
 )
 def test_room_of_a_set(entries: int, most: int, room: int) -> None:
-    one = IpSet(NAME, HASH_IP_PORT, "IPv4", most, {Entry(str(each), "TCP", 1): None for each in range(entries)})
+    one = IpSet(NAME, HASH_IP_PORT, "IPv4", most, dict.fromkeys(map(str, range(entries))))
     assert set_type(one) == SetType(HASH_IP_PORT, "IPv4", room)
     assert set_type(IpSet(NAME, BITMAP_PORT, "IPv6")) == PORTS
 
