@@ -61,9 +61,14 @@ def nft_chains(family: Family) -> dict[str, list[str]]:
     return chains
 
 
-def rules(family: Family, table: str, decode: Callable[[bytes], T]) -> list[T]:
-    """Returns all rules of a table, decoded. Blocks."""
-    return _dumped(uapi.NFT_MSG_GETRULE, netfilter_header(family) + text_attribute(uapi.NFTA_RULE_TABLE, table), decode)
+def rules(family: Family, table: str, decode: Callable[[bytes], T | None], chain: str = "") -> list[T]:
+    """The rules of a table, or of one chain, that are decoded to something. Blocks.
+
+    Kernels before 4.9 list the whole table.
+    """
+    body = netfilter_header(family) + text_attribute(uapi.NFTA_RULE_TABLE, table)
+    body += text_attribute(uapi.NFTA_RULE_CHAIN, chain) if chain else b""
+    return _dumped(uapi.NFT_MSG_GETRULE, body, decode)
 
 
 def rule_counts(family: Family, table: str) -> Counter[str]:

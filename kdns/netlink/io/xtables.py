@@ -95,6 +95,17 @@ def nft_content(family: Family, table: str) -> TableContent:
     return content
 
 
+def jump_targets(backend: Backend, family: Family, table: str, chain: str) -> set[str]:
+    """The chains that a built-in chain leads to; ApplyError or OSError if it cannot be read."""
+    if backend == "legacy":
+        return {target for source, target in table_content(backend, family, table).jumps if source == chain}
+
+    def decode(rule: bytes) -> tuple[str, ...] | None:
+        return tuple(chains_in(rule)) if chain_of_rule(rule) == chain else None
+
+    return set[str]().union(*rules(family, table, decode, chain))
+
+
 def _info(family: Family, table: str) -> tuple[int, ...]:
     at, level = _LEVELS[family]
     with socket.socket(at, socket.SOCK_DGRAM) as sock:

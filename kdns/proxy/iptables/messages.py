@@ -12,16 +12,10 @@ from typing import Final
 from kdns.netlink import uapi
 from kdns.netlink.protocol import ADDRESS_FAMILY, NFGENMSG, Message, attributes, text_of
 from kdns.netlink.xtables import chains_in
-from kdns.proxy.xtables.names import FILTER, FIREWALL, FIXED, NAT, is_service_chain
+from kdns.proxy.xtables.names import FILTER, FIREWALL, FIXED, is_iptables_chain
 
 _LOOPBACK: Final = (FILTER, FIREWALL)
 _REMOVALS: Final = {uapi.NFT_MSG_DELRULE, uapi.NFT_MSG_DELCHAIN}
-
-
-def is_own(table: str, chain: str) -> bool:
-    """Returns whether a chain is the proxy's alone; the kubelet makes KUBE-FIREWALL as well."""
-    is_fixed = chain in FIXED.get(table, ()) and chain != FIREWALL
-    return is_fixed or (table == NAT and is_service_chain(chain))
 
 
 def changes_rules(message: Message) -> bool:
@@ -38,9 +32,10 @@ def changes_rules(message: Message) -> bool:
         return table in FIXED
     is_rule = kind in {uapi.NFT_MSG_NEWRULE, uapi.NFT_MSG_DELRULE}
     chain = text_of(row.get(uapi.NFTA_RULE_CHAIN if is_rule else uapi.NFTA_CHAIN_NAME, b""))
-    if is_own(table, chain):
+    is_loopback = (table, chain) == _LOOPBACK
+    if is_iptables_chain(table, chain) and not is_loopback:
         return True
     if kind not in _REMOVALS:
         return False
-    leading = chains_in(body) if kind == uapi.NFT_MSG_DELRULE else ()
-    return (table, chain) == _LOOPBACK or any(is_own(table, each) or (table, each) == _LOOPBACK for each in leading)
+    targets = chains_in(body) if kind == uapi.NFT_MSG_DELRULE else ()
+    return is_loopback or any(is_iptables_chain(table, target) for target in targets)

@@ -43,6 +43,7 @@ IPVS_CHAINS: Final = {
 }
 """The chains of mode ipvs, by table."""
 
+
 _HASH_BITS: Final = 80
 """16 characters of five bits each."""
 _PAIRS: Final = tuple(map("".join, product("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", repeat=2)))
@@ -82,6 +83,15 @@ def _hash(text: str) -> str:
 
 def is_service_chain(name: str) -> bool:
     return name.startswith(SERVICE_PREFIXES)
+
+
+def is_iptables_chain(table: str, chain: str) -> bool:
+    """Whether a chain is one of mode iptables. The kubelet makes KUBE-FIREWALL as well."""
+    return chain in FIXED.get(table, ()) or (table == NAT and is_service_chain(chain))
+
+
+def is_ipvs_chain(table: str, chain: str) -> bool:
+    return chain in IPVS_CHAINS.get(table, ())
 
 
 def rank(name: str) -> int:

@@ -122,7 +122,7 @@ def test_changes_lead_where_a_start_leads(loop: asyncio.AbstractEventLoop, backe
 
     loop.run_until_complete(follow())
     followed = saved(backend)
-    assert proxier._first_missing() == ""  # noqa: SLF001 - what a look at the kernel says
+    assert proxier._restores.difference() == ""  # noqa: SLF001 - what a look at the kernel says
     loop.run_until_complete(started(loop, backend).sync_full(planner.plan))
     again = saved(backend)
     assert loop.run_until_complete(remove_chains(None, Footprint()))
@@ -174,7 +174,7 @@ def test_what_others_flush_is_written_again(
                 whole = saved(backend)
                 for number in range(3):
                     runner.changed(changed(known, objects(*ENDS[: number + 1])))
-                    await until(lambda: not proxier._turn.locked() and not proxier._first_missing())  # noqa: SLF001
+                    await until(lambda: not proxier._turn.locked() and not proxier._restores.difference())  # noqa: SLF001
                 for line in OF_OTHERS:
                     run(f"iptables-{backend} {line}")
                 await asyncio.sleep(2.0 if backend == "legacy" else 0.1)  # so long as it takes to be noticed

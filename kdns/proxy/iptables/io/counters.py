@@ -13,7 +13,7 @@ from kdns.net import FAMILIES, Family
 from kdns.netlink.io import nfacct
 from kdns.proxy.iptables.base_chains import INVALID_PACKETS, LOCALHOST_PACKETS
 from kdns.proxy.plan.plan import Plan
-from kdns.proxy.xtables.expected import ExpectedRules
+from kdns.proxy.xtables.io.restores import ExpectedRules
 from kdns.proxy.xtables.names import FILTER, NAT
 from kdns.runtime.metrics import COUNTER, Metric, MetricFamilies, Sample
 

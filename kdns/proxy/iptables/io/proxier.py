@@ -23,12 +23,11 @@ from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.kernel_mode import KernelMode
 from kdns.proxy.sync.io.proxier import Footprint, ForeignChange
-from kdns.proxy.xtables.expected import ExpectedRules
 from kdns.proxy.xtables.io import programs
-from kdns.proxy.xtables.io.clean_up import ROUTE_LOCALNET, IptablesPart, delete_chains, marked, remove_chains
-from kdns.proxy.xtables.io.programs import Programs, rule_words
-from kdns.proxy.xtables.names import FIXED, NAT, is_service_chain
-from kdns.proxy.xtables.rules import Jump, inserted
+from kdns.proxy.xtables.io.clean_up import ROUTE_LOCALNET, marked, remove_chains
+from kdns.proxy.xtables.io.programs import Programs
+from kdns.proxy.xtables.io.restores import Restores
+from kdns.proxy.xtables.names import FIXED, is_iptables_chain
 from kdns.runtime.tasks import restarted
 
 log = logs.get(__name__)
@@ -39,7 +38,6 @@ _MESSAGE_BYTES: Final = 1 << 23
 """Room for messages about all tables of all programs: their restores may be large."""
 _SERVICE: Final = re.compile(r'--comment "([^/ "]+)/([^:/ "]+)')
 """The Service that a rule's comment names."""
-_TABLE_OR_DELETION: Final = re.compile(r"^(\*|-X )(\S+)\n", re.MULTILINE)
 
 
 class IptablesProxier(KernelMode):
@@ -61,11 +59,11 @@ class IptablesProxier(KernelMode):
         super().__init__()
         self._programs, self._families, self._features = programs, families, features or Features()
         self._tables: dict[Family, Tables] = {}
-        self._expected: dict[Family, ExpectedRules] = {}
+        self._restores = Restores(programs, families, JUMPS, is_iptables_chain)
         self._has_set_sysctl = False
         self._sysctl_reason = ""
-        self.counters = IptablesCounters(self._expected)
-        self.footprint = Footprint((self._part(),))
+        self.counters = IptablesCounters(self._restores.expected)
+        self.footprint = Footprint((self._restores.part,))
 
     async def sync_full(self, plan: Plan) -> None:
         """Writes every chain, and adds the jumps that are not there. Clients with affinity keep their endpoints."""
@@ -88,17 +86,11 @@ class IptablesProxier(KernelMode):
     async def _sync_full(self, family_plan: FamilyPlan) -> None:
         family = family_plan.family
         tables, text = await asyncio.to_thread(self._whole, family_plan)
-        await self._restore(family, text)
+        await self._restores.restore(family, text)
         self._tables[family] = tables
-        if missing := await self._missing_jumps(family):
-            await self._programs.restore(family, inserted(missing))
+        await self._restores.insert_missing_jumps(family)
         if family_plan.mode.routes_loopback and family == "IPv4" and serves_loopback(family_plan):
             self._route_loopback()
-
-    def _part(self) -> IptablesPart:
-        own = ((family, each) for family in self._families for each in JUMPS)
-        jumps = frozenset((family, each.table, each.chain, each.rule) for family, each in own)
-        return IptablesPart(self._programs.backend, _is_own, jumps)
 
     def _whole(self, family_plan: FamilyPlan) -> tuple[Tables, str]:
         tables = Tables(family_plan, self._features)
@@ -107,19 +99,6 @@ class IptablesProxier(KernelMode):
         except OSError as error:
             raise ApplyError(("getsockopt",), f"tables of iptables-legacy cannot be read: {error.strerror}") from error
 
-    async def _missing_jumps(self, family: Family) -> list[Jump]:
-        """Returns the jumps that are not there.
-
-        The program is asked about those only that it does not list as we write them: it reads the rules of the chain
-        to which a jump leads, which may be many.
-        """
-        listed = {
-            (table, chain): [sorted(rule_words(rule)) for rule in await self._programs.rules(family, table, chain)]
-            for table, chain in dict.fromkeys((jump.table, jump.chain) for jump in JUMPS)
-        }
-        unlisted = [jump for jump in JUMPS if sorted(jump.rule) not in listed[jump.table, jump.chain]]
-        return [jump for jump in unlisted if not await self._programs.has(family, jump)]
-
     async def sync_partial(self, plan: Plan, differences: Mapping[Family, Difference]) -> None:
         """Writes the chains of Service ports that differ, and single rules of the chains that all of them share."""
         async with self._syncing():
@@ -127,29 +106,14 @@ class IptablesProxier(KernelMode):
                 if differences[family]:
                     text = await asyncio.to_thread(tables.follow, plan.of(family), differences[family])
                     if text:
-                        await self._restore(family, text, is_partial=True)
+                        await self._restore_part(family, text)
 
-    async def _restore(self, family: Family, text: str, *, is_partial: bool = False) -> None:
-        expected = self._expected.setdefault(family, ExpectedRules()) if is_partial else ExpectedRules()
+    async def _restore_part(self, family: Family, text: str) -> None:
         try:
-            await self._programs.restore(family, text)
-        except ApplyError as error:
-            self.counters.partial_failures[family] += is_partial
-            if is_partial or "(-X " not in error.stderr:
-                raise
-            await self._restore_and_delete(family, text)
-        await asyncio.to_thread(expected.restored, text)
-        self._expected[family] = expected
-
-    async def _restore_and_delete(self, family: Family, text: str) -> None:
-        """Carries out a restore in which a chain cannot be deleted, since rules of others lead to it: it stays, empty.
-
-        Differs: kube-proxy syncs nothing as long as there is such a rule.
-        """
-        text, deletions = await asyncio.to_thread(_without_deletions, text)
-        await self._programs.restore(family, text)
-        for table, chains in deletions.items():
-            await delete_chains(self._programs, family, table, chains)
+            await self._restores.restore(family, text, is_partial=True)
+        except ApplyError:
+            self.counters.partial_failures[family] += 1
+            raise
 
     def _route_loopback(self) -> None:
         """Lets packets from 127.0.0.0/8 leave, for node ports there; the rules keep others from sending to it."""
@@ -193,33 +157,9 @@ class IptablesProxier(KernelMode):
         return sizes
 
     async def difference(self) -> str:
-        return await asyncio.to_thread(self._first_missing)
-
-    def _first_missing(self) -> str:
-        for family, expected in self._expected.items():
-            for table in FIXED:
-                content = xtables.table_content(self._programs.backend, family, table)
-                for difference in expected.missing(table, content, JUMPS):
-                    return f"{family} {difference}"
-        return ""
+        return await asyncio.to_thread(self._restores.difference)
 
     async def _remove_rules(self) -> None:
         await remove_chains(None, Footprint(keep_kube_proxy=True, marked=await marked()))
         if self._has_set_sysctl:
             set_sysctl(ROUTE_LOCALNET, 0)
-
-
-def _is_own(table: str, chain: str) -> bool:
-    return chain in FIXED.get(table, ()) or (table == NAT and is_service_chain(chain))
-
-
-def _without_deletions(text: str) -> tuple[str, dict[str, list[str]]]:
-    """Returns a restore that deletes no chain, and the chains that it would have deleted, by table."""
-    deletions: dict[str, list[str]] = {}
-    table = ""
-    for kind, name in _TABLE_OR_DELETION.findall(text):
-        if kind == "*":
-            table = name
-        else:
-            deletions.setdefault(table, []).append(name)
-    return re.sub(r"^-X .*\n", "", text, flags=re.MULTILINE), deletions

@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family, family_of_text
-from kdns.netlink.io import xtables
 from kdns.netlink.io.addresses import is_link_up, link_addresses
 from kdns.netlink.io.ipset import ipsets
 from kdns.netlink.io.ipvs import ipvs
@@ -35,11 +34,10 @@ from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.kernel_mode import KernelMode, and_more, in_thread, rejected_services
 from kdns.proxy.sync.io.proxier import Footprint
-from kdns.proxy.xtables.expected import ExpectedRules
-from kdns.proxy.xtables.io.clean_up import IptablesPart, remove_chains
+from kdns.proxy.xtables.io.clean_up import remove_chains
 from kdns.proxy.xtables.io.programs import Programs
-from kdns.proxy.xtables.names import IPVS_CHAINS
-from kdns.proxy.xtables.rules import Jump, inserted
+from kdns.proxy.xtables.io.restores import Restores
+from kdns.proxy.xtables.names import is_ipvs_chain
 
 SAMPLE: Final = 16
 """Virtual servers that are compared at a time."""
@@ -60,19 +58,18 @@ class IpvsProxier(KernelMode):
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self._programs, self._families, self._options = programs, families, options
+        self._families, self._options = families, options
         self._now_s = now_s
         self._contents: dict[Family, Ipvs] = {}
         self._servers = VirtualServers(now_s)
         self._refused_entries: sets.Refused = {}
         self._link = 0
-        self._expected: dict[Family, ExpectedRules] = {}
-        self._jumps_are_own = False
+        self._restores = Restores(programs, families, JUMPS, is_ipvs_chain)
         self._round: list[VirtualServerKey] = []
         self._drained_s = 0.0
         self._poll_interval = PollInterval()
         self.counters = IpvsCounters(self._servers.draining)
-        self.footprint = Footprint((own_part(programs, families), IpvsPart()))
+        self.footprint = Footprint((self._restores.part, IpvsPart()))
 
     async def sync_full(self, plan: Plan) -> None:
         """Makes everything as the plan has it; what is so already is left alone."""
@@ -82,7 +79,8 @@ class IpvsProxier(KernelMode):
             self._contents = {}  # if this fails, a partial sync has nothing to start from
             surplus = await in_thread(lambda: self._load(contents))
             for family, content in contents.items():
-                await self._apply_base_chains(family, content.base_chains)
+                await self._restores.restore(family, content.base_chains)
+                await self._restores.insert_missing_jumps(family)
             await in_thread(lambda: _delete_entries(surplus))
             self._contents = contents
             self._report_refusals()
@@ -96,7 +94,7 @@ class IpvsProxier(KernelMode):
                     continue
                 if change.restore:
                     await in_thread(partial(self._add_entries, change.new_entries))
-                    await self._restore(family, change.restore, is_partial=True)
+                    await self._restores.restore(family, change.restore, is_partial=True)
                 await in_thread(partial(self._change, change))
             self._report_refusals()
 
@@ -142,12 +140,7 @@ class IpvsProxier(KernelMode):
         with ipsets() as kernel_of_sets:
             if reason := sets.changed_sets(kernel_of_sets.headers(), expected):
                 return reason
-        for family, rules in self._expected.items():
-            for table in IPVS_CHAINS:
-                existing = xtables.table_content(self._programs.backend, family, table)
-                for missing in rules.missing(table, existing, JUMPS):
-                    return f"{family} {missing}"
-        return ""
+        return self._restores.difference()
 
     def _look_at_addresses(self) -> str:
         missing = _addresses(self._contents) - link_addresses(self._link) - self._refused_addresses
@@ -209,30 +202,6 @@ class IpvsProxier(KernelMode):
                         sets.make_room(kernel, one)
                 self._refused_entries |= sets.add(kernel, name, some)
 
-    async def _apply_base_chains(self, family: Family, text: str) -> None:
-        """Restores the fixed chains, and the jumps to them that are missing."""
-        await self._restore(family, text)
-        existing = await in_thread(partial(self._jumps, family))
-        missing = [jump for jump in JUMPS if not await self._has(family, jump, existing)]
-        if missing:
-            await self._programs.restore(family, inserted(missing))
-        self._jumps_are_own = True
-
-    async def _has(self, family: Family, jump: Jump, existing: Collection[tuple[str, str, str]]) -> bool:
-        """Returns whether a jump is there; one of another mode may lead from the same chain to the same."""
-        exists = (jump.table, jump.chain, jump.rule[-1]) in existing
-        return exists and (self._jumps_are_own or await self._programs.has(family, jump))
-
-    def _jumps(self, family: Family) -> set[tuple[str, str, str]]:
-        backend = self._programs.backend
-        return {(table, *jump) for table in IPVS_CHAINS for jump in xtables.table_content(backend, family, table).jumps}
-
-    async def _restore(self, family: Family, text: str, *, is_partial: bool = False) -> None:
-        expected = self._expected.setdefault(family, ExpectedRules()) if is_partial else ExpectedRules()
-        await self._programs.restore(family, text)
-        expected.restored(text)
-        self._expected[family] = expected
-
     def _report_refusals(self) -> None:
         """Sets `rejected`. ApplyError if something of the last sync failed for a reason outside of the plan."""
         refused = self._servers.refused | {
@@ -257,11 +226,3 @@ def _delete_entries(surplus: Mapping[str, set[str]]) -> None:
 
 def _addresses(contents: Mapping[Family, Ipvs]) -> frozenset[str]:
     return frozenset[str]().union(*(content.addresses for content in contents.values()))
-
-
-def own_part(programs: Programs, families: tuple[Family, ...]) -> IptablesPart:
-    return IptablesPart(
-        programs.backend,
-        keeps=lambda table, chain: chain in IPVS_CHAINS.get(table, ()),
-        jumps=frozenset((family, jump.table, jump.chain, jump.rule) for family in families for jump in JUMPS),
-    )

@@ -34,12 +34,12 @@ from kdns.proxy.xtables.names import (
     FILTER,
     FIREWALL,
     FIXED,
-    IPVS_CHAINS,
     MANGLE,
     MARK_MASQUERADE,
     NAT,
     SERVICES,
-    is_service_chain,
+    is_iptables_chain,
+    is_ipvs_chain,
     rank,
 )
 from kdns.proxy.xtables.shared import OWNER
@@ -108,12 +108,7 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
 
 def is_proxys(table: str, chain: str) -> bool:
     """Returns whether a chain is one of a proxy in mode iptables or ipvs, or is left from a trial."""
-    return (
-        chain in FIXED.get(table, ())
-        or chain in IPVS_CHAINS.get(table, ())
-        or (table in FIXED and chain == CHECK)
-        or (table == NAT and is_service_chain(chain))
-    )
+    return is_iptables_chain(table, chain) or is_ipvs_chain(table, chain) or (table in FIXED and chain == CHECK)
 
 
 def _is_spared(backend: Backend, family: Family, kept: Footprint) -> bool:

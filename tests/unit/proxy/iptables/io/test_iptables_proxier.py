@@ -17,7 +17,7 @@ from kdns.errors import ApplyError, BusyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import nfacct, xtables
 from kdns.netlink.protocol import attribute, messages
-from kdns.netlink.xtables import TableContent, TableSize
+from kdns.netlink.xtables import HOOKS, TableContent, TableSize
 from kdns.proxy.iptables.base_chains import JUMPS
 from kdns.proxy.iptables.io import proxier as module
 from kdns.proxy.iptables.io import start as floors
@@ -29,9 +29,9 @@ from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.state import ProxyState
 from kdns.proxy.settings.settings import Conntrack, Settings
 from kdns.proxy.sync.io.proxier import Footprint
-from kdns.proxy.xtables.expected import ExpectedRules
 from kdns.proxy.xtables.io import clean_up, programs
 from kdns.proxy.xtables.io.programs import CHECK, Programs, choose, installed, rule_words
+from kdns.proxy.xtables.io.restores import ExpectedRules
 from kdns.proxy.xtables.rules import inserted
 
 NEW_TABLE, DELETE_TABLE, NEW_CHAIN, DELETE_CHAIN, NEW_RULE, DELETE_RULE, GENERATION = 0, 2, 3, 5, 6, 8, 15
@@ -300,17 +300,23 @@ async def test_a_sync_is_one_restore_and_then_the_jumps(
     made.answers["-C"] = (1, "", "")
     there = next(jump for jump in JUMPS if jump.chain == "POSTROUTING")
     made.answers["-S POSTROUTING"] = (0, f"-P POSTROUTING ACCEPT\n-A POSTROUTING {there}\n", "")
+    targets = {"POSTROUTING": {"KUBE-POSTROUTING"}, "INPUT": {"KUBE-NODEPORTS", "KUBE-ROUTER"}}
+    monkeypatch.setattr(xtables, "jump_targets", lambda _backend, _family, _table, chain: targets.get(chain, set()))
     monkeypatch.setattr(xtables, "chains_by_table", lambda *_: {"nat": ["KUBE-SEP-AAAAAAAAAAAAAAAA", "MINE"]})
     proxier = IptablesProxier(Programs("nft", (1, 8, 9), "-nft"), FAMILIES[:1])
     empty = plan(ProxyState(), NodeView(), ProxyConfig(mode=IPTABLES))
     await proxier.sync_full(empty)
     first, *looks, last = made.calls
     assert first == last == "iptables-nft-restore -w 5 --noflush"
-    assert sum(" -C " in each for each in looks) == len(JUMPS) - 1
+    assert [each.split(" -C ")[-1].split()[0] for each in looks if " -C " in each] == ["INPUT"]
     whole, jumps = made.restored
     assert "-X KUBE-SEP-AAAAAAAAAAAAAAAA" in whole
     assert "MINE" not in whole
     assert jumps == inserted([jump for jump in JUMPS if jump != there])
+    made.calls.clear()
+    targets |= {chain: {jump.rule[-1] for jump in JUMPS if jump.chain == chain} for chain in HOOKS}
+    await proxier.sync_full(empty)
+    assert made.calls == [first]  # its own jumps are not examined again
     made.answers = {"restore": (1, "", "Another app is currently holding the xtables lock")}
     with pytest.raises(ApplyError, match="holding the xtables lock"):
         await proxier.sync_full(empty)

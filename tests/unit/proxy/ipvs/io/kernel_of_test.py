@@ -159,6 +159,13 @@ class ProgramsOfTest:
         self.kernel.done.append("has")
         return (jump.chain, jump.rule[-1]) in self.content[family, jump.table].jumps
 
+    async def rules(self, *_chain: str) -> list[str]:
+        return []
+
+    def jump_targets(self, backend: str, family: Family, table: str, chain: str) -> set[str]:
+        jumps = self.table_content(backend, family, table).jumps
+        return {target for source, target in jumps if source == chain}
+
     def table_content(self, _backend: str, family: Family, table: str) -> TableContent:
         return self.content.get((family, table), TableContent(Counter()))
 
@@ -181,3 +188,4 @@ def replace_kernel(patch: pytest.MonkeyPatch, made: KernelOfTest, programs: Prog
     patch.setattr(link, "establish", made.establish)
     patch.setattr(link, "bring_up", made.bring_up)
     patch.setattr(xtables, "table_content", programs.table_content)
+    patch.setattr(xtables, "jump_targets", programs.jump_targets)
