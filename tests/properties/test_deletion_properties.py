@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from verbs_api import new_registry
+from object_api import Api
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, Json
-from kdns.controlplane.server.registry import Request
 
 OWNERS = st.lists(st.tuples(st.integers(0, 11), st.booleans()), max_size=3, unique_by=lambda each: each[0])
 """Owners by number, and whether they wait for the object."""
@@ -27,25 +26,23 @@ def test_what_is_left_has_an_owner_and_is_not_waiting(
     owners: list[list[tuple[int, bool]]], deletions: list[tuple[int, str]]
 ) -> None:
     """Owners form no circles: each object is owned by earlier ones only."""
-    api = new_registry()
-    made = [
-        api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": f"c{number}"}}).copy() for number in range(12)
-    ]
+    api = Api()
+    made = [api.create(CONFIG_MAP, {"metadata": {"name": f"c{number}"}}) for number in range(12)]
     owned = set()
     for number, wanted in enumerate(owners):
         rows = [reference(made[other], blocking=blocking) for other, blocking in wanted if other < number]
         if rows:
             owned.add(f"c{number}")
             obj = {**made[number], "metadata": {**made[number]["metadata"], "ownerReferences": rows}}
-            api.update(Request(CONFIG_MAP, "default", f"c{number}"), obj)
+            api.update(CONFIG_MAP, f"c{number}", obj)
     orphaned = False
     for number, policy in deletions:
         orphaned = orphaned or policy == "Orphan"
         try:
-            api.delete(Request(CONFIG_MAP, "default", f"c{number}"), options={"propagationPolicy": policy})
+            api.delete(CONFIG_MAP, f"c{number}", {"propagationPolicy": policy})
         except StatusError as error:
             assert error.code == 404, error  # noqa: PT017 - it may have gone with another
-    left = {obj["metadata"]["uid"]: obj["metadata"] for obj in api.list(Request(CONFIG_MAP)).items}
+    left = {obj["metadata"]["uid"]: obj["metadata"] for obj in api.items(CONFIG_MAP)}
     for meta in left.values():
         assert "deletionTimestamp" not in meta, "nothing else holds it"
         found = [row["uid"] for row in meta.get("ownerReferences") or ()]

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from object_api import Api
 from served_kinds import CATALOGUE
-from verbs_api import new_registry
 
 from kdns.cluster import selectors
 from kdns.cluster.selectors import SelectorError
@@ -16,7 +16,6 @@ from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import POD, SERVICE, Json
 from kdns.controlplane.schema.schema import object_of
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, patched
-from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage import field_selectors
 
 WRITERS = 3
@@ -25,23 +24,23 @@ WRITERS = 3
 @given(turns=st.lists(st.integers(0, WRITERS - 1), max_size=60))
 def test_no_update_is_lost(turns: list[int]) -> None:
     """Each writer reads a number and on its next turn writes the next one; only a current read may succeed."""
-    api = new_registry()
+    api = Api()
     counter: Json = {"metadata": {"name": "c", "annotations": {"n": "0"}}, "spec": {"ports": [{"port": 80}]}}
-    api.create(Request(SERVICE, "default"), counter)
+    api.create(SERVICE, counter)
     held: dict[int, Json] = {}
     won = 0
     for writer in turns:
         obj = held.pop(writer, None)
         if obj is None:
-            held[writer] = api.get(Request(SERVICE, "default", "c"))
+            held[writer] = api.get(SERVICE, "c")
             continue
         obj["metadata"]["annotations"]["n"] = str(int(obj["metadata"]["annotations"]["n"]) + 1)
         try:
-            api.update(Request(SERVICE, "default", "c"), obj)
+            api.update(SERVICE, "c", obj)
             won += 1
         except StatusError as error:
             assert error.code == 409, error  # noqa: PT017 - losing is allowed, other errors are not
-    assert api.get(Request(SERVICE, "default", "c"))["metadata"]["annotations"]["n"] == str(won)
+    assert api.get(SERVICE, "c")["metadata"]["annotations"]["n"] == str(won)
 
 
 scalars = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["a", "merge", "replace", "delete", "name"])

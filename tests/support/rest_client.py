@@ -10,7 +10,7 @@ from io import BytesIO
 from typing import Any
 
 import aiohttp
-from verbs_api import new_registry
+from object_api import Api
 
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.server.io import server as rest
@@ -24,7 +24,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 
 def new_api() -> Registry:
-    return new_registry(Store(history_commits=20))
+    return Api(Store(history_commits=20)).registry
 
 
 def service(name: str = "web", **metadata: Any) -> Json:

@@ -8,8 +8,8 @@ from ipaddress import ip_network
 
 import aiohttp
 import pytest
+from object_api import Api
 from prometheus_client.parser import text_string_to_metric_families
-from verbs_api import new_registry
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import SERVICE
@@ -28,7 +28,7 @@ IPS, PORTS = "kube_apiserver_clusterip_allocator", "kube_apiserver_nodeport_allo
 
 @pytest.fixture
 async def served() -> AsyncIterator[tuple[Registry, str]]:
-    api = new_registry(config=CONFIG)
+    api = Api(config=CONFIG).registry
     scrape = partial(scraped, allocation_metrics(api.services))
     server = await rest.start(api, RestConfig(port=0, tokens={"secret": ADMIN}), metrics=scrape)
     yield api, f"http://127.0.0.1:{server.address[1]}/metrics"

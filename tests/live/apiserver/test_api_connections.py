@@ -14,7 +14,7 @@ from typing import TypeAlias
 import aiohttp
 import pytest
 from fake_api_certs import contexts
-from verbs_api import new_api
+from object_api import Api
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.server.access import ADMIN
@@ -43,20 +43,20 @@ async def answer_until_closed(server: rest.RestServer, sent: bytes) -> bytes:
 
 @pytest.mark.parametrize("sent", [b"", b"GET /version HTTP/1.1\r\nHo"])
 async def test_a_connection_without_a_whole_request_ends(sent: bytes) -> None:
-    server = await rest.start(new_api(), RestConfig(port=0, idle_s=1.0))
+    server = await rest.start(Api().registry, RestConfig(port=0, idle_s=1.0))
     assert await answer_until_closed(server, sent) == b""
     await server.close()
 
 
 async def test_a_connection_between_two_requests_ends() -> None:
-    server = await rest.start(new_api(), RestConfig(port=0, idle_s=1.0))
+    server = await rest.start(Api().registry, RestConfig(port=0, idle_s=1.0))
     assert (await answer_until_closed(server, VERSION)).startswith(b"HTTP/1.1 200")
     await server.close()
 
 
 async def test_a_body_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body, "READ_TIMEOUT_S", 0.2)
-    server = await rest.start(new_api(), RestConfig(port=0))
+    server = await rest.start(Api().registry, RestConfig(port=0))
     reader, writer = await asyncio.open_connection(*server.address)
     writer.write(UNFINISHED)
     async with asyncio.timeout(DEADLINE_S):
@@ -111,7 +111,7 @@ async def test_connections_without_a_token_take_no_places_of_those_with_one(
 ) -> None:
     monkeypatch.setitem(MAX_CONNECTIONS, ConnectionKind.UNAUTHENTICATED, 4)
     tls, trust = contexts(tmp_path) if has_tls else (None, None)
-    server = await rest.start(new_api(), RestConfig(port=0, tokens={"good": ADMIN}, ssl_context=tls))
+    server = await rest.start(Api().registry, RestConfig(port=0, tokens={"good": ADMIN}, ssl_context=tls))
     early = [await connect(server, trust) for _ in range(10)]
     assert [await each.get(LIST, "good") for each in early[6:]] == [200] * 4
     for _ in range(20):
@@ -127,7 +127,7 @@ async def test_connections_without_a_token_take_no_places_of_those_with_one(
 
 
 async def test_who_has_no_token_is_done_after_one_answer(connect: Connect) -> None:
-    server = await rest.start(new_api(), RestConfig(port=0, tokens={"good": ADMIN}))
+    server = await rest.start(Api().registry, RestConfig(port=0, tokens={"good": ADMIN}))
     client = await connect(server)
     assert [await client.get(LIST, "bad"), await client.get(LIST, "good")] == [401, 0]
     client = await connect(server)
@@ -139,7 +139,7 @@ async def test_who_has_no_token_is_done_after_one_answer(connect: Connect) -> No
 
 async def test_idle_connections_give_way_and_watches_do_not(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MAX_CONNECTIONS, ConnectionKind.API, 2)
-    server = await rest.start(new_api(), RestConfig(port=0))
+    server = await rest.start(Api().registry, RestConfig(port=0))
     idle, watching, late = await connect(server), await connect(server), await connect(server)
     assert await idle.get(LIST) == 200
     assert await watching.get(f"{LIST}?watch=1") == 200
@@ -153,7 +153,7 @@ async def test_idle_connections_give_way_and_watches_do_not(connect: Connect, mo
 
 @pytest.mark.parametrize(("token", "status"), [("good", 415), ("bad", 401)])
 async def test_no_body_is_inflated(token: str, status: int) -> None:
-    server = await rest.start(new_api(), RestConfig(port=0, tokens={"good": ADMIN}))
+    server = await rest.start(Api().registry, RestConfig(port=0, tokens={"good": ADMIN}))
     headers = {"Authorization": f"Bearer {token}", "Content-Encoding": "gzip"}
     async with (
         aiohttp.ClientSession("http://{}:{}".format(*server.address)) as session,

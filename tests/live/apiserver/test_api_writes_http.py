@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from verbs_api import new_api
+from object_api import Api
 
 from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 from kdns.controlplane.apimachinery.size import VALUES_MAX
@@ -60,7 +60,7 @@ class Client:
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    api = new_api()
+    api = Api().registry
     server = await rest.start(api, RestConfig(port=0))
     host, port = server.address
     async with aiohttp.ClientSession(headers={"Content-Type": "application/json"}) as session:

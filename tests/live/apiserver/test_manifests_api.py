@@ -6,7 +6,7 @@ from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
-from verbs_api import new_registry
+from object_api import Api
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import IP_ADDRESS, NAMESPACE, POD, SERVICE
@@ -33,7 +33,7 @@ spec:
 @pytest.fixture
 def api() -> Registry:
     config = ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"), ip_network("fd00:10:96::/112")))
-    return new_registry(config=config)
+    return Api(config=config).registry
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from kubernetes import client
 from kubernetes.informer import SharedInformer
 from kubernetes.watch import Watch
-from verbs_api import new_registry
+from object_api import Api
 
 from kdns.controlplane.apimachinery.kinds import SERVICE
 from kdns.controlplane.server.io import server as rest
@@ -43,7 +43,7 @@ class Server:
 
     async def _serve(self) -> None:
         self.ended = asyncio.Event()
-        self.api = new_registry(Store(history_commits=HISTORY))
+        self.api = Api(Store(history_commits=HISTORY)).registry
         self.server = await rest.start(self.api, RestConfig(port=0, bookmark_interval_s=0.1))
         self.port = self.server.address[1]
         self._listening.set()

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from ipaddress import ip_network
 
 from fake_api import held_port, until
-from verbs_api import new_registry
+from object_api import Api
 
 from kdns.cluster.io.informer import FollowStats, follow
 from kdns.cluster.objects import EndpointSlice, Namespace, Service
@@ -25,7 +25,7 @@ TIMING = Timing(page_objects=3, backoff_s=0.02, backoff_cap_s=0.05, idle_s=5.0)
 
 
 def new_api() -> Registry:
-    return new_registry(config=ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"),)))
+    return Api(config=ClusterConfig(service_cidrs=(ip_network("10.96.0.0/16"),))).registry
 
 
 def create_service(api: Registry, name: str) -> Json:

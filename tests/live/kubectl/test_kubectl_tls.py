@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_api_certs import Authority, authority, issue
-from verbs_api import new_registry
+from object_api import Api
 
 from kdns.controlplane.server.access import ADMIN
 from kdns.controlplane.server.io import server as rest
@@ -26,7 +26,7 @@ async def test_only_a_good_token_or_certificate_gets_in(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(ca.pem)
     certificate, key = issue(ca, "localhost", tmp_path)
     context = tls_context(str(certificate), str(key), str(tmp_path / "ca.crt"))
-    server = await rest.start(new_registry(), RestConfig("127.0.0.1", 0, tokens={"good": ADMIN}, ssl_context=context))
+    server = await rest.start(Api().registry, RestConfig("127.0.0.1", 0, tokens={"good": ADMIN}, ssl_context=context))
 
     async def kubectl(*arguments: str) -> tuple[int, str]:
         where = (

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
-from verbs_api import new_registry
+from object_api import Api, refused
 
 from kdns.controlplane.apimachinery.annotations import KUBECTL_LAST_APPLIED
-from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, SERVICE, Json, Kind
 from kdns.controlplane.fieldmanager.field_sets import path_text, paths
-from kdns.controlplane.server.patch import MERGE_PATCH
-from kdns.controlplane.server.registry import Request
 
 WEB = """
 apiVersion: v1
@@ -48,30 +44,27 @@ class Cluster:
 
     def __init__(self) -> None:
         self.second = 0
-        self.api = new_registry(now_s=self.now_s)
+        self.api = Api(now_s=self.now_s)
 
     def now_s(self) -> float:
         return float(self.second)
 
     def create(self, manager: str, text: str = WEB, kind: Kind = SERVICE) -> Json:
         self.second += 1
-        return self.api.create(Request(kind, "default", manager=manager), yaml.safe_load(text)).copy()
+        return self.api.create(kind, yaml.safe_load(text), manager=manager)
 
     def apply(self, manager: str, text: str = WEB, kind: Kind = SERVICE, **options: Any) -> Json:
         self.second += 1
         config = yaml.safe_load(text)
-        name = config["metadata"]["name"]
-        return self.api.apply(Request(kind, "default", name, manager=manager, **options), config).copy()
+        return self.api.apply(kind, config["metadata"]["name"], config, manager=manager, **options)
 
     def merge(self, manager: str, patch: Json, kind: Kind = SERVICE, name: str = "web", subresource: str = "") -> Json:
         self.second += 1
-        return self.api.patch(
-            Request(kind, "default", name, manager=manager, subresource=subresource), MERGE_PATCH, patch
-        ).copy()
+        return self.api.patch(kind, name, patch, manager=manager, subresource=subresource)
 
     def owners(self, kind: Kind = SERVICE, name: str = "web") -> dict[str, list[str]]:
         """Manager, operation and subresource → the paths of the entry."""
-        obj = self.api.get(Request(kind, "default", name))
+        obj = self.api.get(kind, name)
         return {
             " ".join(filter(None, (each["manager"], each["operation"], each.get("subresource")))): [
                 path_text(path) for path in paths(each["fieldsV1"])
@@ -80,20 +73,13 @@ class Cluster:
         }
 
     def times(self) -> dict[str, str]:
-        entries = self.api.get(Request(SERVICE, "default", "web"))["metadata"]["managedFields"]
+        entries = self.api.get(SERVICE, "web")["metadata"]["managedFields"]
         return {each["manager"]: each["time"] for each in entries}
 
 
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster()
-
-
-def refused(code: int, text: str, call: Callable[[], object]) -> StatusError:
-    with pytest.raises(StatusError) as caught:
-        call()
-    assert (caught.value.code, text in caught.value.message) == (code, True), caught.value.message
-    return caught.value
 
 
 PORT = '.spec.ports[port=80,protocol="TCP"]'
@@ -132,7 +118,7 @@ def test_an_update_without_changes_is_no_write(cluster: Cluster) -> None:
     before = cluster.apply("me")
     assert cluster.apply("me") == before, "not even the time changes"
     assert cluster.merge("you", {"spec": {"type": "ClusterIP"}}) == before
-    assert cluster.api.update(Request(SERVICE, "default", "web", manager="you"), before).copy() == before
+    assert cluster.api.update(SERVICE, "web", before, manager="you") == before
 
 
 def test_a_writer_without_a_name_owns_nothing_and_takes_from_others(cluster: Cluster) -> None:
@@ -210,7 +196,7 @@ def test_conflicts_name_managers_and_fields(cluster: Cluster) -> None:
     cluster.apply("me")
     cluster.merge("you", {"spec": {"selector": {"app": "x"}}})
     wanted = WEB.replace("9376", "80").replace("selector: {app: web}", "selector: {app: y}")
-    before = cluster.api.get(Request(SERVICE, "default", "web"))
+    before = cluster.api.get(SERVICE, "web")
     error = refused(409, "Apply failed with 2 conflicts", lambda: cluster.apply("other", wanted))
     assert error.message == (
         'Apply failed with 2 conflicts: conflicts with "me":\n'
@@ -220,7 +206,7 @@ def test_conflicts_name_managers_and_fields(cluster: Cluster) -> None:
         {"reason": "FieldManagerConflict", "message": 'conflict with "me"', "field": f"{PORT}.targetPort"},
         {"reason": "FieldManagerConflict", "message": 'conflict with "you" using v1', "field": ".spec.selector"},
     ]
-    assert cluster.api.get(Request(SERVICE, "default", "web")) == before
+    assert cluster.api.get(SERVICE, "web") == before
     forced = cluster.apply("other", wanted, force=True)
     assert (forced["spec"]["selector"], forced["spec"]["ports"][0]["targetPort"]) == ({"app": "y"}, 80)
     assert "you Update" not in cluster.owners(), "who has nothing left is gone"
@@ -322,20 +308,20 @@ def test_order_of_merged_lists(cluster: Cluster) -> None:
 def test_configurations_that_are_refused(cluster: Cluster, text: str, code: int, message: str) -> None:
     before = cluster.create("me")
     refused(code, message, lambda: cluster.apply("other", text))
-    assert cluster.api.get(Request(SERVICE, "default", "web")) == before
+    assert cluster.api.get(SERVICE, "web") == before
 
 
 def test_an_object_that_is_not_there_cannot_be_meant(cluster: Cluster) -> None:
     refused(404, 'services "web" not found', lambda: cluster.apply("me", subresource="status"))
-    assert not cluster.api.list(Request(SERVICE)).items
+    assert not cluster.api.items(SERVICE)
 
 
 def test_a_dry_run_applies_nothing(cluster: Cluster) -> None:
     assert cluster.apply("me", dry_run=True)["metadata"]["managedFields"]
-    assert not cluster.api.list(Request(SERVICE)).items
+    assert cluster.api.names(SERVICE) == []
     made = cluster.apply("me")
     assert cluster.apply("me", WEB.replace("9376", "80"), dry_run=True)["spec"]["ports"][0]["targetPort"] == 80
-    assert cluster.api.get(Request(SERVICE, "default", "web")) == made
+    assert cluster.api.get(SERVICE, "web") == made
 
 
 def test_scale_is_applied_like_the_object(cluster: Cluster) -> None:
@@ -348,7 +334,7 @@ def test_scale_is_applied_like_the_object(cluster: Cluster) -> None:
     assert cluster.owners(DEPLOYMENT)["hpa Apply scale"] == [".spec.replicas"]
     cluster.merge("kubectl", {"spec": {"replicas": 4}}, DEPLOYMENT, subresource="scale")
     assert cluster.owners(DEPLOYMENT)["kubectl Update scale"] == [".spec.replicas"]
-    assert cluster.api.get(Request(DEPLOYMENT, "default", "web"))["spec"]["replicas"] == 4
+    assert cluster.api.get(DEPLOYMENT, "web")["spec"]["replicas"] == 4
 
 
 @pytest.mark.parametrize("field", ["metadata", "spec"])
@@ -359,5 +345,5 @@ def test_a_scale_of_the_wrong_shape_is_refused(cluster: Cluster, field: str) -> 
     refused(
         500,
         text,
-        lambda: cluster.api.apply(Request(DEPLOYMENT, "default", "web", manager="hpa", subresource="scale"), scale),
+        lambda: cluster.api.apply(DEPLOYMENT, "web", scale, manager="hpa", subresource="scale"),
     )

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from verbs_api import new_api
+from object_api import Api
 
 from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, SERVICE, STATEFUL_SET, Json, Kind
 from kdns.controlplane.fieldmanager.field_sets import path_text, paths
 from kdns.controlplane.schema.field_validation import FieldValidator
 from kdns.controlplane.server.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
-from kdns.controlplane.server.registry import Registry, Request
 
 POD: Json = {"containers": [{"name": "c", "image": "i"}]}
 WORKLOAD: Json = {
@@ -27,11 +26,11 @@ SILENT: Json = {"hostNetwork": False, "hostPID": False, "priorityClassName": "",
 
 
 @pytest.fixture
-def api() -> Registry:
-    made = new_api()
-    made.create(Request(DEPLOYMENT, "default", manager="maker"), FieldValidator(DEPLOYMENT, "Strict")(WORKLOAD))
-    made.create(Request(STATEFUL_SET, "default", manager="maker"), {**WORKLOAD, "kind": "StatefulSet"})
-    made.create(Request(SERVICE, "default"), {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}})
+def api() -> Api:
+    made = Api()
+    made.create(DEPLOYMENT, FieldValidator(DEPLOYMENT, "Strict")(WORKLOAD), manager="maker")
+    made.create(STATEFUL_SET, {**WORKLOAD, "kind": "StatefulSet"}, manager="maker")
+    made.create(SERVICE, {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}})
     return made
 
 
@@ -57,22 +56,18 @@ PATCHES: list[tuple[str, Kind, str, Any, bool]] = [
 @pytest.mark.parametrize(
     ("kind", "patch_type", "patch", "changes"), [row[1:] for row in PATCHES], ids=[r[0] for r in PATCHES]
 )
-def test_patches(api: Registry, kind: Kind, patch_type: str, patch: Any, *, changes: bool) -> None:
-    before = api.get(Request(kind, "default", "web"))
-    after = api.patch(
-        Request(kind, "default", "web", manager="me"), patch_type, patch, validate=FieldValidator(kind, "Strict")
-    ).copy()
+def test_patches(api: Api, kind: Kind, patch_type: str, patch: Any, *, changes: bool) -> None:
+    before = api.get(kind, "web")
+    after = api.patch(kind, "web", patch, patch_type, manager="me", validate=FieldValidator(kind, "Strict"))
     assert (after != before) == changes
     assert (after["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]) == changes
 
 
-def test_updates_own_what_is_stored_and_appliers_what_they_configure(api: Registry) -> None:
+def test_updates_own_what_is_stored_and_appliers_what_they_configure(api: Api) -> None:
     sent = {**WORKLOAD, "spec": {**WORKLOAD["spec"], "paused": False, "revisionHistoryLimit": 0}}
     validator = FieldValidator(DEPLOYMENT, "Strict")
-    api.apply(Request(DEPLOYMENT, "default", "web", manager="writer", force=True), sent, validate=validator)
-    applied = api.apply(
-        Request(DEPLOYMENT, "default", "web", manager="applier", force=True), sent, validate=validator
-    ).copy()
+    api.apply(DEPLOYMENT, "web", sent, manager="writer", force=True, validate=validator)
+    applied = api.apply(DEPLOYMENT, "web", sent, manager="applier", force=True, validate=validator)
     owned = {
         entry["manager"]: {path_text(path) for path in paths(entry["fieldsV1"])}
         for entry in applied["metadata"]["managedFields"]
@@ -80,5 +75,5 @@ def test_updates_own_what_is_stored_and_appliers_what_they_configure(api: Regist
     assert ("paused" in applied["spec"], applied["spec"]["revisionHistoryLimit"]) == (False, 0)
     assert {".spec.paused", ".spec.revisionHistoryLimit"} <= owned["applier"]
     assert [path for path in owned["writer"] if "paused" in path] == []
-    again = api.apply(Request(DEPLOYMENT, "default", "web", manager="applier"), sent, validate=validator).copy()
+    again = api.apply(DEPLOYMENT, "web", sent, manager="applier", validate=validator)
     assert again["metadata"]["resourceVersion"] == applied["metadata"]["resourceVersion"]

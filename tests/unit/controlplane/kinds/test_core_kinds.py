@@ -6,7 +6,7 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
-from verbs_api import new_registry
+from object_api import Api
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import (
@@ -20,7 +20,7 @@ from kdns.controlplane.apimachinery.kinds import (
 from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.store import StoredObject
 
-REGISTRY = new_registry(new_uid=lambda: "u")
+REGISTRY = Api(new_uid=lambda: "u").registry
 SEALED = "field is immutable when `immutable` is set"
 KEY = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
 

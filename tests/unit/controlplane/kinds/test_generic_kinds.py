@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from object_api import Api
 from served_kinds import CATALOGUE, GENERIC
-from verbs_api import new_api
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.inert import AUTOSCALER, AUTOSCALER_V1, LEASE, parsed
@@ -15,9 +15,6 @@ from kdns.controlplane.kinds.generic import generic
 from kdns.controlplane.schema.schema import type_of
 from kdns.controlplane.schema.types import fields
 from kdns.controlplane.server import discovery
-from kdns.controlplane.server.patch import MERGE_PATCH
-from kdns.controlplane.server.registry import Request
-from kdns.controlplane.storage.listing import ListOptions
 
 RBAC = "rbac.authorization.k8s.io"
 EACH = pytest.mark.parametrize("kind", GENERIC, ids=lambda kind: str(kind.kind))
@@ -29,23 +26,23 @@ def place(kind: Kind) -> str:
 
 @EACH
 def test_it_is_stored_changed_and_deleted(kind: Kind) -> None:
-    api = new_api()
-    made = api.create(Request(kind, place(kind)), {"metadata": {"name": "a.b"}}).copy()
+    api = Api()
+    made = api.create(kind, {"metadata": {"name": "a.b"}}, namespace=place(kind))
     assert (made["kind"], made["metadata"]["name"]) == (kind.kind, "a.b")
     patch: Json = {"metadata": {"labels": {"c": "d"}}}
-    changed = api.patch(Request(kind, place(kind), "a.b"), MERGE_PATCH, patch).copy()["metadata"]
+    changed = api.patch(kind, "a.b", patch, namespace=place(kind))["metadata"]
     assert changed["labels"] == {"c": "d"}
     assert changed.get("generation") == made["metadata"].get("generation")
-    (listed,) = api.list(Request(kind), ListOptions(field_selector="metadata.name=a.b")).items
+    (listed,) = api.items(kind, field_selector="metadata.name=a.b")
     assert listed["metadata"]["uid"] == made["metadata"]["uid"]
-    api.delete(Request(kind, place(kind), "a.b"))
-    assert api.list(Request(kind)).items == []
+    api.delete(kind, "a.b", namespace=place(kind))
+    assert api.items(kind) == []
 
 
 @EACH
 def test_its_metadata_is_checked(kind: Kind) -> None:
     with pytest.raises(StatusError) as caught:
-        new_api().create(Request(kind, place(kind)), {"metadata": {"name": "a/b", "labels": {"-": ""}}})
+        Api().create(kind, {"metadata": {"name": "a/b", "labels": {"-": ""}}}, namespace=place(kind))
     wrong = {cause["field"] for cause in (caught.value.details or {})["causes"]}
     assert wrong == {"metadata.name", "metadata.labels"}
 
@@ -72,19 +69,15 @@ def test_it_is_in_the_schema_and_in_discovery(kind: Kind) -> None:
 
 def test_names_of_rbac_are_path_segments() -> None:
     (role,) = [kind for kind in GENERIC if kind.kind == "ClusterRole"]
-    assert (
-        new_api().create(Request(role), {"metadata": {"name": "system:node"}}).copy()["metadata"]["name"]
-        == "system:node"
-    )
+    assert Api().create(role, {"metadata": {"name": "system:node"}})["metadata"]["name"] == "system:node"
 
 
 def test_autoscaling_v1_shows_the_autoscalers_of_v2() -> None:
     """kubectl before 1.32 makes autoscalers of v1 and lists those of v2."""
-    api, spec = new_api(), {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 3}
-    request = Request(AUTOSCALER, "default", served_version=AUTOSCALER_V1)
-    made = api.create(request, {"metadata": {"name": "a"}, "spec": spec}).copy()
+    api, spec = Api(), {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 3}
+    made = api.create(AUTOSCALER, {"metadata": {"name": "a"}, "spec": spec}, served_version=AUTOSCALER_V1)
     assert (made["apiVersion"], made["spec"]) == ("autoscaling/v1", {**spec, "minReplicas": 1})
-    stored = api.get(Request(AUTOSCALER, "default", "a"))
+    stored = api.get(AUTOSCALER, "a")
     assert (stored["apiVersion"], stored["spec"]["maxReplicas"]) == ("autoscaling/v2", 3)
 
 
@@ -104,7 +97,7 @@ def test_autoscaling_v1_shows_the_autoscalers_of_v2() -> None:
 )
 def test_defaults_that_clients_read_back(name: str, given: Json, expected: Json) -> None:
     (kind,) = [kind for kind in GENERIC if kind.kind == name]
-    made = new_api().create(Request(kind, place(kind)), {"metadata": {"name": "a"}, **given}).copy()
+    made = Api().create(kind, {"metadata": {"name": "a"}, **given}, namespace=place(kind))
     assert contains(made, expected), made
 
 

@@ -9,15 +9,14 @@ from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
+from object_api import Api, without_revision
 from served_kinds import CATALOGUE, KINDS
-from verbs_api import new_registry, without_revision
 
 from kdns.controlplane.apimachinery.errors import Cause, StatusError
 from kdns.controlplane.apimachinery.kinds import ENDPOINTS, NAMESPACE, SERVICE, Json, Kind
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.kinds.service.ip_families import fill_on_read
-from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.store import Filter, Store, stored_object_of
 
 PORTS = [{"port": 80}]
@@ -28,22 +27,21 @@ class Cluster:
 
     def __init__(self, *cidrs: str) -> None:
         networks = tuple(ip_network(cidr) for cidr in cidrs or ("10.96.0.0/16",))
-        self.registry = new_registry(config=ClusterConfig(service_cidrs=networks))
+        self.api = Api(config=ClusterConfig(service_cidrs=networks))
 
     def make(self, name: str = "web", **spec: object) -> Json:
         obj = {"metadata": {"name": name, "namespace": "default"}, "spec": {"ports": PORTS, **spec}}
-        return self.registry.create(Request(SERVICE, "default"), obj).copy()
+        return self.api.create(SERVICE, obj)
 
     def change(self, old: Json, **spec: object) -> Json:
         wanted = {key: value for key, value in {**old["spec"], **spec}.items() if value is not None}
         return self.update({**old, "spec": wanted})
 
     def update(self, obj: Json, subresource: str = "", kind: Kind = SERVICE) -> Json:
-        request = Request(kind, "default", obj["metadata"]["name"], subresource)
-        return self.registry.update(request, without_revision(obj)).copy()
+        return self.api.update(kind, obj["metadata"]["name"], without_revision(obj), subresource=subresource)
 
     def delete(self, obj: Json) -> None:
-        self.registry.delete(Request(SERVICE, "default", obj["metadata"]["name"]))
+        self.api.delete(SERVICE, obj["metadata"]["name"])
 
 
 def refused(error: StatusError) -> str:
@@ -67,7 +65,7 @@ def test_a_plain_service() -> None:
 
 def test_the_clients_object_is_not_changed() -> None:
     obj = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"ports": [{"port": 80}]}}
-    Cluster().registry.create(Request(SERVICE, "default"), obj)
+    Cluster().api.create(SERVICE, obj)
     assert obj == {"metadata": {"name": "web", "namespace": "default"}, "spec": {"ports": [{"port": 80}]}}
 
 
@@ -100,7 +98,7 @@ def test_the_clients_object_is_not_changed() -> None:
 def test_refusals_say_why_and_hold_nothing(spec: Json, message: str) -> None:
     cluster = Cluster()
     cluster.make("a", clusterIP="10.96.0.11", type="NodePort", ports=[{"port": 80, "nodePort": 30080}])
-    pools = cluster.registry.services.addresses["IPv4"], cluster.registry.services.ports
+    pools = cluster.api.services.addresses["IPv4"], cluster.api.services.ports
     before = [dict(pool.owners) for pool in pools]
     with pytest.raises(StatusError) as raised:
         cluster.make("b", **spec)
@@ -135,7 +133,7 @@ def test_node_ports_go_with_the_type_also_when_a_port_went_too() -> None:
     old = cluster.make(type="NodePort", ports=ports)
     fewer = cluster.change(old, type="ClusterIP", ports=old["spec"]["ports"][:1], externalTrafficPolicy=None)
     assert [port.get("nodePort") for port in fewer["spec"]["ports"]] == [None]
-    assert not cluster.registry.services.ports.owners
+    assert not cluster.api.services.ports.owners
     old = cluster.make("other", type="NodePort", ports=ports)
     changed = [{**old["spec"]["ports"][0], "nodePort": 30001}]
     with pytest.raises(StatusError, match=r"nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"):
@@ -164,8 +162,8 @@ def test_restored_numbers_are_taken_and_conflicts_told() -> None:
     made = cluster.make(type="NodePort")
     twin = {**made, "metadata": {"name": "x-twin", "namespace": "default"}}
     stored = [stored_object_of(SERVICE, ("default", obj["metadata"]["name"]), obj, 1) for obj in (made, twin)]
-    again.registry = new_registry(Store([*stored, *cluster.registry.store.page(NAMESPACE, Filter()).items]))
-    assert again.registry.lost == ["default/x-twin: clusterIP 10.96.1.1", "default/x-twin: nodePort 30086"]
+    again.api = Api(Store([*stored, *cluster.api.store.page(NAMESPACE, Filter()).items]))
+    assert again.api.registry.lost == ["default/x-twin: clusterIP 10.96.1.1", "default/x-twin: nodePort 30086"]
     assert again.make("new")["spec"]["clusterIP"] == "10.96.1.2"
 
 
@@ -184,13 +182,12 @@ def test_load_balancer_status() -> None:
 
 def test_trusted_objects_may_lead_to_loopback() -> None:
     cluster = Cluster()
-    registry = cluster.registry
     subsets = [{"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": 6443}]}]
     obj = {"metadata": {"name": "kubernetes", "namespace": "default"}, "subsets": subsets}
     with pytest.raises(StatusError, match="may not be in the loopback range"):
-        registry.create(Request(ENDPOINTS, "default"), obj)
-    with registry.without_validation():
-        stored = registry.create(Request(ENDPOINTS, "default"), obj).obj
+        cluster.api.create(ENDPOINTS, obj)
+    with cluster.api.registry.without_validation():
+        stored = cluster.api.create(ENDPOINTS, obj)
     labelled = {**stored, "metadata": {**stored["metadata"], "labels": {"a": "b"}}}
     assert cluster.update(labelled, kind=ENDPOINTS)["metadata"]["labels"] == {"a": "b"}
 
@@ -198,12 +195,12 @@ def test_trusted_objects_may_lead_to_loopback() -> None:
 def test_whatever_goes_wrong_takes_back_what_was_allocated() -> None:
     cluster = Cluster()
     made = cluster.make("a")
-    numbers = cluster.registry.services
+    numbers = cluster.api.services
 
     def broken(*_: object) -> list[Cause]:
         raise ZeroDivisionError
 
-    kinds = cluster.registry.kinds
+    kinds = cluster.api.kinds
     kinds.put(SERVICE, replace(kinds[SERVICE], validate=broken))
     with pytest.raises(ZeroDivisionError):
         cluster.make("b", type="NodePort")

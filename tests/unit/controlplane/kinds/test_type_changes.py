@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 from expecting import differs
-from verbs_api import new_registry, refused
+from object_api import Api, named, refused
 
 from kdns.controlplane.apimachinery.kinds import SERVICE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.server.patch import MERGE_PATCH
-from kdns.controlplane.server.registry import Registry, Request
 
 Spec = dict[str, Any]
 PORTS = [{"name": "http", "port": 80}]
@@ -103,16 +101,13 @@ INDECISIVE: list[tuple[str, Spec, str]] = [
 """(from, patch, what the refusal says): values that the new type cannot have are not cleared when they are sent."""
 
 
-WEB, OTHER = (Request(SERVICE, "default", name) for name in ("web", "other"))
-
-
-def created(old: str, *, dual: bool) -> tuple[Registry, Json]:
+def created(old: str, *, dual: bool) -> tuple[Api, Json]:
     """A dual-stack cluster with Service `web` of a type, and the Service."""
     networks = (ip_network("10.96.0.0/16"), ip_network("fd00:10:96::/112"))
-    api = new_registry(config=ClusterConfig(service_cidrs=networks))
+    api = Api(config=ClusterConfig(service_cidrs=networks))
     policy = {"ipFamilyPolicy": "PreferDualStack"} if dual else {}
     spec = {**TYPES[old], **policy, "selector": {"app": "a"}, "ports": PORTS}
-    return api, api.create(WEB, {"metadata": {"name": "web"}, "spec": spec}).copy()
+    return api, api.create(SERVICE, {**named("web"), "spec": spec})
 
 
 def as_before(wanted: Any, before: Any) -> Any:
@@ -135,16 +130,16 @@ def test_a_change_of_type(old: str, new: str) -> None:
     api, before = created(old, dual=not {old, new} & {"ExternalName", "Headless"})
     wanted, patch = CHANGES[old, new], {"spec": TYPES[new]}
     if isinstance(wanted, str):
-        refused(422, f'Service "web" is invalid: {wanted}', lambda: api.patch(WEB, MERGE_PATCH, patch))
-        assert api.get(WEB) == before, "a refused change changes nothing"
+        refused(422, f'Service "web" is invalid: {wanted}', api.patch, SERVICE, "web", patch)
+        assert api.get(SERVICE, "web") == before, "a refused change changes nothing"
         return
-    after = api.patch(WEB, MERGE_PATCH, patch).obj
+    after = api.patch(SERVICE, "web", patch)
     assert not differs({"spec": as_before(wanted, before["spec"])}, after)
     address, ports = before["spec"].get("clusterIP", "None"), before["spec"]["ports"]
     if new == "ExternalName" and address != "None":  # another Service may have its address and node ports
         kind = "NodePort" if "nodePort" in ports[0] else "ClusterIP"
-        api.create(OTHER, {"metadata": {"name": "other"}, "spec": {"type": kind, "clusterIP": address, "ports": ports}})
-    api.delete(WEB)
+        api.create(SERVICE, {**named("other"), "spec": {"type": kind, "clusterIP": address, "ports": ports}})
+    api.delete(SERVICE, "web")
     assert not {("default", "web")} & {*api.services.ports.owners.values()}
     assert not any(("default", "web") in pool.owners.values() for pool in api.services.addresses.values())
 
@@ -152,5 +147,5 @@ def test_a_change_of_type(old: str, new: str) -> None:
 @pytest.mark.parametrize(("old", "patch", "says"), INDECISIVE)
 def test_values_that_the_new_type_cannot_have(old: str, patch: Spec, says: str) -> None:
     api, before = created(old, dual=old == "ClusterIP")
-    refused(422, says, lambda: api.patch(WEB, MERGE_PATCH, {"spec": patch}))
-    assert api.get(WEB) == before
+    refused(422, says, api.patch, SERVICE, "web", {"spec": patch})
+    assert api.get(SERVICE, "web") == before

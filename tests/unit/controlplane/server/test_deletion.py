@@ -6,22 +6,22 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from verbs_api import new_registry, refused
+from object_api import NOW_S, Api, named, owned_by, refused, service
+from object_api import pod as bare_pod
 
-from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.inert import LEASE
-from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, JOB, NAMESPACE, POD, Json, Kind
-from kdns.controlplane.server.patch import MERGE_PATCH
-from kdns.controlplane.server.registry import Registry, Request
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, ENDPOINT_SLICE, JOB, NAMESPACE, POD, SERVICE, Json
+from kdns.controlplane.server.registry import Request
+from kdns.controlplane.storage.store import Store
 
-START_S = 1_700_000_000
+HELD = ["example.com/a"]
+FREED: Json = {"metadata": {"finalizers": None}}
 
 
 class Clock:
     """A clock that a test sets."""
 
-    def __init__(self) -> None:
-        self.now_s = float(START_S)
+    now_s = NOW_S
 
     def __call__(self) -> float:
         return self.now_s
@@ -33,44 +33,31 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def api(clock: Clock) -> Registry:
-    api = new_registry(now_s=clock, grace=True)
+def api(clock: Clock) -> Api:
+    api = Api(now_s=clock, grace=True)
     for name in "xy":
-        api.create(Request(NAMESPACE), {"metadata": {"name": name}})
+        api.create(NAMESPACE, named(name))
     return api
 
 
-def pod(name: str = "p", node: str = "n", phase: str = "", **spec: object) -> Json:
-    given = {"nodeName": node} if node else {}
-    status = {"status": {"phase": phase}} if phase else {}
-    containers = [{"name": "c", "image": "i"}]
-    return {"metadata": {"name": name}, "spec": {"containers": containers, **given, **spec}, **status}
+def pod(node: str = "n", phase: str = "", finalizers: list[str] | None = None, **spec: object) -> Json:
+    obj = bare_pod(finalizers=finalizers or [])
+    obj["spec"] |= {"nodeName": node, **spec}
+    return {**obj, "status": {"phase": phase}}
 
 
-def plain(name: str, *owners: Json, blocking: bool = False, **meta: object) -> Json:
-    references = [
-        {
-            "apiVersion": "v1",
-            "kind": owner["kind"],
-            "name": owner["metadata"]["name"],
-            "uid": owner["metadata"]["uid"],
-            **({"blockOwnerDeletion": True} if blocking else {}),
-        }
-        for owner in owners
-    ]
-    return {"metadata": {"name": name, **({"ownerReferences": references} if references else {}), **meta}}
+def grace(seconds: int | None) -> Json:
+    return {} if seconds is None else {"gracePeriodSeconds": seconds}
 
 
-def names(api: Registry, kind: Kind = CONFIG_MAP, namespace: str | None = None) -> list[str]:
-    return [obj["metadata"]["name"] for obj in api.list(Request(kind, namespace)).items]
-
-
-def gone(api: Registry, kind: Kind, name: str) -> bool:
-    try:
-        api.get(Request(kind, "default", name))
-    except StatusError as error:
-        return error.code == 404
-    return False
+def test_a_deleted_object_is_shown_once_more_and_its_address_is_free(api: Api) -> None:
+    created = api.create(SERVICE, service())
+    last = api.delete(SERVICE, "web")
+    assert last["metadata"] == {**created["metadata"], "resourceVersion": str(api.store.revision - 1)}
+    refused(404, 'services "web" not found', api.get, SERVICE, "web")
+    refused(404, 'services "web" not found', api.delete, SERVICE, "web")
+    again = api.create(SERVICE, {**service(), "spec": {**service()["spec"], "clusterIP": created["spec"]["clusterIP"]}})
+    assert again["spec"]["clusterIP"] == created["spec"]["clusterIP"]
 
 
 @pytest.mark.parametrize(
@@ -89,12 +76,10 @@ def gone(api: Registry, kind: Kind, name: str) -> bool:
         (pod(phase="Failed"), 60, 0),
     ],
 )
-def test_grace(api: Registry, obj: Json, asked_s: int | None, granted_s: int) -> None:
-    api.create(Request(POD, "default"), obj)
-    held = api.delete(
-        Request(POD, "default", "p"), options={} if asked_s is None else {"gracePeriodSeconds": asked_s}
-    ).copy()
-    assert gone(api, POD, "p") == (granted_s == 0)
+def test_grace(api: Api, obj: Json, asked_s: int | None, granted_s: int) -> None:
+    api.create(POD, obj)
+    held = api.delete(POD, "p", grace(asked_s))
+    assert api.names(POD) == ["p"] * bool(granted_s)
     if granted_s:
         assert held["metadata"]["deletionGracePeriodSeconds"] == granted_s
         assert held["metadata"]["generation"] == 2
@@ -111,200 +96,207 @@ def test_grace(api: Registry, obj: Json, asked_s: int | None, granted_s: int) ->
     ],
 )
 def test_grace_may_be_shortened_not_lengthened(
-    api: Registry, clock: Clock, asked_s: int | None, end: str, grace_s: int
+    api: Api, clock: Clock, asked_s: int | None, end: str, grace_s: int
 ) -> None:
-    api.create(Request(POD, "default"), pod())
-    api.delete(Request(POD, "default", "p"))
+    api.create(POD, pod())
+    api.delete(POD, "p")
     clock.now_s += 10
-    held = api.delete(
-        Request(POD, "default", "p"), options={} if asked_s is None else {"gracePeriodSeconds": asked_s}
-    ).copy()
-    marks = held["metadata"]
+    marks = api.delete(POD, "p", grace(asked_s))["metadata"]
     assert (marks["deletionTimestamp"], marks["deletionGracePeriodSeconds"]) == (end, grace_s)
-    api.delete(Request(POD, "default", "p"), options={"gracePeriodSeconds": 0})
-    assert gone(api, POD, "p")
+    api.delete(POD, "p", grace(0))
+    assert api.names(POD) == []
 
 
-def test_a_pod_with_a_finalizer_outlives_its_grace(api: Registry) -> None:
-    api.create(Request(POD, "default"), {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
-    api.delete(Request(POD, "default", "p"))
-    api.delete(Request(POD, "default", "p"), options={"gracePeriodSeconds": 0})
-    assert api.get(Request(POD, "default", "p"))["metadata"]["deletionGracePeriodSeconds"] == 0
-    api.patch(Request(POD, "default", "p"), MERGE_PATCH, {"metadata": {"finalizers": None}})
-    assert gone(api, POD, "p")
+def test_a_finalizer_and_the_grace_of_a_pod_each_hold_it(api: Api) -> None:
+    for seconds in (0, None):
+        api.create(POD, pod(finalizers=HELD))
+        api.delete(POD, "p")
+        if seconds == 0:
+            api.delete(POD, "p", grace(0))
+            assert api.get(POD, "p")["metadata"]["deletionGracePeriodSeconds"] == 0
+        api.patch(POD, "p", FREED)
+        assert api.names(POD) == ([] if seconds == 0 else ["p"]), "a finalizer taken early does not end the grace"
 
 
-def test_what_goes_is_held_by_nobody_new(api: Registry) -> None:
-    api.create(Request(CONFIG_MAP, "default"), plain("a", finalizers=["example.com/a"]))
-    api.delete(Request(CONFIG_MAP, "default", "a"))
-    with pytest.raises(StatusError) as refused:
-        api.patch(
-            Request(CONFIG_MAP, "default", "a"), MERGE_PATCH, {"metadata": {"finalizers": ["example.com/a", "b.c/d"]}}
-        )
-    assert refused.value.message == (
+def test_finalizers_hold_an_object_that_nobody_new_holds(api: Api) -> None:
+    api.create(CONFIG_MAP, named("a", finalizers=HELD))
+    held = api.delete(CONFIG_MAP, "a")
+    assert held["metadata"]["deletionTimestamp"] == "2023-11-14T22:13:20Z"
+    assert api.delete(CONFIG_MAP, "a") == held, "a second delete changes nothing"
+    more = {"metadata": {"finalizers": [*HELD, "b.c/d"]}}
+    error = refused(422, "", api.patch, CONFIG_MAP, "a", more)
+    assert error.message == (
         'ConfigMap "a" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the object is '
         'being deleted, found new finalizers "b.c/d"'
     )
-    api.create(Request(POD, "default"), {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
-    api.delete(Request(POD, "default", "p"))
-    more = {"metadata": {"finalizers": ["example.com/a", "b.c/d"]}}
-    with pytest.raises(StatusError, match="no new finalizers can be added"):
-        api.patch(Request(POD, "default", "p", subresource="status"), MERGE_PATCH, more)
-    api.patch(Request(CONFIG_MAP, "default", "a"), MERGE_PATCH, {"metadata": {"finalizers": []}})
-    assert not api.list(Request(CONFIG_MAP, "default")).items
-
-
-def test_a_finalizer_taken_early_does_not_end_the_grace(api: Registry) -> None:
-    api.create(Request(POD, "default"), {**pod(), "metadata": {"name": "p", "finalizers": ["example.com/a"]}})
-    api.delete(Request(POD, "default", "p"))
-    api.patch(Request(POD, "default", "p"), MERGE_PATCH, {"metadata": {"finalizers": None}})
-    assert not gone(api, POD, "p")
+    api.create(POD, pod(finalizers=HELD))
+    api.delete(POD, "p")
+    refused(422, "no new finalizers can be added", api.patch, POD, "p", more, subresource="status")
+    api.patch(CONFIG_MAP, "a", {"metadata": {"finalizers": []}})
+    assert api.names(CONFIG_MAP) == []
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "message"),
+    ("options", "message"),
     [
-        (
-            {"propagationPolicy": "Sideways"},
-            422,
-            'Unsupported value: "Sideways": supported values: "Foreground", "Background", "Orphan", "nil"',
-        ),
-        ({"propagationPolicy": "Orphan", "orphanDependents": True}, 422, "cannot be both set"),
+        ({"propagationPolicy": "Sideways"}, 'supported values: "Foreground", "Background", "Orphan", "nil"'),
+        ({"propagationPolicy": "Orphan", "orphanDependents": True}, "cannot be both set"),
+    ],
+)  # fmt: skip
+def test_refused(api: Api, options: Json, message: str) -> None:
+    api.create(CONFIG_MAP, named("a"))
+    refused(422, message, api.delete, CONFIG_MAP, "a", options)
+    assert api.names(CONFIG_MAP) == ["a"]
+
+
+def grown(api: Api, tree: str) -> None:
+    """ConfigMaps, as `name:owner,owner`; ~ after the name is a finalizer, ! after it blocks the owners."""
+    objects: dict[str, Json] = {"absent": {"kind": "ConfigMap", "metadata": {"name": "absent", "uid": "never"}}}
+    for word in tree.split():
+        text, _, owners = word.partition(":")
+        name = text.rstrip("~!")
+        references = owned_by(*(objects[owner] for owner in owners.split(",") if owner), blocking="!" in text)
+        objects[name] = api.create(CONFIG_MAP, named(name, finalizers=HELD if "~" in text else [], **references))
+
+
+@pytest.mark.parametrize(
+    ("tree", "policy", "left"),
+    [
+        ("a b:a c:b", "Background", ""),
+        ("a b:a,absent", "Background", ""),
+        ("a other b:a,other", "Background", "b other"),
+        ("a b:a", "Orphan", "b"),
+        ("a b!:a held!~:b loose:a", "Foreground", "a b held loose"),
+        ("a other b!:a,other", "Foreground", "b other"),
     ],
 )
-def test_refused(api: Registry, options: Json, code: int, message: str) -> None:
-    api.create(Request(CONFIG_MAP, "default"), plain("a"))
-    with pytest.raises(StatusError) as caught:
-        api.delete(Request(CONFIG_MAP, "default", "a"), options=options)
-    assert caught.value.code == code
-    assert message in caught.value.message
-    assert names(api) == ["a"]
+def test_dependents(api: Api, tree: str, policy: str, left: str) -> None:
+    grown(api, tree)
+    api.delete(CONFIG_MAP, "a", {"propagationPolicy": policy})
+    assert api.names(CONFIG_MAP) == left.split()
+    if "held" in left:
+        assert [api.get(CONFIG_MAP, name)["metadata"]["finalizers"] for name in "ab"] == [["foregroundDeletion"]] * 2
+        api.patch(CONFIG_MAP, "held", FREED)
+        assert api.names(CONFIG_MAP) == []
+    else:
+        owners = [row["name"] for obj in api.items(CONFIG_MAP) for row in obj["metadata"].get("ownerReferences") or ()]
+        assert owners == [name for name in left.split() if name == "other"]
 
 
-def test_background_takes_dependents_and_theirs(api: Registry) -> None:
-    a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
-    b = api.create(Request(CONFIG_MAP, "default"), plain("b", a)).copy()
-    api.create(Request(CONFIG_MAP, "default"), plain("c", b))
-    api.delete(Request(CONFIG_MAP, "default", "a"))
-    assert names(api) == []
+@pytest.mark.parametrize("wish", [{"orphanDependents": True}, None], ids=str)
+def test_other_wishes_for_orphans(api: Api, wish: Json | None) -> None:
+    owner = api.create(CONFIG_MAP, named("a", finalizers=[] if wish else ["orphan"]))
+    api.create(CONFIG_MAP, named("b", **owned_by(owner)))
+    api.delete(CONFIG_MAP, "a", wish)
+    assert api.names(CONFIG_MAP) == ["b"]
 
 
-@pytest.mark.parametrize("options", [{"propagationPolicy": "Orphan"}, {"orphanDependents": True}])
-def test_orphans_stay_and_forget_their_owner(api: Registry, options: Json) -> None:
-    a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
-    api.create(Request(CONFIG_MAP, "default"), plain("b", a))
-    api.delete(Request(CONFIG_MAP, "default", "a"), options=options)
-    assert names(api) == ["b"]
-    assert "ownerReferences" not in api.get(Request(CONFIG_MAP, "default", "b"))["metadata"]
+def test_foreground_ends_when_the_last_dependent_lets_go(api: Api) -> None:
+    grown(api, "a b!~:a")
+    api.delete(CONFIG_MAP, "a", {"propagationPolicy": "Foreground"})
+    api.patch(CONFIG_MAP, "b", {"metadata": {"ownerReferences": None}})
+    assert api.names(CONFIG_MAP) == ["b"]
 
 
-def test_an_orphan_finalizer_is_the_same_wish(api: Registry) -> None:
-    a = api.create(Request(CONFIG_MAP, "default"), plain("a", finalizers=["orphan"])).copy()
-    api.create(Request(CONFIG_MAP, "default"), plain("b", a))
-    api.delete(Request(CONFIG_MAP, "default", "a"))
-    assert names(api) == ["b"]
+def test_a_long_chain_goes_in_the_foreground_too(api: Api) -> None:
+    grown(api, "c0 " + " ".join(f"c{number}!:c{number - 1}" for number in range(1, 1200)))
+    api.delete(CONFIG_MAP, "c0", {"propagationPolicy": "Foreground"})
+    assert api.names(CONFIG_MAP) == []
 
 
-def test_foreground_waits_for_what_blocks(api: Registry) -> None:
-    a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
-    b = api.create(Request(CONFIG_MAP, "default"), plain("b", a, blocking=True)).copy()
-    api.create(Request(CONFIG_MAP, "default"), plain("c", b, blocking=True, finalizers=["example.com/a"]))
-    api.create(Request(CONFIG_MAP, "default"), plain("loose", a))
-    held = api.delete(Request(CONFIG_MAP, "default", "a"), options={"propagationPolicy": "Foreground"}).copy()
-    assert held["metadata"]["finalizers"] == ["foregroundDeletion"]
-    assert api.get(Request(CONFIG_MAP, "default", "b"))["metadata"]["finalizers"] == ["foregroundDeletion"]
-    assert names(api) == ["a", "b", "c", "loose"]
-    api.patch(Request(CONFIG_MAP, "default", "c"), MERGE_PATCH, {"metadata": {"finalizers": None}})
-    assert names(api) == []
+def test_a_circle_in_the_foreground_waits_for_a_client(api: Api) -> None:
+    grown(api, "a b!:a")
+    api.patch(CONFIG_MAP, "a", {"metadata": owned_by(api.get(CONFIG_MAP, "b"), blocking=True)})
+    api.delete(CONFIG_MAP, "a", {"propagationPolicy": "Foreground"})
+    assert api.names(CONFIG_MAP) == ["a", "b"]
+    api.patch(CONFIG_MAP, "a", FREED)
+    assert api.names(CONFIG_MAP) == []
 
 
-def test_foreground_ends_when_the_last_dependent_lets_go(api: Registry) -> None:
-    a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
-    api.create(Request(CONFIG_MAP, "default"), plain("b", a, blocking=True, finalizers=["example.com/a"]))
-    api.delete(Request(CONFIG_MAP, "default", "a"), options={"propagationPolicy": "Foreground"})
-    api.patch(Request(CONFIG_MAP, "default", "b"), MERGE_PATCH, {"metadata": {"ownerReferences": None}})
-    assert names(api) == ["b"]
-
-
-def test_foreground_leaves_a_dependent_with_another_owner(api: Registry) -> None:
-    a, other = (api.create(Request(CONFIG_MAP, "default"), plain(name)).copy() for name in ("a", "other"))
-    api.create(Request(CONFIG_MAP, "default"), plain("b", a, other, blocking=True))
-    api.delete(Request(CONFIG_MAP, "default", "a"), options={"propagationPolicy": "Foreground"})
-    assert names(api) == ["b", "other"]
-    kept = api.get(Request(CONFIG_MAP, "default", "b"))["metadata"]["ownerReferences"]
-    assert [reference["name"] for reference in kept] == ["other"]
-
-
-def test_an_owner_that_is_not_there_keeps_nothing(api: Registry) -> None:
-    a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
+def test_an_object_whose_owners_are_not_there_goes(api: Api) -> None:
+    real = api.create(CONFIG_MAP, named("a"))
     absent = {"kind": "ConfigMap", "metadata": {"name": "absent", "uid": "never"}}
-    api.create(Request(CONFIG_MAP, "default"), plain("b", a, absent))
-    api.delete(Request(CONFIG_MAP, "default", "a"))
-    assert names(api) == []
-
-
-def test_a_long_chain_goes_in_the_foreground_too(api: Registry) -> None:
-    owner = api.create(Request(CONFIG_MAP, "default"), plain("c0")).copy()
-    for number in range(1, 1200):
-        owner = api.create(Request(CONFIG_MAP, "default"), plain(f"c{number}", owner, blocking=True)).copy()
-    api.delete(Request(CONFIG_MAP, "default", "c0"), options={"propagationPolicy": "Foreground"})
-    assert names(api) == []
-
-
-def test_a_circle_in_the_foreground_waits_for_a_client(api: Registry) -> None:
-    a = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
-    b = api.create(Request(CONFIG_MAP, "default"), plain("b", a, blocking=True)).copy()
-    circle = {"metadata": {"ownerReferences": plain("_", b, blocking=True)["metadata"]["ownerReferences"]}}
-    api.patch(Request(CONFIG_MAP, "default", "a"), MERGE_PATCH, circle)
-    api.delete(Request(CONFIG_MAP, "default", "a"), options={"propagationPolicy": "Foreground"})
-    assert names(api) == ["a", "b"]
-    api.patch(Request(CONFIG_MAP, "default", "a"), MERGE_PATCH, {"metadata": {"finalizers": None}})
-    assert names(api) == []
-
-
-def test_an_immortal_namespace_may_have_an_owner(api: Registry) -> None:
-    owner = api.create(Request(CONFIG_MAP, "x"), plain("a")).copy()
-    default = api.get(Request(NAMESPACE, "", "default"))
-    default["metadata"] |= {"ownerReferences": plain("_", owner)["metadata"]["ownerReferences"]}
-    api.update(Request(NAMESPACE, "", "default"), default)
-    api.create(Request(CONFIG_MAP, "x"), plain("b", owner))
-    api.delete(Request(CONFIG_MAP, "x", "a"))
-    assert names(api) == []
-    assert "default" in names(api, NAMESPACE)
-
-
-def job() -> Json:
-    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
-    return {"metadata": {"name": "j"}, "spec": {"template": template}}
+    elsewhere = api.create(CONFIG_MAP, named("b"), namespace="x")
+    unknown = {"kind": "Widget", "metadata": {"name": "w", "uid": "any"}}
+    for name, owners in (("one", [absent]), ("two", [elsewhere]), ("three", [real, absent]), ("four", [unknown])):
+        assert api.create(CONFIG_MAP, named(name, **owned_by(*owners)))["metadata"]["name"] == name
+    assert api.names(CONFIG_MAP, "default") == ["a", "four", "three"]
+    assert api.get(CONFIG_MAP, "three")["metadata"]["ownerReferences"] == owned_by(real)["ownerReferences"]
+    api.patch(CONFIG_MAP, "four", {"metadata": owned_by(absent)})
+    assert api.names(CONFIG_MAP, "default") == ["a", "three"]
 
 
 @pytest.mark.parametrize(("options", "left"), [({}, ["p"]), ({"propagationPolicy": "Background"}, [])])
-def test_the_pods_of_a_job_stay_unless_asked(api: Registry, options: Json, left: list[str]) -> None:
-    owner = api.create(Request(JOB, "default"), job()).copy()
-    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": owner["metadata"]["uid"]}
-    api.create(Request(POD, "default"), {**pod(node=""), "metadata": {"name": "p", "ownerReferences": [reference]}})
-    api.delete(Request(JOB, "default", "j"), options=options)
-    assert names(api, POD) == left
+def test_the_pods_of_a_job_stay_unless_asked(api: Api, options: Json, left: list[str]) -> None:
+    template = {"spec": {**bare_pod()["spec"], "restartPolicy": "Never"}}
+    owner = api.create(JOB, {**named("j"), "spec": {"template": template}})
+    api.create(POD, bare_pod(**owned_by(owner)))
+    api.delete(JOB, "j", options)
+    assert api.names(POD) == left
 
 
-def conditions(api: Registry, name: str) -> dict[str, str]:
-    rows = api.get(Request(NAMESPACE, "", name))["status"]["conditions"]
+def test_listed_objects_are_deleted_as_far_as_they_are_there(api: Api) -> None:
+    for name, app in (("a", "x"), ("b", "y"), ("c", "x")):
+        api.create(SERVICE, service(name, labels={"app": app}))
+    listed = api.listed(SERVICE, "default", label_selector="app=x").stored
+    api.delete(SERVICE, "c")
+    api.registry.delete_all(Request(SERVICE, dry_run=True), listed)
+    assert api.names(SERVICE) == ["a", "b"]
+    api.registry.delete_all(Request(SERVICE), listed)
+    assert api.names(SERVICE) == ["b"]
+
+
+def test_a_restart_knows_allocations_and_owners(api: Api) -> None:
+    taken = {**service("a"), "spec": {"ports": [{"port": 80}], "clusterIP": "10.96.0.9"}}
+    owner = api.create(SERVICE, taken)
+    api.create(ENDPOINT_SLICE, {**named("one", **owned_by(owner)), "addressType": "IPv4", "endpoints": []})
+    stored = [version for kind in (SERVICE, ENDPOINT_SLICE, NAMESPACE) for version in api.listed(kind).stored]
+    again = Api(Store(stored, revision=api.store.revision))
+    refused(422, "already allocated", again.create, SERVICE, {**taken, **named("b")})
+    again.delete(SERVICE, "a")
+    assert again.names(ENDPOINT_SLICE) == []
+
+
+def conditions(api: Api, name: str) -> dict[str, str]:
+    rows = api.get(NAMESPACE, name)["status"]["conditions"]
     return {row["type"]: f"{row['status']} {row['reason']}: {row['message']}" for row in rows}
 
 
-def test_a_namespace_says_what_it_waits_for(api: Registry) -> None:
-    api.create(Request(CONFIG_MAP, "x"), plain("a"))
-    api.create(Request(CONFIG_MAP, "x"), plain("b", finalizers=["example.com/a"]))
-    held = pod()
-    held["metadata"]["finalizers"] = ["example.com/pod"]
-    api.create(Request(POD, "x"), held)
-    api.delete(Request(NAMESPACE, "", "x"))
+def test_a_namespace_is_born_active_and_some_stay(api: Api) -> None:
+    created = api.get(NAMESPACE, "default")
+    assert created["metadata"]["labels"] == {"kubernetes.io/metadata.name": "default"}
+    assert (created["spec"], created["status"]) == ({"finalizers": ["kubernetes"]}, {"phase": "Active"})
+    refused(403, "this namespace may not be deleted", api.delete, NAMESPACE, "default")
+
+
+def test_a_namespace_that_stays_may_have_an_owner(api: Api) -> None:
+    owner = api.create(CONFIG_MAP, named("a"), namespace="x")
+    api.patch(NAMESPACE, "default", {"metadata": owned_by(owner)})
+    api.create(CONFIG_MAP, named("b", **owned_by(owner)), namespace="x")
+    api.delete(CONFIG_MAP, "a", namespace="x")
+    assert (api.names(CONFIG_MAP), api.names(NAMESPACE)) == ([], ["default", "x", "y"])
+
+
+def test_a_namespace_goes_with_its_content(api: Api) -> None:
+    for namespace in ("x", "default"):
+        api.create(SERVICE, service(), namespace=namespace)
+    events = api.watch(NAMESPACE, resource_version=str(api.store.revision))
+    assert api.delete(NAMESPACE, "x")["status"]["phase"] == "Terminating"
+    assert [event.type for event in events.take()] == ["MODIFIED", "DELETED"]
+    assert [kept["metadata"]["namespace"] for kept in api.items(SERVICE)] == ["default"]
+
+
+def test_a_namespace_says_what_it_waits_for(api: Api) -> None:
+    api.create(CONFIG_MAP, named("a"), namespace="x")
+    api.create(CONFIG_MAP, named("b", finalizers=HELD), namespace="x")
+    api.create(POD, pod(finalizers=["example.com/pod"]), namespace="x")
+    api.delete(NAMESPACE, "x")
     assert conditions(api, "x")["NamespaceContentRemaining"].endswith("are remaining: pods. has 1 resource instances")
-    assert names(api, namespace="x") == ["a", "b"], "Pods go first"
-    api.delete(Request(POD, "x", "p"), options={"gracePeriodSeconds": 0})
-    assert names(api, namespace="x") == ["a", "b"], "also those that a finalizer holds"
+    assert api.names(CONFIG_MAP) == ["a", "b"], "Pods go first"
+    api.delete(POD, "p", grace(0), namespace="x")
+    assert api.names(CONFIG_MAP) == ["a", "b"], "also those that a finalizer holds"
     assert conditions(api, "x")["NamespaceFinalizersRemaining"].endswith("example.com/pod in 1 resource instances")
-    api.patch(Request(POD, "x", "p"), MERGE_PATCH, {"metadata": {"finalizers": None}})
+    api.patch(POD, "p", FREED, namespace="x")
     said = conditions(api, "x")
     assert list(said) == [
         "NamespaceDeletionDiscoveryFailure",
@@ -320,78 +312,69 @@ def test_a_namespace_says_what_it_waits_for(api: Registry) -> None:
         "True SomeFinalizersRemain: "
         "Some content in the namespace has finalizers remaining: example.com/a in 1 resource instances"
     )
-    assert names(api, namespace="x") == ["b"]
-    api.patch(Request(CONFIG_MAP, "x", "b"), MERGE_PATCH, {"metadata": {"finalizers": None}})
-    assert "x" not in names(api, NAMESPACE)
+    assert api.names(CONFIG_MAP) == ["b"]
+    api.patch(CONFIG_MAP, "b", FREED, namespace="x")
+    assert "x" not in api.names(NAMESPACE)
 
 
-def test_an_empty_namespace_keeps_only_others_finalizers(api: Registry) -> None:
-    api.create(Request(NAMESPACE), {"metadata": {"name": "z"}, "spec": {"finalizers": ["example.com/a"]}})
-    api.delete(Request(NAMESPACE, "", "z"))
-    assert api.get(Request(NAMESPACE, "", "z"))["spec"]["finalizers"] == ["example.com/a"]
+def test_an_empty_namespace_keeps_only_others_finalizers(api: Api) -> None:
+    api.create(NAMESPACE, {**named("z"), "spec": {"finalizers": HELD}})
+    api.delete(NAMESPACE, "z")
+    assert api.get(NAMESPACE, "z")["spec"]["finalizers"] == HELD
     assert conditions(api, "z")["NamespaceContentRemaining"].startswith("False ContentRemoved")
 
 
-def test_finalizers_of_a_namespace_change_by_finalize_only(api: Registry) -> None:
+def test_finalizers_of_a_namespace_change_by_finalize_only(api: Api) -> None:
     more: Json = {"metadata": {"labels": {"a": "b"}}, "spec": {"finalizers": ["example.com/a", "kubernetes"]}}
-    changed = api.patch(Request(NAMESPACE, "", "x"), MERGE_PATCH, more).copy()
+    changed = api.patch(NAMESPACE, "x", more)
     assert (changed["spec"], changed["metadata"]["labels"]["a"]) == ({"finalizers": ["kubernetes"]}, "b")
-    assert (
-        api.patch(Request(NAMESPACE, "", "x", subresource="finalize"), MERGE_PATCH, more).copy()["spec"] == more["spec"]
-    )
+    assert api.patch(NAMESPACE, "x", more, subresource="finalize")["spec"] == more["spec"]
 
 
-def test_finalizers_and_phases_of_a_namespace_are_validated(api: Registry) -> None:
+def test_finalizers_and_phases_of_a_namespace_are_validated(api: Api) -> None:
     why = 'Invalid value: "xyz": name is neither a standard finalizer name nor is it fully qualified'
     odd: Json = {"spec": {"finalizers": ["xyz"]}}
-    new: Json = {"metadata": {"name": "odd"}, **odd}
-    refused(422, f"spec.finalizers: {why}", lambda: api.create(Request(NAMESPACE), new))
-    numbered = f"spec.finalizers[0]: {why}"
-    refused(422, numbered, lambda: api.patch(Request(NAMESPACE, "", "x", subresource="finalize"), MERGE_PATCH, odd))
+    refused(422, f"spec.finalizers: {why}", api.create, NAMESPACE, {**named("odd"), **odd})
+    refused(422, f"spec.finalizers[0]: {why}", api.patch, NAMESPACE, "x", odd, subresource="finalize")
 
     def become(phase: str) -> Json:
-        return api.patch(
-            Request(NAMESPACE, "", "x", subresource="status"), MERGE_PATCH, {"status": {"phase": phase}}
-        ).copy()
+        return api.patch(NAMESPACE, "x", {"status": {"phase": phase}}, subresource="status")
 
     why = "status.Phase: Invalid value: \"{}\": may only be '{}' if `deletionTimestamp` is {}"
     become("Active")
     for phase in ("Terminating", "Odd"):
-        refused(422, why.format(phase, "Active", "empty"), partial(become, phase))
-    api.create(Request(CONFIG_MAP, "x"), plain("b", finalizers=["example.com/a"]))
-    api.delete(Request(NAMESPACE, "", "x"))
+        refused(422, why.format(phase, "Active", "empty"), become, phase)
+    api.create(CONFIG_MAP, named("b", finalizers=HELD), namespace="x")
+    api.delete(NAMESPACE, "x")
     become("Terminating")
-    refused(422, why.format("Active", "Terminating", "not empty"), partial(become, "Active"))
+    refused(422, why.format("Active", "Terminating", "not empty"), become, "Active")
 
 
-def test_a_namespace_can_be_forced_with_finalize(api: Registry) -> None:
-    api.create(Request(CONFIG_MAP, "x"), plain("b", finalizers=["example.com/a"]))
-    api.delete(Request(NAMESPACE, "", "x"))
-    api.update(
-        Request(NAMESPACE, "", "x", subresource="finalize"), {**api.get(Request(NAMESPACE, "", "x")), "spec": {}}
-    )
-    assert "x" not in names(api, NAMESPACE)
-    assert names(api) == ["b"], "what was in it is left behind, as in Kubernetes"
+def test_a_namespace_can_be_forced_with_finalize(api: Api) -> None:
+    api.create(CONFIG_MAP, named("b", finalizers=HELD), namespace="x")
+    api.delete(NAMESPACE, "x")
+    api.update(NAMESPACE, "x", {**api.get(NAMESPACE, "x"), "spec": {}}, subresource="finalize")
+    assert "x" not in api.names(NAMESPACE)
+    assert api.names(CONFIG_MAP) == ["b"], "what was in it is left behind, as in Kubernetes"
 
 
-def test_nothing_is_created_in_a_going_namespace(api: Registry) -> None:
-    api.create(Request(CONFIG_MAP, "x"), plain("b", finalizers=["example.com/a"]))
-    api.delete(Request(NAMESPACE, "", "x"))
-    applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}}
+def test_nothing_is_created_in_a_going_namespace(api: Api) -> None:
+    api.create(CONFIG_MAP, named("b", finalizers=HELD), namespace="x")
+    api.delete(NAMESPACE, "x")
+    create = partial(api.create, CONFIG_MAP, namespace="x")
+    applied = {"apiVersion": "v1", "kind": "ConfigMap", **named("late")}
     creates: list[tuple[str, Callable[[], object]]] = [
-        ("late", lambda: api.create(Request(CONFIG_MAP, "x"), plain("late"))),
-        ("BAD_", lambda: api.create(Request(CONFIG_MAP, "x"), plain("BAD_"))),
-        ("late-", lambda: api.create(Request(CONFIG_MAP, "x"), {"metadata": {"generateName": "late-"}})),
-        ("late", lambda: api.apply(Request(CONFIG_MAP, "x", "late", manager="me"), applied)),
-        ("late", lambda: api.update(Request(LEASE, "x", "late"), {"metadata": {"name": "late"}, "spec": {}})),
+        ("late", lambda: create(named("late"))),
+        ("BAD_", lambda: create(named("BAD_"))),
+        ("late-", lambda: create(named(generateName="late-"))),
+        ("late", lambda: api.apply(CONFIG_MAP, "late", applied, namespace="x", manager="me")),
+        ("late", lambda: api.update(LEASE, "late", {**named("late"), "spec": {}}, namespace="x")),
     ]
-    for name, create in creates:
-        with pytest.raises(StatusError) as caught:
-            create()
-        why = f'"{name}" is forbidden: unable to create new content in namespace x because it is being terminated'
-        assert (caught.value.code, caught.value.reason) == (403, "Forbidden")
-        assert caught.value.message.endswith(why)
-        assert (caught.value.details or {})["causes"] == [
+    why = '"{}" is forbidden: unable to create new content in namespace x because it is being terminated'
+    for name, call in creates:
+        error = refused(403, why.format(name), call)
+        assert error.reason == "Forbidden"
+        assert (error.details or {})["causes"] == [
             {
                 "reason": "NamespaceTerminating",
                 "message": "namespace x is being terminated",
@@ -400,26 +383,9 @@ def test_nothing_is_created_in_a_going_namespace(api: Registry) -> None:
         ]
 
 
-def test_a_dry_run_shows_what_a_deletion_begins_with(api: Registry) -> None:
-    shown = api.delete(Request(NAMESPACE, "", "x", dry_run=True)).copy()
+def test_a_dry_run_shows_what_a_deletion_begins_with(api: Api) -> None:
+    shown = api.delete(NAMESPACE, "x", dry_run=True)
     assert (shown["status"]["phase"], "deletionTimestamp" in shown["metadata"]) == ("Terminating", True)
-    assert api.get(Request(NAMESPACE, "", "x"))["status"] == {"phase": "Active"}
+    assert api.get(NAMESPACE, "x")["status"] == {"phase": "Active"}
     for field, value in (("uid", "other"), ("resourceVersion", "1")):
-        with pytest.raises(StatusError, match='on Namespace "x": the ') as caught:
-            api.delete(Request(NAMESPACE, "", "x"), options={"preconditions": {field: value}})
-        assert caught.value.code == 409
-
-
-def test_an_object_whose_owners_are_not_there_goes(api: Registry) -> None:
-    real = api.create(Request(CONFIG_MAP, "default"), plain("a")).copy()
-    absent = {"kind": "ConfigMap", "metadata": {"name": "absent", "uid": "never"}}
-    elsewhere = api.create(Request(CONFIG_MAP, "x"), plain("b")).copy()
-    unknown = {"kind": "Widget", "metadata": {"name": "w", "uid": "any"}}
-    for name, owners in (("one", [absent]), ("two", [elsewhere]), ("three", [real, absent]), ("four", [unknown])):
-        assert api.create(Request(CONFIG_MAP, "default"), plain(name, *owners)).copy()["metadata"]["name"] == name
-    assert names(api, namespace="default") == ["a", "four", "three"]
-    kept = api.get(Request(CONFIG_MAP, "default", "three"))["metadata"]["ownerReferences"]
-    assert [reference["name"] for reference in kept] == ["a"]
-    references = plain("_", absent)["metadata"]["ownerReferences"]
-    api.patch(Request(CONFIG_MAP, "default", "four"), MERGE_PATCH, {"metadata": {"ownerReferences": references}})
-    assert names(api, namespace="default") == ["a", "three"]
+        refused(409, 'on Namespace "x": the ', api.delete, NAMESPACE, "x", {"preconditions": {field: value}})

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from verbs_api import new_api, pod, service
+from object_api import Api, pod, service
 
 from kdns.controlplane.apimachinery.annotations import annotated_number
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import DAEMON_SET, DEPLOYMENT, POD, SERVICE, Json
 from kdns.controlplane.kinds.workloads import TEMPLATE_GENERATION
-from kdns.controlplane.server.registry import Registry, Request
 from kdns.controlplane.simulation.workloads.deployment import REVISION
-from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.store import parsed_revision
 
 LONG = "1" * 5000
@@ -41,23 +39,23 @@ def ranged() -> Json:
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        (lambda api: api.watch(Request(POD, "default"), ListOptions(resource_version=LONG)), 500),
-        (lambda api: api.list(Request(POD, "default"), ListOptions(resource_version=LONG)), 400),
-        (lambda api: api.create(Request(DEPLOYMENT, "default"), deployment(maxSurge=f"{LONG}%")), 422),
-        (lambda api: api.create(Request(DEPLOYMENT, "default"), deployment(maxUnavailable=f"{LONG}%")), 422),
-        (lambda api: api.create(Request(SERVICE, "default"), ranged()), 422),
+        (lambda api: api.watch(POD, "default", resource_version=LONG), 500),
+        (lambda api: api.listed(POD, "default", resource_version=LONG), 400),
+        (lambda api: api.create(DEPLOYMENT, deployment(maxSurge=f"{LONG}%")), 422),
+        (lambda api: api.create(DEPLOYMENT, deployment(maxUnavailable=f"{LONG}%")), 422),
+        (lambda api: api.create(SERVICE, ranged()), 422),
     ],
 )
-def test_the_clients_mistake(call: Callable[[Registry], object], code: int) -> None:
+def test_the_clients_mistake(call: Callable[[Api], object], code: int) -> None:
     with pytest.raises(StatusError) as caught:
-        call(new_api())
+        call(Api())
     assert caught.value.code == code
     assert "int_max_str_digits" not in caught.value.message
 
 
 @pytest.mark.parametrize("resource", ["cpu", "memory"])
 def test_a_quantity_may_have_any_length(resource: str) -> None:
-    made = new_api().create(Request(POD, "default"), asking(resource)).copy()
+    made = Api().create(POD, asking(resource))
     assert made["spec"]["containers"][0]["resources"]["requests"] == {resource: LONG}
 
 
@@ -67,11 +65,11 @@ def test_annotations_that_are_no_numbers(text: str) -> None:
 
 
 def test_a_daemon_set_counts_from_one_where_its_annotation_is_no_number() -> None:
-    api = new_api()
+    api = Api()
     spec = {"selector": {"matchLabels": LABELS}, "template": TEMPLATE}
-    made = api.create(Request(DAEMON_SET, "default"), {"metadata": {"name": "d"}, "spec": spec}).copy()
+    made = api.create(DAEMON_SET, {"metadata": {"name": "d"}, "spec": spec})
     made["metadata"]["annotations"] = {TEMPLATE_GENERATION: LONG}
-    updated = api.update(Request(DAEMON_SET, "default", "d"), made).copy()
+    updated = api.update(DAEMON_SET, "d", made)
     assert updated["metadata"]["annotations"] == {TEMPLATE_GENERATION: "1"}
 
 

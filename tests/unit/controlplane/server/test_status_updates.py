@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from verbs_api import new_api, pod, service
+from object_api import Api, pod, service
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.inert import API_SERVICE
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, SERVICE, Json, Kind
 from kdns.controlplane.schema.serialization import serialized
-from kdns.controlplane.server.patch import MERGE_PATCH
-from kdns.controlplane.server.registry import Registry, Request
 
 LABELS = {"app": "web"}
 TEMPLATE = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -39,53 +37,51 @@ SENT: Json = {
 )
 def test_the_metadata_that_an_update_of_the_status_changes(kind: Kind, obj: Json, kept: set[str]) -> None:
     """As kube-apiserver's strategies: all of it for most kinds."""
-    api = new_api()
+    api = Api()
     namespace = "default" if kind.namespaced else ""
-    made = api.create(Request(kind, namespace), obj).copy()
+    made = api.create(kind, obj, namespace=namespace)
     sent = made | {"metadata": made["metadata"] | SENT}
-    updated = api.update(Request(kind, namespace, made["metadata"]["name"], subresource="status"), sent).copy()
+    updated = api.update(kind, made["metadata"]["name"], sent, namespace=namespace, subresource="status")
     assert {name for name in SENT if updated["metadata"].get(name) != SENT[name]} == kept
     assert updated["spec"] == made["spec"]
 
 
 def test_an_update_of_the_labels_may_leave_the_status_of_a_deployment() -> None:
-    api = new_api()
-    made = api.create(Request(DEPLOYMENT, "default"), WORKLOAD).copy()
-    api.update(Request(DEPLOYMENT, "default", "web", subresource="status"), made | {"status": {"replicas": 1}})
-    patched = api.patch(Request(DEPLOYMENT, "default", "web"), MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}}).copy()
+    api = Api()
+    made = api.create(DEPLOYMENT, WORKLOAD)
+    api.update(DEPLOYMENT, "web", made | {"status": {"replicas": 1}}, subresource="status")
+    patched = api.patch(DEPLOYMENT, "web", {"metadata": {"labels": {"a": "b"}}})
     assert (patched["metadata"]["labels"], patched["status"]) == ({"a": "b"}, {"replicas": 1})
 
 
 def test_what_a_kubelet_leaves_out_of_a_pods_status() -> None:
-    api = new_api()
-    made = api.create(Request(POD, "default"), pod("web")).copy()
+    api = Api()
+    made = api.create(POD, pod("web"))
     told = {"type": "Ready", "status": "True", "observedGeneration": 1}
     status = made["status"] | {"observedGeneration": 1, "conditions": [told, {"type": "X", "status": "True"}]}
-    stored = api.update(Request(POD, "default", "web", subresource="status"), made | {"status": status}).copy()
+    stored = api.update(POD, "web", made | {"status": status}, subresource="status")
     again = {"conditions": [{"type": "Ready", "status": "False"}, {"type": "Y", "status": "True"}]}
-    updated = api.update(Request(POD, "default", "web", subresource="status"), stored | {"status": again}).copy()[
-        "status"
-    ]
+    updated = api.update(POD, "web", stored | {"status": again}, subresource="status")["status"]
     assert (updated["qosClass"], updated["observedGeneration"]) == (made["status"]["qosClass"], 1)
     assert [row.get("observedGeneration") for row in updated["conditions"]] == [1, None]
 
 
 @pytest.mark.parametrize("type_", ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"])
 def test_a_new_label_leaves_the_conditions_of_a_service(type_: str) -> None:
-    api = new_api()
+    api = Api()
     obj = service()
     obj["spec"] |= {"type": type_} | ({"externalName": "a.test"} if type_ == "ExternalName" else {})
-    made = api.create(Request(SERVICE, "default"), obj).copy()
+    made = api.create(SERVICE, obj)
     status = {"loadBalancer": {}, "conditions": [{"type": "a.test/B", "status": "True"}]}
-    api.update(Request(SERVICE, "default", "web", subresource="status"), made | {"status": status})
-    patched = api.patch(Request(SERVICE, "default", "web"), MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}}).copy()
+    api.update(SERVICE, "web", made | {"status": status}, subresource="status")
+    patched = api.patch(SERVICE, "web", {"metadata": {"labels": {"a": "b"}}})
     assert patched["status"] == serialized(SERVICE, {"status": status})["status"]
 
 
-def _refused(api: Registry, kind: Kind, obj: Json, patch: Json) -> StatusError:
-    api.create(Request(kind, "default"), obj)
+def _refused(api: Api, kind: Kind, obj: Json, patch: Json) -> StatusError:
+    api.create(kind, obj)
     with pytest.raises(StatusError) as caught:
-        api.patch(Request(kind, "default", obj["metadata"]["name"]), MERGE_PATCH, patch)
+        api.patch(kind, obj["metadata"]["name"], patch)
     assert caught.value.code == 422
     return caught.value
 
@@ -104,4 +100,4 @@ def _refused(api: Registry, kind: Kind, obj: Json, patch: Json) -> StatusError:
 )
 def test_whether_a_refusal_is_about_immutable_fields(kind: Kind, obj: Json, patch: Json, is_about: bool) -> None:
     """Whatever the message quotes: an object whose manifest changes such fields alone is made anew."""
-    assert _refused(new_api(), kind, obj, patch).is_about_immutable_fields is is_about
+    assert _refused(Api(), kind, obj, patch).is_about_immutable_fields is is_about

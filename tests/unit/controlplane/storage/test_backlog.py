@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from object_api import Api, named, owned_by
 from served_kinds import KINDS
-from verbs_api import new_registry
 
 from kdns.controlplane.apimachinery.errors import StatusError, internal
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEFINITION, NAMESPACE, Json
 from kdns.controlplane.gc.backlog import AT_ONCE, Backlog
-from kdns.controlplane.server.registry import Registry, Request
+from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.object_meta import is_terminating
 from kdns.controlplane.storage.store import Commit, Store
 
@@ -20,125 +20,111 @@ MANY = 3 * AT_ONCE
 PIECE = 20
 
 
-class Woken:
-    """Counts its calls."""
-
-    def __init__(self) -> None:
-        self.times = 0
-
-    def __call__(self) -> None:
-        self.times += 1
-
-
-def new_api(store: Store | None = None) -> Registry:
-    api = new_registry(store)
-    api.backlog.wake = Woken()
+def in_batches(store: Store | None = None) -> Api:
+    api = Api(store)
+    api.registry.backlog.wake = lambda: None
     return api
 
 
-def restarted(api: Registry) -> Registry:
+def restarted(api: Api) -> Api:
     """A new API over the same objects."""
-    versions = [version for kind in KINDS for version in api.list(Request(kind)).stored]
-    return new_api(Store(versions, revision=api.store.revision))
+    versions = [version for kind in KINDS for version in api.listed(kind).stored]
+    return in_batches(Store(versions, revision=api.store.revision))
 
 
-def made(api: Registry, namespace: str, how_many: int, owner: Json | None = None, *, blocking: bool = False) -> None:
-    meta: Json = {}
-    if owner:
-        row = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
-        meta = {"ownerReferences": [{**row, "blockOwnerDeletion": blocking}]}
+def made(api: Api, namespace: str, how_many: int, owner: Json | None = None, *, blocking: bool = False) -> None:
+    references = owned_by(owner, blocking=blocking) if owner else {}
     for number in range(how_many):
-        api.create(Request(CONFIG_MAP, namespace), {"metadata": {"name": f"c{number:03}", **meta}})
+        api.create(CONFIG_MAP, named(f"c{number:03}", **references), namespace=namespace)
 
 
 @pytest.fixture
-def api() -> Registry:
-    api = new_api()
-    api.create(Request(NAMESPACE), {"metadata": {"name": "x"}})
+def api() -> Api:
+    api = in_batches()
+    api.create(NAMESPACE, named("x"))
     return api
 
 
-def left(api: Registry) -> int:
-    return len(api.list(Request(CONFIG_MAP)).stored)
+def left(api: Api) -> int:
+    return len(api.listed(CONFIG_MAP).stored)
 
 
-def finish(api: Registry) -> int:
+def finish(api: Api) -> int:
     """Run all batches; returns their number."""
     pieces = 0
-    while api.backlog.has_work:
+    while api.registry.backlog.has_work:
         before = left(api)
-        api.backlog.run(PIECE)
+        api.registry.backlog.run(PIECE)
         assert before - left(api) <= PIECE
         pieces += 1
     return pieces
 
 
-def test_a_small_namespace_goes_at_once(api: Registry) -> None:
+def test_a_small_namespace_goes_at_once(api: Api) -> None:
     made(api, "x", AT_ONCE // 2)
-    api.delete(Request(NAMESPACE, "", "x"))
-    assert (left(api), api.backlog.has_work) == (0, False)
-    assert [each["metadata"]["name"] for each in api.list(Request(NAMESPACE)).items] == ["default"]
+    api.delete(NAMESPACE, "x")
+    assert (left(api), api.registry.backlog.has_work) == (0, False)
+    assert api.names(NAMESPACE) == ["default"]
 
 
-def test_a_large_namespace_goes_in_pieces(api: Registry) -> None:
+def test_a_large_namespace_goes_in_pieces(api: Api) -> None:
     made(api, "x", MANY)
-    wake = api.backlog.wake = Woken()
-    assert api.delete(Request(NAMESPACE, "", "x")).copy()["status"]["phase"] == "Terminating"
+    woken: list[int] = []
+    api.registry.backlog.wake = lambda: woken.append(left(api))
+    assert api.delete(NAMESPACE, "x")["status"]["phase"] == "Terminating"
     assert MANY - AT_ONCE <= left(api) < MANY
-    assert wake.times == 1
+    assert len(woken) == 1
     with pytest.raises(StatusError, match="because it is being terminated"):
-        api.create(Request(CONFIG_MAP, "x"), {"metadata": {"name": "late"}})
+        api.create(CONFIG_MAP, named("late"), namespace="x")
     still = left(api)
-    api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "other"}})
-    api.delete(Request(CONFIG_MAP, "default", "other"))
+    api.create(CONFIG_MAP, named("other"))
+    api.delete(CONFIG_MAP, "other")
     assert left(api) == still, "a request does its own work, not that of the one before"
     assert finish(api) >= (MANY - AT_ONCE) // PIECE
     with pytest.raises(StatusError, match='namespaces "x" not found'):
-        api.get(Request(NAMESPACE, "", "x"))
+        api.get(NAMESPACE, "x")
 
 
 @pytest.mark.parametrize(("policy", "dependents"), [("Background", 0), ("Foreground", 0), ("Orphan", MANY)], ids=str)
 @pytest.mark.parametrize("stops_after", [None, 0, 3])
 def test_dependents_go_in_pieces_and_a_restart_goes_on(
-    api: Registry, policy: str, dependents: int, stops_after: int | None
+    api: Api, policy: str, dependents: int, stops_after: int | None
 ) -> None:
-    owner = api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "owner"}}).copy()
+    owner = api.create(CONFIG_MAP, named("owner"))
     made(api, "default", MANY, owner, blocking=True)
-    api.delete(Request(CONFIG_MAP, "default", "owner"), options={"propagationPolicy": policy})
+    api.delete(CONFIG_MAP, "owner", {"propagationPolicy": policy})
     assert left(api) >= MANY - AT_ONCE
     if stops_after is not None:
         for _ in range(stops_after):
-            api.backlog.run(PIECE)
+            api.registry.backlog.run(PIECE)
         api = restarted(api)
     finish(api)
-    found = api.list(Request(CONFIG_MAP)).items
+    found = api.items(CONFIG_MAP)
     assert len(found) == dependents
     assert not any("ownerReferences" in obj["metadata"] or obj["metadata"]["name"] == "owner" for obj in found)
 
 
-def test_a_restart_goes_on_with_a_namespace(api: Registry) -> None:
+def test_a_restart_goes_on_with_a_namespace(api: Api) -> None:
     made(api, "x", MANY)
     made(api, "default", 1)
-    api.delete(Request(NAMESPACE, "", "x"))
+    api.delete(NAMESPACE, "x")
     api = restarted(api)
     finish(api)
-    assert [each["metadata"]["name"] for each in api.list(Request(NAMESPACE)).items] == ["default"]
+    assert api.names(NAMESPACE) == ["default"]
     assert left(api) == 1
 
 
-def test_a_namespace_made_anew_keeps_what_is_made_in_it(api: Registry) -> None:
+def test_a_namespace_made_anew_keeps_what_is_made_in_it(api: Api) -> None:
     made(api, "x", MANY)
-    api.delete(Request(NAMESPACE, "", "x"))
-    api.update(
-        Request(NAMESPACE, "", "x", subresource="finalize"), {**api.get(Request(NAMESPACE, "", "x")), "spec": {}}
-    )
-    api.create(Request(NAMESPACE), {"metadata": {"name": "x"}})
+    api.delete(NAMESPACE, "x")
+    api.update(NAMESPACE, "x", {**api.get(NAMESPACE, "x"), "spec": {}}, subresource="finalize")
+    api.create(NAMESPACE, named("x"))
     for name in ("c299", "new"):
         if api.store.get(CONFIG_MAP, ("x", name)):
-            api.delete(Request(CONFIG_MAP, "x", name))
-        api.create(Request(CONFIG_MAP, "x"), {"metadata": {"name": name}})
+            api.delete(CONFIG_MAP, name, namespace="x")
+        api.create(CONFIG_MAP, named(name), namespace="x")
     finish(api)
-    assert [each["metadata"]["name"] for each in api.list(Request(CONFIG_MAP, "x")).items] == ["c299", "new"]
+    assert api.names(CONFIG_MAP, "x") == ["c299", "new"]
 
 
 def test_what_fails_is_tried_again_after_the_rest() -> None:
@@ -185,21 +171,21 @@ DEFINED: Json = {
 }
 
 
-def namespace_with_objects(api: Registry) -> Request:
+def namespace_with_objects(api: Api) -> Request:
     made(api, "x", 2)
     return Request(NAMESPACE, "", "x")
 
 
-def definition_with_objects(api: Registry) -> Request:
-    api.create(Request(DEFINITION), DEFINED)
+def definition_with_objects(api: Api) -> Request:
+    api.create(DEFINITION, DEFINED)
     kind = api.kinds.by_type("example.com/v1", "Widget")
     assert kind
-    api.create(Request(kind, "x"), {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}})
+    api.create(kind, {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}, namespace="x")
     return Request(DEFINITION, "", "widgets.example.com")
 
 
-def owner_with_dependents(api: Registry) -> Request:
-    owner = api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "owner"}}).copy()
+def owner_with_dependents(api: Api) -> Request:
+    owner = api.create(CONFIG_MAP, named("owner"))
     made(api, "default", 2, owner, blocking=True)
     return Request(CONFIG_MAP, "default", "owner")
 
@@ -216,23 +202,21 @@ def owner_with_dependents(api: Registry) -> Request:
         (owner_with_dependents, "Foreground"),
     ],
 )
-def test_a_refused_write_delays_a_deletion_only(
-    setting: Callable[[Registry], Request], policy: str, accepted: int
-) -> None:
+def test_a_refused_write_delays_a_deletion_only(setting: Callable[[Api], Request], policy: str, accepted: int) -> None:
     disk = FailingDisk(1_000)
-    api = new_api(Store(persist=disk))
-    api.create(Request(NAMESPACE), {"metadata": {"name": "x"}})
+    api = in_batches(Store(persist=disk))
+    api.create(NAMESPACE, named("x"))
     doomed = setting(api)
     disk.room = accepted
     with suppress(StatusError):
-        api.delete(doomed, options={"propagationPolicy": policy})
+        api.registry.delete(doomed, options={"propagationPolicy": policy})
     with suppress(StatusError):
-        api.backlog.run(PIECE)
+        api.registry.backlog.run(PIECE)
     disk.room = float("inf")
     finish(api)
     version = api.store.get(doomed.kind, doomed.key)
     if version and not is_terminating(version.obj):  # the deletion itself was refused
-        api.delete(doomed, options={"propagationPolicy": policy})
+        api.registry.delete(doomed, options={"propagationPolicy": policy})
         finish(api)
     assert api.store.get(doomed.kind, doomed.key) is None
     assert left(api) == 0
@@ -240,9 +224,9 @@ def test_a_refused_write_delays_a_deletion_only(
 
 def test_an_object_whose_owner_is_gone_is_deleted_after_a_refused_write() -> None:
     disk = FailingDisk(2)
-    api = new_api(Store(persist=disk))
+    api = in_batches(Store(persist=disk))
     with pytest.raises(StatusError, match="disk full"):
-        made(api, "default", 1, {"metadata": {"uid": "nobody"}})
+        made(api, "default", 1, {"kind": "ConfigMap", **named("gone", uid="nobody")})
     disk.room = float("inf")
     finish(api)
     assert left(api) == 0

@@ -8,14 +8,12 @@ from typing import Any, cast
 
 import pytest
 from aiohttp import web
+from object_api import Api
 from served_kinds import CATALOGUE
-from verbs_api import new_api
 
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP
 from kdns.controlplane.server.io.watch import WatchStream
-from kdns.controlplane.server.registry import Request
 from kdns.controlplane.server.representation import JSON, Renderer, Representation
-from kdns.controlplane.storage.listing import ListOptions
 
 SHAPES = [Representation(JSON), Representation(JSON, "PartialObjectMetadata")]
 OBJECTS, VALUE = 60, "x" * 20_000  # 1.2 MB: five pieces
@@ -36,12 +34,12 @@ async def durable() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 async def test_others_have_turns_between_two_pieces(shape: Representation) -> None:
-    api, response = new_api(), Response()
+    api, response = Api(), Response()
     for number in range(OBJECTS):
-        api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": f"c{number}"}, "data": {"k": VALUE}})
-    subscription = api.watch(Request(CONFIG_MAP), ListOptions(resource_version="0"))
+        api.create(CONFIG_MAP, {"metadata": {"name": f"c{number}"}, "data": {"k": VALUE}})
+    subscription = api.watch(CONFIG_MAP, resource_version="0")
     renderer = Renderer(CATALOGUE, CONFIG_MAP, shape)
-    stream = WatchStream(subscription, renderer, api, durable, 60.0, inf)
+    stream = WatchStream(subscription, renderer, api.registry, durable, 60.0, inf)
     sent = cast("Any", response)
     running = asyncio.create_task(stream.run(cast("web.BaseRequest", None), sent, ends_initial=False))
     async with asyncio.timeout(60):

@@ -13,15 +13,14 @@ from pathlib import Path
 
 import pytest
 import widgets
+from object_api import Api
 from served_kinds import CATALOGUE
 from stored_objects import put
 from structlog.testing import capture_logs
-from verbs_api import new_api
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import DEFINITION, NAMESPACE, SERVICE, Json
 from kdns.controlplane.kinds.catalogue import built_in
-from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.io import journal as module
 from kdns.controlplane.storage.io import sqlite
 from kdns.controlplane.storage.io.journal import Journal, open_journal
@@ -346,26 +345,24 @@ async def test_a_restart_resumes_the_objects_of_custom_kinds(tmp_path: Path) -> 
     """Also those whose rows precede the newest one of their definition; those of a deleted one are gone."""
     kinds = built_in()
     journal = open_journal(tmp_path, kinds)
-    api = new_api(journal.store(), kinds=kinds)
+    api = Api(journal.store(), kinds=kinds)
     for plural in ("widgets", "gadgets"):
         name = plural.removesuffix("s").capitalize()
         names: Json = {"plural": plural, "kind": name, "shortNames": [], "categories": []}
-        made = api.create(Request(DEFINITION), widgets.definition(names=names)).copy()
-        api.create(
-            Request(kinds.by_type("example.com/v1", name) or DEFINITION, "default"), {**widgets.widget(), "kind": name}
-        )
+        made = api.create(DEFINITION, widgets.definition(names=names))
+        api.create(kinds.by_type("example.com/v1", name) or DEFINITION, {**widgets.widget(), "kind": name})
         made["metadata"]["labels"] = {"a": "b"}
-        api.update(Request(DEFINITION, "", f"{plural}.example.com"), made)
-    api.delete(Request(DEFINITION, "", "gadgets.example.com"))
+        api.update(DEFINITION, f"{plural}.example.com", made)
+    api.delete(DEFINITION, "gadgets.example.com")
     await journal.durable()
     await journal.close()
 
     kinds = built_in()
     again = open_journal(tmp_path, kinds)
-    api = new_api(again.store(), kinds=kinds)
+    api = Api(again.store(), kinds=kinds)
     kind = kinds.by_type("example.com/v1", "Widget")
     assert kind
-    assert [obj["metadata"]["name"] for obj in api.list(Request(kind)).items] == ["one"]
+    assert api.names(kind) == ["one"]
     assert kinds.by_type("example.com/v1", "Gadget") is None
     await again.close()
 
@@ -373,23 +370,21 @@ async def test_a_restart_resumes_the_objects_of_custom_kinds(tmp_path: Path) -> 
 async def test_objects_of_several_stored_versions_are_read_in_each(tmp_path: Path) -> None:
     kinds = built_in()
     journal = open_journal(tmp_path, kinds)
-    api = new_api(journal.store(), kinds=kinds)
-    made = api.create(
-        Request(DEFINITION), widgets.definition(widgets.version("v1"), widgets.version("v2", storage=False))
-    ).copy()
-    api.create(Request(kinds.by_type("example.com/v1", "Widget") or DEFINITION, "default"), widgets.widget())
+    api = Api(journal.store(), kinds=kinds)
+    made = api.create(DEFINITION, widgets.definition(widgets.version("v1"), widgets.version("v2", storage=False)))
+    api.create(kinds.by_type("example.com/v1", "Widget") or DEFINITION, widgets.widget())
     for each in made["spec"]["versions"]:
         each["storage"] = each["name"] == "v2"
-    api.update(Request(DEFINITION, "", "widgets.example.com"), made)
+    api.update(DEFINITION, "widgets.example.com", made)
     await journal.durable()
     await journal.close()
 
     kinds = built_in()
     again = open_journal(tmp_path, kinds)
-    api = new_api(again.store(), kinds=kinds)
+    api = Api(again.store(), kinds=kinds)
     for name in ("example.com/v1", "example.com/v2"):
         kind = kinds.by_type(name, "Widget")
         assert kind
-        found = api.get(Request(kind.stored_kind, "default", "one", served_version=kind if kind.stored_as else None))
+        found = api.get(kind.stored_kind, "one", served_version=kind if kind.stored_as else None)
         assert found["apiVersion"] == name
     await again.close()
