@@ -58,10 +58,10 @@ class Client:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Client]:
+async def serving(**config: Any) -> AsyncIterator[Client]:
     """A server of its own."""
     api = new_api()
-    server = await rest.start(api, RestConfig(port=0, watches_max=3))
+    server = await rest.start(api, RestConfig(port=0, watches_max=3, **config))
     host, port = server.address
     async with aiohttp.ClientSession(f"http://{host}:{port}") as session:
         yield Client(api, server, session)

@@ -51,6 +51,12 @@ async def test_watch_list_ends_with_its_bookmark(client: Client) -> None:
     assert lines[2]["object"]["metadata"]["resourceVersion"] == "4"
 
 
+async def test_bookmarks_come_again_and_again() -> None:
+    async with serving(bookmark_interval_s=0.01) as client:
+        lines = await client.lines(f"{SERVICES}?watch=1&resourceVersion=2&allowWatchBookmarks=true", 3)
+    assert [line["type"] for line in lines] == ["BOOKMARK"] * 3
+
+
 async def test_watches_are_bounded_and_end_at_close(client: Client) -> None:
     watches = [await client.session.get(f"{SERVICES}?watch=1") for _ in range(3)]
     status, refusal, response = await client("GET", f"{SERVICES}?watch=1")

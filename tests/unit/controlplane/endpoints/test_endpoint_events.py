@@ -176,6 +176,17 @@ def test_pods_on_unknown_nodes_are_told_of() -> None:
     assert controller.reconcile(Request(("x", "svc"), 0)).events == []
 
 
+def test_a_slice_that_somebody_changed_is_mended() -> None:
+    controller = learnt(EndpointSliceController(ServiceIndex()), (NODE, NODE_1), (SERVICE, service()), (POD, pod()))
+    (created,) = controller.reconcile(Request(("x", "svc"), 0)).actions
+    stored = {**created.obj, "metadata": {**created.obj["metadata"], "name": "svc-1"}}
+    controller.observe(Change(ENDPOINT_SLICE, ("x", "svc-1"), stored, 100))
+    assert controller.reconcile(Request(("x", "svc"), 0)).actions == []
+    controller.observe(Change(ENDPOINT_SLICE, ("x", "svc-1"), {**stored, "endpoints": []}, 101))
+    (action,) = controller.reconcile(Request(("x", "svc"), 0)).actions
+    assert [endpoint["addresses"] for endpoint in action.obj["endpoints"]] == [["10.0.0.1"]]
+
+
 def test_reserved_labels_of_a_service_stay_its_own() -> None:
     reserved = {
         "kubernetes.io/service-name": "bad",

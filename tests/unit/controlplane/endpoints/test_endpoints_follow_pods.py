@@ -149,8 +149,8 @@ def test_hostnames_need_the_services_name_as_subdomain() -> None:
     ],
 )
 def test_hints(distribution: str | None, hints: Json | None) -> None:
-    made = planned(service(trafficDistribution=distribution), [pod(1)]).create
-    assert made[0]["endpoints"][0].get("hints") == hints
+    made = planned(service(trafficDistribution=distribution), [pod(1), pod(2, ready=False)]).create
+    assert [endpoint.get("hints") for endpoint in made[0]["endpoints"]] == [hints, None]
 
 
 @pytest.mark.parametrize(
@@ -182,6 +182,13 @@ def test_slices_of_four_endpoints_are_packed(
         for lists in (packing.endpoints.values(), packing.created)
     ]
     assert (dict(zip(packing.endpoints, names[0], strict=True)), names[1]) == (held, created)
+
+
+def test_endpoints_that_compared_equal_are_the_same_objects_afterwards() -> None:
+    """The next comparison of an unchanged slice looks into none of its endpoints."""
+    stored, desired = StoredEndpoints("a", ("1",), [{"addresses": ["1"]}]), {"1": {"addresses": ["1"]}}
+    pack([stored], desired, (), 4)
+    assert stored.endpoints[0] is desired["1"]
 
 
 def test_events_concern_only_the_services_that_select() -> None:

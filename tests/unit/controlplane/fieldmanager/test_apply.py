@@ -251,6 +251,14 @@ def test_kubectl_takes_over_from_its_client_side_apply(cluster: Cluster) -> None
     )
 
 
+def test_kubectl_takes_nothing_over_from_another_applier(cluster: Cluster) -> None:
+    config = yaml.safe_load(WEB)
+    annotated = {**config["metadata"], "annotations": {KUBECTL_LAST_APPLIED: json.dumps(config)}}
+    cluster.create("kubectl-client-side-apply", json.dumps({**config, "metadata": annotated}))
+    cluster.apply("me")
+    refused(409, 'conflict with "me"', lambda: cluster.apply("kubectl", WEB.replace("9376", "80")))
+
+
 def test_an_apply_that_changes_only_what_it_owns_keeps_its_time(cluster: Cluster) -> None:
     cluster.apply("you")
     more = WEB.replace("{app: web}}", "{app: web, a: b}}", 1)

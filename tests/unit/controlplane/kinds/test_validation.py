@@ -12,6 +12,7 @@ from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.kinds.core import validate_event, validate_namespace
 from kdns.controlplane.kinds.pod.defaults import default_pod
 from kdns.controlplane.kinds.pod.validation import validate_pod
+from kdns.controlplane.kinds.service.ip_families import validate_ip_changes
 from kdns.controlplane.kinds.service.validation import validate_external_traffic
 from kdns.controlplane.kinds.validation import validate_meta, validate_meta_update
 
@@ -140,6 +141,17 @@ ONLY_BALANCED = "may only be set when `type` is 'LoadBalancer' and `externalTraf
 def test_health_check_ports(service_type: str, policy: str | None, port: int | None, expected: list[str]) -> None:
     spec = {"type": service_type, "externalTrafficPolicy": policy, "healthCheckNodePort": port}
     assert told(validate_external_traffic(spec)) == expected
+
+
+def test_a_second_family_is_released_with_its_policy() -> None:
+    both = {"clusterIPs": ["10.96.0.1", "fd00::1"], "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "PreferDualStack"}
+    first = {"clusterIPs": ["10.96.0.1"], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "PreferDualStack"}
+    assert told(validate_ip_changes(first, both)) == [
+        "spec.ipFamilyPolicy: Invalid value: \"PreferDualStack\": must be set to 'SingleStack' when releasing the "
+        f"secondary {what}"
+        for what in ("clusterIP", "ipFamily")
+    ]
+    assert validate_ip_changes({**first, "ipFamilyPolicy": "SingleStack"}, both) == []
 
 
 def test_cluster_scoped_objects_have_no_namespace() -> None:

@@ -80,6 +80,13 @@ def test_prune_keeps_known_fields_and_decodes_nulls_as_go_does() -> None:
     }
 
 
+def test_nulls_in_lists_of_a_map_are_empty_texts() -> None:
+    request = next(kind for kind in KINDS if kind.kind == "CertificateSigningRequest")
+    spec = {"extra": {"scopes": ["a", None]}, "usages": ["any", None]}
+    stored = prune(request, {"spec": spec})["spec"]
+    assert stored == {"extra": {"scopes": ["a", ""]}, "usages": ["any", ""]}
+
+
 # An object with zeros, and what is stored of it: pointers and fields without omitempty keep zeros, others do not.
 ZEROS: list[tuple[Kind, Json, Json]] = [
     (

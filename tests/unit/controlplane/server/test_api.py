@@ -19,6 +19,7 @@ from kdns.controlplane.apimachinery.kinds import (
     Kind,
 )
 from kdns.controlplane.server.patch import JSON_PATCH, STRATEGIC_MERGE_PATCH
+from kdns.controlplane.server.registry import Request
 
 
 def test_create_fills_the_servers_metadata() -> None:
@@ -105,6 +106,13 @@ def test_a_refused_create_holds_no_address() -> None:
 
 def _with_ip(obj: Json, address: str) -> Json:
     return {**obj, "spec": {**obj["spec"], "clusterIP": address}}
+
+
+def test_the_trial_of_a_successor_frees_nothing() -> None:
+    api = Api()
+    address = api.create(SERVICE, service("a"))["spec"]["clusterIP"]
+    api.registry.check_successor(Request(SERVICE, "default", "a"), _with_ip(service("a"), address))
+    refused(422, "already allocated", api.create, SERVICE, _with_ip(service("b"), address))
 
 
 @pytest.mark.parametrize("verb", ["create", "update", "patch", "delete"])

@@ -163,6 +163,30 @@ def test_server_side_apply_follows_the_list_types_of_the_schema(api: Api) -> Non
     assert [each["name"] for each in api.get(kind, "one")["spec"]["rules"]] == ["b"]
 
 
+def test_server_side_apply_leaves_no_emptied_object(api: Api) -> None:
+    kind = kind_of(api)
+    api.apply(kind, "one", widget(labels={"a": "b"}), manager="a")
+    assert "labels" not in api.apply(kind, "one", widget(), manager="a")["spec"]
+
+
+def test_without_a_subresource_the_status_counts_as_content() -> None:
+    api = Api()
+    api.create(DEFINITION, definition(version(subresources={})))
+    made = api.create(kind_of(api), {**widget(), "status": {"replicas": 1}})
+    changed = api.update(kind_of(api), "one", {**made, "status": {"replicas": 2}})
+    assert changed["metadata"]["generation"] == 2
+
+
+def test_a_later_conflict_keeps_the_names_that_were_accepted(api: Api) -> None:
+    api.create(DEFINITION, definition(names={"plural": "gadgets", "kind": "Gadget", "shortNames": ["gd"]}))
+    found = api.get(DEFINITION, "widgets.example.com")
+    found["spec"]["names"]["shortNames"] = ["gd"]
+    status = api.update(DEFINITION, "widgets.example.com", found)["status"]
+    assert (status["acceptedNames"]["kind"], status["acceptedNames"]["shortNames"]) == ("Widget", ["wd"])
+    assert conditions(api)["NamesAccepted"] == ("False", "ShortNamesConflict")
+    assert kind_of(api).short_names == ("wd",)
+
+
 def test_selectors_lists_and_watches(api: Api) -> None:
     kind = kind_of(api)
     watch = api.watch(kind)

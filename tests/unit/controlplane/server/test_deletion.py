@@ -10,7 +10,7 @@ from object_api import NOW_S, Api, named, owned_by, refused, service
 from object_api import pod as bare_pod
 
 from kdns.controlplane.apimachinery.inert import LEASE
-from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, ENDPOINT_SLICE, JOB, NAMESPACE, POD, SERVICE, Json
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, ENDPOINT_SLICE, JOB, NAMESPACE, NODE, POD, SERVICE, Json
 from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.store import Store
 
@@ -224,6 +224,13 @@ def test_an_object_whose_owners_are_not_there_goes(api: Api) -> None:
     assert api.get(CONFIG_MAP, "three")["metadata"]["ownerReferences"] == owned_by(real)["ownerReferences"]
     api.patch(CONFIG_MAP, "four", {"metadata": owned_by(absent)})
     assert api.names(CONFIG_MAP, "default") == ["a", "three"]
+
+
+def test_an_owner_in_a_namespace_is_none_of_a_cluster_scoped_object(api: Api) -> None:
+    """As in Kubernetes, the reference cannot be resolved, and the object stays."""
+    owner = api.create(CONFIG_MAP, named("a"))
+    api.create(NODE, named("n", **owned_by(owner)))
+    assert api.names(NODE) == ["n"]
 
 
 @pytest.mark.parametrize(("options", "left"), [({}, ["p"]), ({"propagationPolicy": "Background"}, [])])

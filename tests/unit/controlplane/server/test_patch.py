@@ -136,7 +136,7 @@ def test_json_patch() -> None:
 
 
 def test_copies_of_copies_are_bounded() -> None:
-    doubling = [{"op": "copy", "from": "/a", "path": f"/a/{number}"} for number in range(60)]
+    doubling = [{"op": "copy", "from": "/a", "path": f"/a/{number}"} for number in range(18)]
     with pytest.raises(StatusError, match="rejected our request"):
         patched({"a": {"text": "x" * 100}}, JSON_PATCH, doubling, None)
     few = patched({"a": {"text": "x"}}, JSON_PATCH, doubling[:2], None)

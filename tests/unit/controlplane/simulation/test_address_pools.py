@@ -186,6 +186,13 @@ def test_events_of_a_life() -> None:
     assert world.services == {}
 
 
+def test_an_address_by_hand_outlives_that_of_the_pool() -> None:
+    world = World()
+    world.put("a", service(**BOTH, ingress=(ELSEWHERE,)))
+    world.put("a", {**world.services["x", "a"], "spec": {"type": "ClusterIP"}})
+    assert world.ips("a") == ["198.51.100.1"]
+
+
 def test_refused_writes_are_told() -> None:
     world = World()
     world.put("a", service())

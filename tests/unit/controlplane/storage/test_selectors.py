@@ -113,6 +113,7 @@ RUNNING: Json = {
         (POD, RUNNING, "status.phase=Running", True),
         (POD, RUNNING, "status.phase==Running,metadata.name=a", True),
         (POD, RUNNING, "status.phase!=Running", False),
+        (POD, RUNNING, "metadata.name!=a", False),
         (POD, RUNNING, "spec.nodeName=n1,metadata.namespace=y", False),
         (POD, RUNNING, "spec.hostNetwork=false", True),
         (POD, RUNNING, "status.podIP=", True),

@@ -137,6 +137,13 @@ async def test_a_large_batch_is_written_as_it_ended(tmp_path: Path) -> None:
     await again.close()
 
 
+async def test_each_commit_is_flushed_to_the_disk(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path, CATALOGUE)
+    full = journal._connection.execute("PRAGMA synchronous").fetchone()  # noqa: SLF001 - a power cut would show it
+    await journal.close()
+    assert full == (2,)
+
+
 async def test_a_second_process_is_refused(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, CATALOGUE)
     with pytest.raises(InputError, match=r"in use by another kdns \(process \d+\)"):
