@@ -1,4 +1,4 @@
-"""Addresses of interfaces: values, and the messages that list, add and delete them."""
+"""Links and addresses: values, and the messages that list, add and delete addresses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from kdns.net import packed, unpacked
 from kdns.netlink import uapi
 from kdns.netlink.protocol import Change, address_family, attribute, attributes
 
+VIRTUAL_LINK: Final = "kube-ipvs0"
+"""The link whose addresses are the virtual IPs of mode ipvs; they do not count as the node's own."""
+NODE_LOCAL_LINK: Final = "nodelocaldns"
+"""The default link of a node-local cache, of kdns and of NodeLocal DNSCache. It has a cluster IP."""
 _IFADDRMSG: Final = struct.Struct("=BBBBI")
 """Address family, prefix length, flags, scope, interface index."""
 _DEPRECATED: Final = struct.pack("=IIII", 0, 0xFFFFFFFF, 0, 0)
@@ -70,3 +74,11 @@ def _host_address(index: int, address: str) -> bytes:
         + attribute(uapi.IFA_LOCAL, value)
         + attribute(uapi.IFA_ADDRESS, value)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link that exists, by its index."""
+
+    index: int
+    is_up: bool

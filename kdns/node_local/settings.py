@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.errors import InputError
-from kdns.netlink.links import NODE_LOCAL_LINK
+from kdns.netlink.addresses import NODE_LOCAL_LINK
 
 CLUSTER_DNS: Final = "__PILLAR__CLUSTER__DNS__"
 UPSTREAM_SERVERS: Final = "__PILLAR__UPSTREAM__SERVERS__"

@@ -12,8 +12,7 @@ from kdns.cluster.state import Change, State
 from kdns.net import FAMILIES, family_of
 from kdns.proxy.iptables.base_chains import JUMPS, Features
 from kdns.proxy.iptables.mode import IPTABLES
-from kdns.proxy.iptables.tables import Tables
-from kdns.proxy.iptables.text import family_text
+from kdns.proxy.iptables.tables import Tables, family_text
 from kdns.proxy.plan.config import LocalPods, ProxyConfig
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import Planner, plan

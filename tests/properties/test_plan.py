@@ -36,8 +36,8 @@ from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
 from kdns.proxy.ipvs.ipvs import Change, Ipvs
 from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.nftables.mode import NFTABLES
+from kdns.proxy.nftables.objects import commands
 from kdns.proxy.nftables.table import Table
-from kdns.proxy.nftables.transaction import commands
 from kdns.proxy.plan.branches import ENDPOINT_SETS
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
 from kdns.proxy.plan.plan import FrontKind

@@ -13,8 +13,8 @@ from kdns.cluster.state import State
 from kdns.net import FAMILIES
 from kdns.proxy.iptables.base_chains import Features
 from kdns.proxy.iptables.tables import Tables
+from kdns.proxy.nftables.objects import commands
 from kdns.proxy.nftables.table import Table
-from kdns.proxy.nftables.transaction import commands
 from kdns.proxy.plan.branches import ENDPOINT_SETS
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Planner

@@ -1,4 +1,4 @@
-"""This machine's addresses by interface, and the notice that they changed."""
+"""This machine's links and addresses, and the notice that addresses changed."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ from kdns.net import Address, is_ipv6, is_link_local_ipv6
 from kdns.netlink import uapi
 from kdns.netlink.addresses import (
     LIST_ALL,
+    NODE_LOCAL_LINK,
+    VIRTUAL_LINK,
     IndexedAddress,
     InterfaceAddress,
+    Link,
     addition,
     address_of,
     deletion,
     index_of,
 )
 from kdns.netlink.io.requests import InterruptedDumpError, netlink_socket, requests
-from kdns.netlink.links import NODE_LOCAL_LINK, VIRTUAL_LINK
-from kdns.netlink.protocol import messages
+from kdns.netlink.protocol import attribute, messages, text_attribute
 
 _OF_SERVICES: Final = (VIRTUAL_LINK, NODE_LOCAL_LINK)
 _IFREQ_BYTES: Final = 40
 _IFFLAGS: Final = struct.Struct("=16xH")
 _SIOCGIFFLAGS: Final = 0x8913
+_IFINFOMSG: Final = struct.Struct("=BxHiII")
+"""Address family, type of hardware, index, flags, and which flags a request changes."""
 _BEYOND: Final = {4: (socket.AF_INET, "198.51.100.1"), 6: (socket.AF_INET6, "2001:db8::1")}
 """Addresses for documentation, to which only a default route leads (RFC 5737, RFC 3849)."""
 _ATTEMPTS: Final = 10
@@ -178,3 +182,39 @@ def _concerns_node(buffer: bytes) -> bool:
     """
     indices = {index for index, name in socket.if_nameindex() if name in _OF_SERVICES}
     return any(index_of(each.body) not in indices for each in messages(buffer))
+
+
+def find_link(name: str) -> Link | None:
+    try:
+        with requests(uapi.NETLINK_ROUTE) as kernel:
+            answer = kernel.ask(uapi.RTM_GETLINK, _ifinfomsg() + text_attribute(uapi.IFLA_IFNAME, name))
+    except OSError as error:
+        if error.errno != errno.ENODEV:
+            raise
+        return None
+    _, _, index, flags, _ = _IFINFOMSG.unpack_from(answer)
+    return Link(index, bool(flags & uapi.IFF_UP))
+
+
+def add_link(name: str, kind: str) -> None:
+    """Adds a link, which is not up yet. EEXIST if there is one of this name, EOPNOTSUPP for an unknown kind."""
+    info = attribute(uapi.IFLA_LINKINFO, text_attribute(uapi.IFLA_INFO_KIND, kind), nested=True)
+    body = _ifinfomsg() + text_attribute(uapi.IFLA_IFNAME, name) + info
+    _change_link(uapi.RTM_NEWLINK, body, uapi.NLM_F_CREATE | uapi.NLM_F_EXCL)
+
+
+def bring_link_up(index: int) -> None:
+    _change_link(uapi.RTM_NEWLINK, _ifinfomsg(index, uapi.IFF_UP))
+
+
+def remove_link(index: int) -> None:
+    _change_link(uapi.RTM_DELLINK, _ifinfomsg(index))
+
+
+def _change_link(kind: int, body: bytes, flags: int = 0) -> None:
+    with requests(uapi.NETLINK_ROUTE) as kernel:
+        kernel.do(kind, body, flags)
+
+
+def _ifinfomsg(index: int = 0, flags: int = 0) -> bytes:
+    return _IFINFOMSG.pack(uapi.AF_UNSPEC, 0, index, flags, flags)

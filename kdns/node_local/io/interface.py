@@ -7,9 +7,15 @@ import os
 from collections.abc import Iterable
 
 from kdns.errors import ApplyError
-from kdns.netlink.io.addresses import change_link_addresses, link_addresses
-from kdns.netlink.io.links import add_link, bring_link_up, find_link, remove_link
-from kdns.netlink.links import Link
+from kdns.netlink.addresses import Link
+from kdns.netlink.io.addresses import (
+    add_link,
+    bring_link_up,
+    change_link_addresses,
+    find_link,
+    link_addresses,
+    remove_link,
+)
 
 KINDS = ("dummy", "bridge")
 """Kinds of links by preference. A bridge without ports has the same effect if the kernel has no dummy links."""

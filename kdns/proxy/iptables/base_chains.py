@@ -23,8 +23,18 @@ from kdns.proxy.xtables.names import (
     PROXY_FIREWALL,
     SERVICES,
 )
-from kdns.proxy.xtables.rules import Chain, Rule, comment, destination, jump, rule
-from kdns.proxy.xtables.shared import LOCAL_DESTINATION, OWNER, mark_masquerade, postrouting
+from kdns.proxy.xtables.rules import (
+    LOCAL_DESTINATION,
+    OWNER,
+    Chain,
+    Rule,
+    comment,
+    destination,
+    jump,
+    mark_masquerade,
+    postrouting,
+    rule,
+)
 
 INVALID_PACKETS: Final = "ct_state_invalid_dropped_pkts"
 LOCALHOST_PACKETS: Final = "localhost_nps_accepted_pkts"

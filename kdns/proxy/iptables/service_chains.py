@@ -18,8 +18,18 @@ from kdns.proxy.plan.branches import ENDPOINT_SETS, Client, Verdict
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind, PortPlan
 from kdns.proxy.xtables.names import MARK_MASQUERADE, NAT, PortChains, endpoint_chain, port_chains
-from kdns.proxy.xtables.rules import Chain, Rule, comment, destination, port, rule, source
-from kdns.proxy.xtables.shared import LOCAL_SOURCE, local_pods, not_local_pods
+from kdns.proxy.xtables.rules import (
+    LOCAL_SOURCE,
+    Chain,
+    Rule,
+    comment,
+    destination,
+    local_pods,
+    not_local_pods,
+    port,
+    rule,
+    source,
+)
 
 FrontAt: TypeAlias = Callable[[FrontKey], Front | None]
 

@@ -8,10 +8,11 @@ from itertools import chain
 from sys import maxsize
 from typing import Final
 
-from kdns.proxy.iptables.base_chains import Features, base_chains
+from kdns.net import FAMILIES
+from kdns.proxy.iptables.base_chains import FEATURES, JUMPS, Features, base_chains
 from kdns.proxy.iptables.fronts import front_rules, port_rules
 from kdns.proxy.iptables.service_chains import FrontAt, service_chains
-from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, PortName, PortPlan
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, Plan, PortName, PortPlan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.xtables.names import (
     FILTER,
@@ -23,7 +24,7 @@ from kdns.proxy.xtables.names import (
     is_service_chain,
     rank,
 )
-from kdns.proxy.xtables.rules import Chain, ChainRule, Rule, restore
+from kdns.proxy.xtables.rules import RESTORE, Chain, ChainRule, Rule, inserted, restore
 
 LARGE: Final = 1000
 """With more endpoints in a family, their rules have no comments."""
@@ -207,3 +208,16 @@ def _compare(
     old, new = Counter(before), Counter(after)
     removed += (old - new).elements()
     added += (new - old).elements()
+
+
+def iptables_text(plan: Plan, features: Features = FEATURES) -> str:
+    """Returns both families' restores, for the program that each names."""
+    return "\n".join(family_text(plan.of(family), features) for family in FAMILIES)
+
+
+def family_text(family_plan: FamilyPlan, features: Features = FEATURES) -> str:
+    """Returns one family's restore, with the jumps from built-in chains behind it."""
+    rules = Tables(family_plan, features).whole({})
+    lines = [f"# {family_plan.family}: {RESTORE[family_plan.family]} --noflush", rules.rstrip("\n")]
+    lines.append("# jumps from the built-in chains, where they are not there yet")
+    return "\n".join((*lines, inserted(JUMPS)))

@@ -67,14 +67,22 @@ from kdns.proxy.xtables.names import (
     SERVICES,
     SOURCE_RANGES,
 )
-from kdns.proxy.xtables.rules import Chain, Rule, comment, host, jump, reject, restore, rule, source
-from kdns.proxy.xtables.shared import (
+from kdns.proxy.xtables.rules import (
     LOCAL_DESTINATION,
     LOCAL_SOURCE,
     OWNER,
+    Chain,
+    Rule,
+    comment,
+    host,
+    jump,
     mark_masquerade,
     not_local_pods,
     postrouting,
+    reject,
+    restore,
+    rule,
+    source,
 )
 
 _NEW: Final = "-m conntrack --ctstate NEW"

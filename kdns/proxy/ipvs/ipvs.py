@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from kdns.net import VERSION, Network, is_loopback, parse_network, parse_unmapped_address
-from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
+from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServer, VirtualServerKey
+from kdns.netlink.uapi import IP_VS_SVC_F_PERSISTENT, IP_VS_SVC_F_SCHED2
 from kdns.proxy.ipvs.base_chains import base_chains, changed_out_filter, out_filter
 from kdns.proxy.ipvs.mode import IpvsSettings
 from kdns.proxy.ipvs.schedulers import DEFAULT_SCHEDULER
 from kdns.proxy.ipvs.sets import IPVS_IPS, IpSet, SetMember, empty_sets, front_entries, port_entries
-from kdns.proxy.ipvs.virtual_servers import virtual_server
 from kdns.proxy.plan.counted import Counted
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, PortName, PortPlan
 from kdns.proxy.plan.planner import Difference
@@ -21,6 +21,9 @@ from kdns.proxy.settings.settings import Settings
 from kdns.proxy.xtables.rules import Rule
 from kdns.proxy.xtables.settings import IptablesSettings
 
+SCHEDULER_FLAGS: Final = {"mh": IP_VS_SVC_F_SCHED2}
+"""Flags that kube-proxy sets for a scheduler: without it, mh sends all connections of a client to one endpoint."""
+_ENDPOINT: Final = Destination()
 Servers: TypeAlias = Mapping[VirtualServerKey, tuple[VirtualServer | None, VirtualServer | None]]
 """Virtual servers before and after a change; None: absent."""
 Entries: TypeAlias = Mapping[str, Sequence[str]]
@@ -199,3 +202,12 @@ class Ipvs:
         for name, entry in members:
             entries.setdefault(self._sets[name].name, []).append(entry)
         return entries
+
+
+def virtual_server(front: Front, scheduler: str) -> VirtualServer | None:
+    if not front.lists:
+        return None
+    flags, affinity_s = SCHEDULER_FLAGS.get(scheduler, 0), front.port.affinity_s
+    flags |= IP_VS_SVC_F_PERSISTENT if affinity_s else 0
+    destinations = {(each.address, each.port): _ENDPOINT for each in front.port.endpoints_of(front.lists[0])}
+    return VirtualServer(ServerOptions(scheduler, flags, affinity_s), destinations)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from kdns.net import FAMILIES, VERSION, Family, join_host_port
+from kdns.netlink.addresses import VIRTUAL_LINK
 from kdns.netlink.ipset import HASH_SIZE
 from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
-from kdns.netlink.links import VIRTUAL_LINK
 from kdns.netlink.uapi import IP_VS_SVC_F_SCHED2
 from kdns.proxy.ipvs.base_chains import JUMPS
 from kdns.proxy.ipvs.ipvs import DEFAULTS, Ipvs, IpvsOptions

@@ -23,9 +23,9 @@ from kdns.proxy.nftables.objects import (
     Number,
     Parts,
     Set,
+    Transaction,
     comment_text,
 )
-from kdns.proxy.nftables.transaction import Transaction
 
 Request: TypeAlias = tuple[int, bytes]
 """The type and the payload of a message."""

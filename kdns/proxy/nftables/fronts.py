@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Final
 
 from kdns.net import Family
-from kdns.proxy.nftables.affinity import affinity_chain
 from kdns.proxy.nftables.numbers import TableNumbers
 from kdns.proxy.nftables.objects import (
     NFT_FAMILY,
@@ -30,6 +29,8 @@ from kdns.proxy.nftables.objects import (
 from kdns.proxy.nftables.sets import (
     ADDRESSES,
     CHAINS,
+    CLIENT_OF_PORT,
+    CLIENTS,
     CLUSTER_IPS,
     FIREWALL_RANGES,
     FIREWALLED,
@@ -173,3 +174,31 @@ def _draw_chain(maps: EndpointMaps, count: int, family: Family) -> Chain:
     draw = f"{expression(maps.key, family)} . numgen random mod {count}"
     rule = f"meta priority set 0 dnat {NFT_FAMILY[family]} addr . port to {draw} map @{name}"
     return Chain(f"{name}-{count}", (rule,))
+
+
+@lru_cache(maxsize=4096)
+def affinity_chain(maps: EndpointMaps, count: int, affinity_s: int, family: Family) -> Chain:
+    """A client goes to its last endpoint; a new one, or one whose endpoint is gone, to any.
+
+    The key of the one map of clients is a client with the number of a Service port, its data an endpoint ID. A rule can
+    hand on one field of the packet, so an ID has the Service port's number in its upper 16 bits; the first rule takes
+    it from the first endpoint. A client whose endpoint is gone has to be deleted before it gets another, since an
+    update does not overwrite. An endpoint may go between draw and look-up: then the list's first is taken. Where the
+    map is full, the update ends its rule, and the next one sends the client to what was drawn.
+    """
+    key, client, ip = expression(maps.key, family), expression(CLIENT_OF_PORT, family), NFT_FAMILY[family]
+    remember = f"update @{CLIENTS.name} {{ {client} timeout {affinity_s}s : meta priority }}"
+    send = f"dnat {ip} addr . port to {key} . meta priority map @{maps.by_id.name}"
+    draw_any, draw_first = (
+        f"meta priority set {key} . numgen random mod {number} map @{maps.ids.name}" for number in (count, 1)
+    )
+    rules = (
+        draw_first,
+        f"meta priority set {client} map @{CLIENTS.name} {remember} {send}",
+        f"delete @{CLIENTS.name} {{ {client} : meta priority }}",
+        f"{draw_any} {remember}",
+        send,
+        draw_first,
+        send,
+    )
+    return Chain(f"{maps.ids.name}-{count}-{affinity_s}s", rules)

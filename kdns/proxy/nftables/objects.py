@@ -6,8 +6,8 @@ Text that is not kdns's own (names of Services, of interfaces) gets into a rules
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.net import Family
@@ -19,6 +19,7 @@ NAME_BYTES: Final = 255
 """The kernel's limit for names of chains and sets (NFT_NAME_MAXLEN less the terminating zero)."""
 COMMENT_BYTES: Final = 128
 """nft's limit for a comment."""
+_ELEMENTS_A_LINE: Final = 1000
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9/_.-]*")
 
@@ -189,3 +190,38 @@ def _block(head: str, lines: Iterable[str]) -> str:
 def table_text(family: Family, objects: Iterable[Set | Chain]) -> str:
     body = "\n".join(each.block(family) for each in objects)
     return f"table {NFT_FAMILY[family]} {TABLE} {{\n{body}\n}}"
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Changes of the table, in this order: chains made or refilled, elements deleted, elements added.
+
+    They are by name of the chain or set.
+    """
+
+    family: Family
+    chains: dict[str, Chain] = field(default_factory=dict)
+    delete: dict[str, list[ElementKey]] = field(default_factory=dict)
+    add: dict[str, dict[ElementKey, Data]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.chains or self.delete or self.add)
+
+
+def commands(change: Transaction) -> Iterator[str]:
+    """Yields the transaction as nft commands. Chains are made before they are filled, since they lead to each other."""
+    table = f"{NFT_FAMILY[change.family]} {TABLE}"
+    yield from (f"add chain {table} {name}" for name in change.chains)
+    for name, chain in change.chains.items():
+        yield f"flush chain {table} {name}"
+        yield from (f"add rule {table} {name} {rule}" for rule in chain.rules)
+    for name, keys in change.delete.items():
+        for some in _batches(keys):
+            yield f"delete element {table} {name} {{ {', '.join(map(element_key, some))} }}"
+    for name, elements in change.add.items():
+        for some in _batches(list(elements)):
+            yield f"add element {table} {name} {{ {', '.join(element(key, elements[key]) for key in some)} }}"
+
+
+def _batches(keys: list[ElementKey]) -> Iterator[list[ElementKey]]:
+    return (keys[start : start + _ELEMENTS_A_LINE] for start in range(0, len(keys), _ELEMENTS_A_LINE))

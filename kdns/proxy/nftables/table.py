@@ -10,9 +10,18 @@ from kdns.net import FAMILIES
 from kdns.proxy.nftables.base_chains import base_chains
 from kdns.proxy.nftables.fronts import Content, content_of
 from kdns.proxy.nftables.numbers import TableNumbers
-from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE, Chain, Data, ElementKey, Set, table_text
+from kdns.proxy.nftables.objects import (
+    NFT_FAMILY,
+    TABLE,
+    Chain,
+    Data,
+    ElementKey,
+    Set,
+    Transaction,
+    commands,
+    table_text,
+)
 from kdns.proxy.nftables.sets import BY_ID, DRAWN, LISTED, NUMBERED, SERVICES, SHARED
-from kdns.proxy.nftables.transaction import Transaction, commands
 from kdns.proxy.plan.counted import Counted
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, Plan
 from kdns.proxy.plan.planner import Difference

@@ -10,13 +10,18 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.net import VERSION, Family, Network
-from kdns.proxy.plan.plan import printable
+from kdns.proxy.plan.plan import FamilyPlan, printable
+from kdns.proxy.xtables.names import MARK_MASQUERADE, NAT, POSTROUTING
 
 COMMENT_BYTES: Final = 255
 """iptables' limit for a comment."""
 
 RESTORE: Final[dict[Family, str]] = {"IPv4": "iptables-restore", "IPv6": "ip6tables-restore"}
 """The programs that take the texts."""
+OWNER: Final = "kdns"
+"""The comment of the rule in the canary chain of table mangle. kube-proxy's canary chains are empty."""
+LOCAL_DESTINATION: Final = "-m addrtype --dst-type LOCAL"
+LOCAL_SOURCE: Final = "-m addrtype --src-type LOCAL"
 
 Rule: TypeAlias = str
 
@@ -116,3 +121,33 @@ def restore(table: str, declared: Iterable[str], lines: Iterable[str], deleted: 
     yield from lines
     yield from (f"-X {name}" for name in deleted)
     yield "COMMIT"
+
+
+def mark_masquerade(mark: str) -> Chain:
+    """Returns the chain that marks packets to be masqueraded, with kdns's own mark.
+
+    Every sync of a kube-proxy rewrites this chain, so kdns's mark shows that kdns wrote table nat last.
+    """
+    return Chain(NAT, MARK_MASQUERADE, (comment(OWNER), f"-j MARK --set-xmark {mark}/{mark}"))
+
+
+def postrouting(mark: str) -> Chain:
+    masquerade = rule(comment("kubernetes service traffic requiring SNAT"), "-j MASQUERADE --random-fully")
+    unmarked = f"-m mark ! --mark {mark}/{mark} -j RETURN"
+    return Chain(NAT, POSTROUTING, (unmarked, f"-j MARK --set-xmark {mark}/0x0", masquerade))
+
+
+def local_pods(family_plan: FamilyPlan) -> str:
+    """Returns the match of packets of this node's Pods, "" if they cannot be detected."""
+    pods = family_plan.local_pods
+    if pods is None:
+        return ""
+    if pods.bridge:
+        return interface(pods.bridge)
+    return interface(f"{pods.interface_prefix}+") if pods.interface_prefix else source(pods.networks[0])
+
+
+def not_local_pods(family_plan: FamilyPlan) -> str:
+    """Returns the match of all other packets, "" if they cannot be detected."""
+    found = local_pods(family_plan)
+    return f"! {found}" if found else ""

@@ -19,12 +19,12 @@ from small_cluster import CLIENTS, ENDPOINTS, endpoints, service
 from world import World
 
 from kdns.errors import InputError
+from kdns.netlink.addresses import VIRTUAL_LINK
 from kdns.netlink.io.addresses import link_addresses
 from kdns.netlink.io.ipset import ipsets
 from kdns.netlink.io.ipvs import ipvs
 from kdns.netlink.ipset import SetType
 from kdns.netlink.ipvs import Destination, DestinationKey, Operation, ServerOptions, Timeouts, Verb, VirtualServerKey
-from kdns.netlink.links import VIRTUAL_LINK
 from kdns.proxy.ipvs.io import clean_up, poll_interval, proxier
 from kdns.proxy.ipvs.io.clean_up import remove_ipvs
 from kdns.proxy.ipvs.mode import IpvsSettings

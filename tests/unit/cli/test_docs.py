@@ -20,7 +20,7 @@ from kdns.durations import parse_duration
 from kdns.plugins.directives import BY_NAME, configure
 from kdns.proxy.ipvs.schedulers import SCHEDULERS
 from kdns.proxy.modes import MODES
-from kdns.proxy.nftables.io import requirements as nftables
+from kdns.proxy.nftables.io import start as nftables
 from kdns.proxy.settings.document import encoded
 from kdns.proxy.settings.io.files import parse_settings
 from kdns.proxy.settings.settings import Settings

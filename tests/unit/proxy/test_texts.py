@@ -14,15 +14,14 @@ from small_cluster import Followed, endpoints, planned, service
 from kdns.cluster.objects import Object, Service
 from kdns.proxy.iptables.base_chains import Features
 from kdns.proxy.iptables.mode import IPTABLES
-from kdns.proxy.iptables.tables import Tables
-from kdns.proxy.iptables.text import family_text
+from kdns.proxy.iptables.tables import Tables, family_text
 from kdns.proxy.ipvs.ipvs import Change, Ipvs, IpvsOptions
 from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.ipvs.text import ipvs_text
 from kdns.proxy.kernelspace.mode import KERNELSPACE, WindowsNetwork
 from kdns.proxy.kernelspace.text import requests_text
+from kdns.proxy.nftables.objects import commands
 from kdns.proxy.nftables.table import Table
-from kdns.proxy.nftables.transaction import commands
 from kdns.proxy.plan.config import LocalPods
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.plan.planner import Difference

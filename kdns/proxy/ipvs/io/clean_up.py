@@ -23,13 +23,13 @@ from typing import Final
 
 from kdns import logs
 from kdns.net import FAMILIES, Network, family_of_text, parse_network
+from kdns.netlink.addresses import VIRTUAL_LINK
 from kdns.netlink.io import ipvs as netlink_ipvs
 from kdns.netlink.io.addresses import change_link_addresses, link_addresses
 from kdns.netlink.io.conntrack import delete_flows, udp_flows
 from kdns.netlink.io.ipset import ipsets
 from kdns.netlink.io.ipvs import Ipvs, ipvs
 from kdns.netlink.ipvs import Operation, Verb, VirtualServerKey
-from kdns.netlink.links import VIRTUAL_LINK
 from kdns.proxy.ipvs.draining import DRAIN_S, Draining
 from kdns.proxy.ipvs.io import link
 from kdns.proxy.ipvs.io.kernel import VirtualServers, read_servers

@@ -15,10 +15,10 @@ from typing import Final, TypeAlias
 
 from kdns import logs
 from kdns.net import is_ipv6, join_host_port
+from kdns.netlink.addresses import VIRTUAL_LINK
 from kdns.netlink.io.addresses import change_link_addresses, link_addresses
 from kdns.netlink.io.ipvs import Failures, Ipvs, all_destinations, ipvs
 from kdns.netlink.ipvs import Operation, VirtualServer, VirtualServerKey
-from kdns.netlink.links import VIRTUAL_LINK
 from kdns.proxy.ipvs.draining import Destinations, Draining
 from kdns.proxy.ipvs.ipvs import ObjectName
 from kdns.proxy.node.io.host_settings import set_sysctl

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kdns.errors import ApplyError
-from kdns.netlink.io.links import add_link, bring_link_up, find_link, remove_link
-from kdns.netlink.links import VIRTUAL_LINK, Link
+from kdns.netlink.addresses import VIRTUAL_LINK, Link
+from kdns.netlink.io.addresses import add_link, bring_link_up, find_link, remove_link
 from kdns.runtime.requirements import CAPABILITY
 
 

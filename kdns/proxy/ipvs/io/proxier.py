@@ -17,11 +17,11 @@ from typing import Final
 
 from kdns.errors import ApplyError
 from kdns.net import FAMILIES, Family, family_of_text
+from kdns.netlink.addresses import VIRTUAL_LINK
 from kdns.netlink.io.addresses import is_link_up, link_addresses
 from kdns.netlink.io.ipset import ipsets
 from kdns.netlink.io.ipvs import ipvs
 from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
-from kdns.netlink.links import VIRTUAL_LINK
 from kdns.proxy.ipvs.base_chains import JUMPS
 from kdns.proxy.ipvs.draining import CHECK_S
 from kdns.proxy.ipvs.io import link, sets

@@ -15,10 +15,9 @@ from kdns.proxy.nftables.elements import Request, element_requests, flushed
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.io.clean_up import NftablesPart
 from kdns.proxy.nftables.io.counters import nftables_counters
-from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE
+from kdns.proxy.nftables.objects import NFT_FAMILY, TABLE, Transaction, commands
 from kdns.proxy.nftables.sets import NUMBERED
 from kdns.proxy.nftables.table import Table
-from kdns.proxy.nftables.transaction import Transaction, commands
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.settings.section import DEFAULT_MARK

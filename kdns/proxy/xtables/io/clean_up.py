@@ -42,7 +42,7 @@ from kdns.proxy.xtables.names import (
     is_ipvs_chain,
     rank,
 )
-from kdns.proxy.xtables.shared import OWNER
+from kdns.proxy.xtables.rules import OWNER
 
 ROUTE_LOCALNET: Final = "net/ipv4/conf/all/route_localnet"
 

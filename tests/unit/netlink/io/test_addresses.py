@@ -12,11 +12,10 @@ from typing import TypeVar
 import pytest
 
 from kdns.net import Address
-from kdns.netlink.addresses import InterfaceAddress
+from kdns.netlink.addresses import VIRTUAL_LINK, InterfaceAddress
 from kdns.netlink.io import addresses
 from kdns.netlink.io.addresses import interface_addresses, link_addresses, node_addresses
 from kdns.netlink.io.requests import InterruptedDumpError
-from kdns.netlink.links import VIRTUAL_LINK
 from kdns.netlink.protocol import attribute
 from kdns.netlink.uapi import IFA_ADDRESS, IFA_LOCAL, NETLINK_ROUTE, RTM_DELADDR, RTM_GETADDR
 

@@ -32,12 +32,13 @@ from kdns.proxy.nftables.objects import (
     ElementKey,
     Number,
     Set,
+    Transaction,
     checked_name,
+    commands,
     quoted,
 )
 from kdns.proxy.nftables.sets import ADDRESSES
 from kdns.proxy.nftables.table import Table
-from kdns.proxy.nftables.transaction import Transaction, commands
 from kdns.proxy.plan.config import LocalPods
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.plan.semantics import Semantics

@@ -11,10 +11,9 @@ from small_cluster import ENDPOINTS, Followed, endpoints, planned, service
 from kdns.cluster.objects import Object
 from kdns.proxy.nftables.base_chains import base_chains
 from kdns.proxy.nftables.numbers import MAX_NUMBER, ChainNumbers, EndpointIds, Numbers
-from kdns.proxy.nftables.objects import Chain
+from kdns.proxy.nftables.objects import Chain, Transaction, commands
 from kdns.proxy.nftables.sets import CLIENTS, NUMBERED
 from kdns.proxy.nftables.table import Table
-from kdns.proxy.nftables.transaction import Transaction, commands
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import PortName
 

@@ -12,7 +12,7 @@ from small_cluster import ARRIVES, CONFIG, NODE_VIEW, Case, endpoints, sent, ser
 
 from kdns.cluster.objects import Object
 from kdns.net import FAMILIES, Family
-from kdns.proxy.iptables.text import family_text
+from kdns.proxy.iptables.tables import family_text
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.plan import FamilyPlan, FrontKind, Plan
 from kdns.proxy.plan.planner import Planner

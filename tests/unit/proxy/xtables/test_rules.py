@@ -14,7 +14,7 @@ from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.net import FAMILIES, Family
 from kdns.proxy.iptables.base_chains import JUMPS
 from kdns.proxy.iptables.mode import IPTABLES
-from kdns.proxy.iptables.text import family_text
+from kdns.proxy.iptables.tables import family_text
 from kdns.proxy.plan.config import LocalPods
 from kdns.proxy.plan.plan import PortName
 from kdns.proxy.plan.planner import plan

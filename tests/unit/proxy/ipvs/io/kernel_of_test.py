@@ -11,10 +11,10 @@ import pytest
 
 from kdns.errors import ApplyError
 from kdns.net import Family, is_ipv6
+from kdns.netlink.addresses import Link
 from kdns.netlink.io import xtables
 from kdns.netlink.ipset import Header, SetType
 from kdns.netlink.ipvs import Destination, DestinationKey, Operation, ServerOptions, Verb, VirtualServerKey
-from kdns.netlink.links import Link
 from kdns.netlink.xtables import TableContent
 from kdns.proxy.ipvs.io import clean_up, kernel, link, proxier
 from kdns.proxy.xtables.rules import Jump

@@ -295,7 +295,7 @@ def test_without_the_capability_over_its_network_only_kdns_speaks(limited: tuple
     if os.geteuid() != 0 or not shutil.which(limited[0]):
         pytest.skip(f"needs root and {limited[0]}, of util-linux")
     program = (
-        "import asyncio; from kdns.proxy.nftables.io.requirements import unsupported;"
+        "import asyncio; from kdns.proxy.nftables.io.start import unsupported;"
         "from kdns.proxy.settings.settings import Settings; print(asyncio.run(unsupported(Settings())))"
     )
     done = subprocess.run([*limited, sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -11,7 +11,7 @@ from kdns.errors import ApplyError
 from kdns.proxy.ipvs.mode import IpvsSettings
 from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.io import nft
-from kdns.proxy.nftables.io import requirements as nftables
+from kdns.proxy.nftables.io import start as nftables
 from kdns.proxy.nftables.mode import NftablesSettings
 from kdns.proxy.plan.config import PRIMARY
 from kdns.proxy.settings.plan_config import proxy_config
