@@ -1,4 +1,8 @@
-"""Receives the kernel's reports of nftables transactions from a netlink group, and tells foreign ones from own ones."""
+"""Receives the kernel's reports of nftables transactions from a netlink group, and finds foreign ones.
+
+The messages of a transaction are sent before it returns to its caller, and come together; its end (NFT_MSG_NEWGEN)
+names its process.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,15 @@ import ctypes
 import errno
 import socket
 import struct
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
 from kdns import logs
 from kdns.netlink.io.requests import netlink_socket
-from kdns.netlink.protocol import Message
-from kdns.netlink.transactions import Author, TransactionReader, socket_filter
-from kdns.netlink.uapi import NETLINK_NETFILTER, NFNLGRP_NFTABLES
+from kdns.netlink.protocol import NLMSGHDR, Message, messages
+from kdns.netlink.transactions import Author, author_of, socket_filter
+from kdns.netlink.uapi import NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES, NFT_MSG_NEWGEN
 
 _BURST: Final = 64
 """Datagrams that are read before others of this event loop have their turn."""
@@ -30,71 +34,6 @@ _FILTER: Final = struct.Struct("=HBBI")
 log = logs.get(__name__)
 
 
-class TransactionSocket:
-    """A socket, not blocking, that receives all transactions; OSError where that is not allowed."""
-
-    def __init__(self, reader: TransactionReader, room_bytes: int) -> None:
-        self.is_overrun = False
-        """Whether messages were lost since this was set to False."""
-        self.has_lost_end = False
-        """Whether the end of a matching transaction may have been lost since this was set to False."""
-        self._reader = reader
-        self._socket = netlink_socket(NETLINK_NETFILTER, NFNLGRP_NFTABLES, receive_bytes=room_bytes)
-        with suppress(OSError):  # in a user namespace: as much as net.core.rmem_max lets every socket have
-            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, room_bytes)
-        self._socket.setblocking(False)
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def select(self, ports: Collection[int], table: str) -> None:
-        """Lets the kernel drop what comes from these ports, and with `table` what begins with another table.
-
-        The messages of a large transaction would not fit into the socket's buffer, and those of large sets of other
-        programs would fill it. The ends of transactions are not dropped. The messages of a transaction that changes
-        several tables share datagrams, so of such a transaction only the end may be received.
-        """
-        rows = socket_filter(ports, table)
-        program = b"".join(_FILTER.pack(*row) for row in rows)
-        buffer = ctypes.create_string_buffer(program, len(program))
-        with suppress(OSError):
-            place = struct.pack("HP", len(rows), ctypes.addressof(buffer))
-            self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, place)
-
-    @property
-    def has_others(self) -> bool:
-        """Whether a transaction without a matching message has ended since `forget`."""
-        return self._reader.has_others
-
-    def forget(self) -> None:
-        self.is_overrun = self.has_lost_end = self._reader.has_others = False
-
-    def authors(self, datagrams: int) -> tuple[list[Author], bool]:
-        """Returns the authors in the next datagrams, and whether no more are queued.
-
-        After an overrun the kernel queues nothing until all that it had queued has been read.
-        """
-        found: list[Author] = []
-        for _ in range(datagrams):
-            try:
-                buffer = self._socket.recv(_DATAGRAM_BYTES)
-            except BlockingIOError:
-                if self.is_overrun:
-                    self.has_lost_end |= self._reader.is_match
-                    self._reader.is_match = False
-                return found, True
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise
-                self.is_overrun = True
-                continue
-            found += self._reader.read(buffer)
-        return found, False
-
-
 class TransactionMonitor:
     """Calls `changed` with the author of each foreign transaction with a message that `matches`, within its context.
 
@@ -102,8 +41,10 @@ class TransactionMonitor:
     their `begin` and `end` is that transaction, and at most one: a second one in between is foreign. It is one of
     `monitors` within its context.
 
-    With `table` the kernel drops datagrams that begin with another table. Where only the end of a transaction was
-    received, or messages were lost, `look` is called: most likely nothing has changed.
+    With `table` the kernel drops datagrams that begin with another table: the messages of large sets of other programs
+    would fill the socket's buffer. Since the messages of a transaction that changes several tables share datagrams, of
+    such a one only the end may be received. After that, or where messages were lost, `look` is called: most likely
+    nothing has changed.
     """
 
     def __init__(
@@ -119,7 +60,11 @@ class TransactionMonitor:
     ) -> None:
         self._matches, self._monitors, self._changed, self._look = matches, monitors, changed, look
         self._table, self._room_bytes = table, room_bytes
-        self._socket: TransactionSocket | None = None
+        self._socket: socket.socket | None = None
+        self._is_match = False
+        """Whether a message of the transaction whose end has not come yet matches."""
+        self._has_others = self._is_overrun = self._has_lost_end = False
+        """Since the last look: a transaction without a match ended, messages were lost, among them a matching end."""
         self._ports = set(ports)
         """Those of own sockets."""
         self._unknown = 0
@@ -130,11 +75,14 @@ class TransactionMonitor:
     def __enter__(self) -> None:
         """Listens. A refusal of the kernel is logged; then only the periodic full sync repairs foreign changes."""
         try:
-            self._socket = TransactionSocket(TransactionReader(self._matches, self._ports), self._room_bytes)
+            self._socket = netlink_socket(NETLINK_NETFILTER, NFNLGRP_NFTABLES, receive_bytes=self._room_bytes)
         except OSError as error:
             log.warning("foreign changes of rules are not noticed at once", reason=error.strerror)
             return
-        self._socket.select(self._ports, self._table)
+        with suppress(OSError):  # in a user namespace: as much as net.core.rmem_max lets every socket have
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, self._room_bytes)
+        self._socket.setblocking(False)
+        self._attach_filter()
         asyncio.get_running_loop().add_reader(self._socket, self.readable)
         self._monitors.append(self)
 
@@ -148,16 +96,49 @@ class TransactionMonitor:
     def readable(self, datagrams: int = _BURST) -> None:
         if self._socket is None:
             return
-        authors, is_empty = self._socket.authors(datagrams)  # where more are queued, the event loop calls again
-        self._suspects += authors
+        is_empty = self._receive(self._socket, datagrams)  # where more are queued, the event loop calls again
         if self._unknown:
             return
         if foreign := self._foreign():
             self._changed(str(foreign[-1]))
         if is_empty:
-            if self._socket.has_lost_end:
+            if self._has_lost_end:
                 self._changed("more changes than could be followed")
             self._look_if_unclear()
+
+    def _receive(self, queue: socket.socket, datagrams: int) -> bool:
+        """Reads at most so many datagrams; True if no more are queued.
+
+        After an overrun the kernel queues nothing until all that it had queued has been read.
+        """
+        for _ in range(datagrams):
+            try:
+                self._read(queue.recv(_DATAGRAM_BYTES))
+            except BlockingIOError:
+                if self._is_overrun:
+                    self._has_lost_end |= self._is_match
+                    self._is_match = False
+                return True
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                self._is_overrun = True
+        return False
+
+    def _read(self, datagram: bytes) -> None:
+        if self._ports and NLMSGHDR.unpack_from(datagram)[4] in self._ports:
+            self._is_match = False
+            return
+        for message in messages(datagram):
+            if message.kind >> 8 != NFNL_SUBSYS_NFTABLES:
+                continue
+            if message.kind & 0xFF != NFT_MSG_NEWGEN:
+                self._is_match = self._is_match or self._matches(message)
+            elif self._is_match:
+                self._suspects.append(author_of(message))
+                self._is_match = False
+            else:
+                self._has_others = True
 
     def begin(self) -> None:
         """What is queued is of before."""
@@ -177,24 +158,33 @@ class TransactionMonitor:
     def own(self, port: int) -> None:
         """What comes from this port is own from now on. May be called in a thread."""
         self._ports.add(port)
-        if self._socket:
-            self._socket.select(self._ports, self._table)
+        self._attach_filter()
 
     def not_own(self, port: int) -> None:
         """The port is free: a new process may get it. May be called in a thread."""
         self._ports.discard(port)
-        if self._socket:
-            self._socket.select(self._ports, self._table)
+        self._attach_filter()
+
+    def _attach_filter(self) -> None:
+        """The kernel drops own messages: those of a large transaction would not fit into the socket's buffer."""
+        if self._socket is None:
+            return
+        rows = socket_filter(self._ports, self._table)
+        program = b"".join(_FILTER.pack(*row) for row in rows)
+        buffer = ctypes.create_string_buffer(program, len(program))
+        with suppress(OSError):
+            reference = struct.pack("HP", len(rows), ctypes.addressof(buffer))
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, reference)
 
     def read_all(self) -> None:
         self.readable(self._room_bytes // _QUEUED_BYTES)
 
     def _foreign(self) -> list[Author]:
-        """Returns the suspects whose port is not own; from now on there are none."""
+        """Takes the suspects whose port is not own."""
         suspects, self._suspects = self._suspects, []
         return [author for author in suspects if author.port not in self._ports]
 
     def _look_if_unclear(self) -> None:
-        if self._socket and (self._socket.is_overrun or (self._table and self._socket.has_others)):
-            self._socket.forget()
+        if self._is_overrun or (self._table and self._has_others):
+            self._is_overrun = self._has_lost_end = self._has_others = False
             self._look()

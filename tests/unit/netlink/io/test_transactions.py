@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kdns.netlink.io.transactions import TransactionMonitor, TransactionSocket
+from kdns.netlink.io.transactions import TransactionMonitor
 from kdns.netlink.protocol import attribute
-from kdns.netlink.transactions import TransactionReader, changes_table
+from kdns.netlink.transactions import changes_table
 
 NEW_RULE, NEW_GENERATION = 10 << 8 | 6, 10 << 8 | 15
 TABLE_NAME, GENERATION_PID, GENERATION_NAME = 1, 2, 3
@@ -64,11 +64,7 @@ def monitor(
 ) -> tuple[Any, Queue, list[str]]:
     said: list[str] = []
     opened: Any = TransactionMonitor(changes_table("kdns"), [], said.append, lambda: said.append(LOOK), table=table)
-    transactions: Any = TransactionSocket.__new__(TransactionSocket)
-    transactions._reader = TransactionReader(changes_table("kdns"), opened._ports)
-    transactions.forget()
-    transactions._socket = queue = Queue(iter(packets))
-    opened._socket = transactions
+    opened._socket = queue = Queue(iter(packets))
     return opened, queue, said
 
 
