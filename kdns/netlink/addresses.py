@@ -39,7 +39,7 @@ class IndexedAddress(NamedTuple):
 
 
 def address_of(body: bytes) -> IndexedAddress:
-    """Decodes an address. With IFA_LOCAL, IFA_ADDRESS is the peer's."""
+    """With IFA_LOCAL, IFA_ADDRESS is the peer's."""
     row = attributes(body, _IFADDRMSG.size)
     local, peer = row.get(uapi.IFA_LOCAL) or row.get(uapi.IFA_ADDRESS), row.get(uapi.IFA_ADDRESS)
     return IndexedAddress(index_of(body), unpacked(local) if local else "", unpacked(peer) if peer else "")
@@ -51,7 +51,7 @@ def index_of(body: bytes) -> int:
 
 
 def addition(index: int, address: str) -> Change:
-    """Returns the request that adds an address to a link, from which the node's own packets do not come.
+    """The node's own packets do not come from this address.
 
     The kernel chooses a deprecated IPv6 address as a source only if no other fits; IPv4 has no such mark.
     """
@@ -66,7 +66,7 @@ def deletion(index: int, address: str) -> Change:
 
 
 def _host_address(index: int, address: str) -> bytes:
-    """Encodes an address with the longest prefix. Every node has it, so duplicate address detection is off."""
+    """An address with the longest prefix. Every node has it, so duplicate address detection is off."""
     value, family = packed(address), address_family(address)
     bits, flags = (128, uapi.IFA_F_NODAD) if family == uapi.AF_INET6 else (32, 0)
     return (

@@ -60,7 +60,7 @@ _TCP_STATES: Final = (
 
 
 def udp_request(family: Family) -> bytes:
-    """Returns the payload of a dump of flows; the kernel (5.8 or later) leaves out protocols other than UDP."""
+    """Payload of a dump of flows; the kernel (5.8 or later) leaves out protocols other than UDP."""
     protocol = attribute(uapi.CTA_PROTO_NUM, bytes([uapi.IPPROTO_UDP]))
     original = attribute(uapi.CTA_TUPLE_ORIG, attribute(uapi.CTA_TUPLE_PROTO, protocol, nested=True), nested=True)
     flags = attribute(uapi.CTA_FILTER_ORIG_FLAGS, struct.pack("=I", uapi.FILTER_FLAG_CTA_PROTO_NUM))
@@ -73,7 +73,7 @@ def deletion(family: Family, flow: Flow) -> Change:
 
 
 def flow_of(body: bytes, family: Family) -> Flow | None:
-    """Decodes a flow; None for other protocols, and for zones other than the node's own."""
+    """None for other protocols, and for zones other than the node's own."""
     row = attributes(body, NFGENMSG.size)
     original = attributes(row.get(uapi.CTA_TUPLE_ORIG, b""))
     reply = attributes(row.get(uapi.CTA_TUPLE_REPLY, b""))
@@ -97,7 +97,7 @@ def flow_of(body: bytes, family: Family) -> Flow | None:
 
 
 def connection_of(body: bytes, family: Family) -> Connection | None:
-    """Decodes a connection; None for protocols without ports, and for zones other than the node's own."""
+    """None for protocols without ports, and for zones other than the node's own."""
     row = attributes(body, NFGENMSG.size)
     original, reply = attributes(row.get(uapi.CTA_TUPLE_ORIG, b"")), attributes(row.get(uapi.CTA_TUPLE_REPLY, b""))
     if uapi.CTA_ZONE in row or uapi.CTA_TUPLE_PROTO not in original or uapi.CTA_TUPLE_PROTO not in reply:

@@ -107,7 +107,6 @@ def creation(name: str, kind: SetType, revision: int) -> Change:
 
 
 def type_query(type_name: str, family: Family) -> Change:
-    """Returns the request for the latest revision of a type."""
     kind = attribute(uapi.IPSET_ATTR_FAMILY, bytes((_set_family(type_name, family),)))
     return request(uapi.IPSET_CMD_TYPE, text_attribute(uapi.IPSET_ATTR_TYPENAME, type_name), kind, family=family)
 
@@ -117,7 +116,7 @@ def _set_family(type_name: str, family: Family) -> int:
 
 
 def changes(command: int, name: str, entries: Iterable[str]) -> Iterator[Change]:
-    """Yields the messages that add or delete entries; ValueError for an invalid entry."""
+    """Messages that add or delete entries; ValueError for an invalid entry."""
     head = name_attribute(name) + attribute(uapi.IPSET_ATTR_LINENO, bytes(4))
     part: list[bytes] = []
     for entry in entries:
@@ -134,7 +133,7 @@ def _listed(command: int, head: bytes, part: list[bytes]) -> Change:
 
 
 def encoded(entry: str) -> bytes:
-    """Returns the attributes of an entry: ADDRESS, PROTOCOL:PORT, ADDRESS or NETWORK, as many as the set's type has."""
+    """The attributes of an entry: as many of ADDRESS, PROTOCOL:PORT, and ADDRESS or NETWORK as the set's type has."""
     try:
         address, *rest = entry.split(",")
         if address.isdigit():

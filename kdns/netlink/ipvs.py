@@ -125,7 +125,7 @@ _TIMEOUT_KINDS: Final = (
 
 
 def bodies(operations: Iterable[Operation]) -> Iterator[bytes]:
-    """Yields the payloads of operations; b"" for one with an address, port or weight that its field does not hold."""
+    """b"" for an operation with an address, port or weight that its field does not hold."""
     last: VirtualServerKey | None = None
     identity = b""
     for operation in operations:
@@ -170,7 +170,7 @@ _HEADERS: Final = {verb: header(verb.value) for verb in Verb}
 
 
 def identity_of(key: VirtualServerKey) -> bytes:
-    """Encodes IPVS_CMD_ATTR_SERVICE with the attributes that identify a virtual server."""
+    """IPVS_CMD_ATTR_SERVICE with the attributes that identify a virtual server."""
     address, port, protocol = key
     if protocol not in PROTOCOL_NUMBERS:
         raise ValueError(f"expected one of {', '.join(PROTOCOL_NUMBERS)}, got {protocol!r}")
@@ -224,14 +224,14 @@ def _address(family: int, value: bytes) -> str:
 
 
 def server_of(body: bytes) -> tuple[VirtualServerKey, ServerOptions] | None:
-    """Decodes a virtual server; None for one of a firewall mark, and for protocols that Services do not have."""
+    """None for a virtual server of a firewall mark, and for protocols that Services do not have."""
     row = attributes(attributes(body, GENLMSGHDR.size)[uapi.IPVS_CMD_ATTR_SERVICE])
     key = _server_key(row)
     return (key, _options(row)) if key else None
 
 
 def connections_of(body: bytes) -> tuple[VirtualServerKey, int] | None:
-    """Decodes how many connections a virtual server has scheduled since it was created; None as in `server_of`."""
+    """How many connections the virtual server has scheduled since it was created; None as in `server_of`."""
     row = attributes(attributes(body, GENLMSGHDR.size)[uapi.IPVS_CMD_ATTR_SERVICE])
     stats = row.get(uapi.IPVS_SVC_ATTR_STATS64) or row.get(uapi.IPVS_SVC_ATTR_STATS, b"")
     key = _server_key(row)
@@ -282,7 +282,7 @@ def proc_destinations(lines: Iterable[str]) -> dict[VirtualServerKey, dict[Desti
 
 
 def _proc_address(text: str) -> tuple[str, int]:
-    """Decodes the address and port of 0A600001:0050 or [fd00:0000:…:0001]:0050."""
+    """Decodes 0A600001:0050 or [fd00:0000:…:0001]:0050."""
     address, _, port = text.rpartition(":")
     if address.startswith("["):
         return str(ip_address(address[1:-1])), int(port, 16)

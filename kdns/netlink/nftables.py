@@ -25,7 +25,7 @@ class CounterElement(NamedTuple):
 
 
 def chain_of_rule(body: bytes) -> str:
-    """Decodes the chain of a rule. The name of the table is the first attribute, the chain's the second."""
+    """The name of the table is the first attribute, the chain's the second."""
     (length,) = _LENGTH.unpack_from(body, NFGENMSG.size)
     at = NFGENMSG.size + (length + 3 & ~3)
     (length,) = _LENGTH.unpack_from(body, at)
@@ -33,7 +33,7 @@ def chain_of_rule(body: bytes) -> str:
 
 
 def set_or_map(body: bytes) -> tuple[str, str, str] | None:
-    """Decodes the table, "set" or "map", and the name; None for an anonymous set."""
+    """Table, "set" or "map", and name; None for an anonymous set."""
     row = attributes(body, NFGENMSG.size)
     flags = big_endian(row.get(uapi.NFTA_SET_FLAGS, b""))
     if flags & uapi.NFT_SET_ANONYMOUS:
@@ -53,7 +53,7 @@ def counter_elements(body: bytes) -> list[CounterElement]:
 
 
 def _counter_element(key: bytes, element: dict[int, bytes]) -> CounterElement:
-    """Returns the element of a key: [address .] protocol . port."""
+    """A key is [address .] protocol . port."""
     packed, protocol = key[:-_PORT_BYTES], key[-_PORT_BYTES]
     address = unpacked(packed) if packed else ""
     port = big_endian(key[-_PORT_BYTES + 4 : -_PORT_BYTES + 6])
@@ -61,7 +61,7 @@ def _counter_element(key: bytes, element: dict[int, bytes]) -> CounterElement:
 
 
 def _counter(element: dict[int, bytes]) -> tuple[int, int]:
-    """Returns packets and bytes; zeros for an element without a counter."""
+    """Packets and bytes; zeros without a counter."""
     expression = element.get(uapi.NFTA_SET_ELEM_EXPR)
     if expression is None:
         expression = attributes(element.get(uapi.NFTA_SET_ELEM_EXPRESSIONS, b"")).get(uapi.NFTA_LIST_ELEM, b"")

@@ -51,22 +51,22 @@ def messages(buffer: bytes) -> Iterator[Message]:
 
 
 def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
-    """Encodes a message to the kernel; its body is aligned, as attributes are."""
+    """The body is aligned, as attributes are."""
     return NLMSGHDR.pack(NLMSGHDR.size + len(body), kind, flags, sequence, 0) + body
 
 
 def error_of(body: bytes) -> int:
-    """Returns the error of an NLMSG_ERROR or NLMSG_DONE message; 0 if the request succeeded."""
+    """The error of an NLMSG_ERROR or NLMSG_DONE message; 0 if the request succeeded."""
     return -int.from_bytes(body[:4], sys.byteorder, signed=True)
 
 
 def attributes(buffer: bytes, at: int = 0) -> dict[int, bytes]:
-    """Returns attributes by type, from offset `at` on; if several have the same type, the last."""
+    """Values by type, from offset `at` on; of several attributes of one type, the last."""
     return {kind: buffer[start:end] for kind, start, end in attribute_spans(buffer, at, len(buffer))}
 
 
 def attribute_spans(buffer: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yields type, start and end of the value of each attribute between two offsets."""
+    """Type, start and end of the value of each attribute between two offsets."""
     while at + _NLATTR.size <= end:
         length, kind = _NLATTR.unpack_from(buffer, at)
         if length < _NLATTR.size:
@@ -89,7 +89,7 @@ def text_of(value: bytes) -> str:
 
 
 def integer_of(value: bytes) -> int:
-    """Returns a number in the byte order of this machine."""
+    """In the byte order of this machine."""
     return int.from_bytes(value, sys.byteorder)
 
 

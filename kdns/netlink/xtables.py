@@ -45,10 +45,7 @@ class TableContent:
 
 
 def content_of_entries(family: Family, entries: memoryview, built_in: list[tuple[int, int, str]]) -> TableContent:
-    """Returns the content of a table's entries.
-
-    Built-in chains with the offsets of their first entry and of their policy.
-    """
+    """Built-in chains with the offsets of their first entry and of their policy."""
     size, offsets_at = _ENTRY_BYTES[family], _OFFSETS_AT[family]
     content = TableContent(Counter({name: 0 for *_, name in built_in}))
     heads = {each.start() + _HEADER_BYTES: each[1].decode(errors="replace") for each in _HEADER.finditer(entries)}
@@ -78,5 +75,5 @@ def content_of_entries(family: Family, entries: memoryview, built_in: list[tuple
 
 
 def chains_in(rule: bytes) -> Iterator[str]:
-    """Yields the chains that a rule's message leads to; it may yield other texts of the rule too."""
+    """The chains that a rule's message leads to; other texts of the rule may be among them."""
     return (each[1].decode(errors="replace") for each in _VERDICT_CHAIN.finditer(rule))

@@ -45,7 +45,7 @@ _SETTLE_S: Final = 0.2
 
 
 async def interface_addresses() -> tuple[InterfaceAddress, ...]:
-    """Returns all addresses of the machine, IPv4 first; OSError if the kernel does not list them."""
+    """All addresses of the machine, IPv4 first; OSError if the kernel does not list them."""
     return await asyncio.to_thread(_interface_addresses)
 
 
@@ -64,7 +64,7 @@ def _listed() -> list[IndexedAddress]:
 
 
 async def node_addresses() -> tuple[Address, ...]:
-    """Returns the machine's addresses without loopback, IPv6 link-local and Services' ones, sorted; OSError as before.
+    """The machine's addresses without loopback, IPv6 link-local and Services' ones, sorted; OSError as above.
 
     An IPv6 link-local address comes with the link of every Pod: each would make a new plan of everything.
     """
@@ -90,7 +90,7 @@ def primary_addresses(own: Iterable[Address]) -> tuple[Address, ...]:
 
 
 def is_link_up(index: int) -> bool:
-    """Returns whether the link of virtual IPs is still the one of this index, and is up."""
+    """Whether the link of virtual IPs still has this index, and is up."""
     import fcntl  # noqa: PLC0415 - Windows, where kdns has other modes, does not have it
 
     request = VIRTUAL_LINK.encode().ljust(_IFREQ_BYTES, b"\0")
@@ -123,7 +123,7 @@ def change_link_addresses(index: int, new: Iterable[str], old: Iterable[str]) ->
 
 @contextmanager
 def address_notices(is_selected: Callable[[bytes], bool]) -> Iterator[asyncio.Event]:
-    """Yields an event that is set when messages about addresses are selected, and after lost ones."""
+    """An event that is set when messages about addresses are selected, and after lost ones."""
     loop = asyncio.get_running_loop()
     notified = asyncio.Event()
     monitor = netlink_socket(uapi.NETLINK_ROUTE, uapi.RTNLGRP_IPV4_IFADDR, uapi.RTNLGRP_IPV6_IFADDR)
@@ -176,7 +176,7 @@ def removes_address(buffer: bytes, addresses: Collection[str]) -> bool:
 
 
 def _concerns_node(buffer: bytes) -> bool:
-    """Returns whether some address is not a Service's. Services have many addresses, and each list has all.
+    """Whether some address is not a Service's. Services have many addresses, and each list has all.
 
     The links are listed: to ask for one by a name that is missing makes the kernel run modprobe, and wait for it.
     """

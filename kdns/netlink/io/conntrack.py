@@ -18,7 +18,7 @@ _BATCH: Final = 4096
 
 
 def udp_flows(family: Family, is_selected: Callable[[Flow], bool] = lambda _: True) -> list[Flow]:
-    """Returns the selected UDP flows of a family; OSError if connection tracking cannot be listed."""
+    """OSError if connection tracking cannot be listed."""
 
     def decode(body: bytes) -> Flow | None:
         flow = flow_of(body, family)
@@ -29,7 +29,7 @@ def udp_flows(family: Family, is_selected: Callable[[Flow], bool] = lambda _: Tr
 
 
 def connections(family: Family, is_selected: Callable[[Connection], bool]) -> list[Connection]:
-    """Returns the selected connections of a family; OSError if connection tracking cannot be listed."""
+    """OSError if connection tracking cannot be listed."""
 
     def decode(body: bytes) -> Connection | None:
         connection = connection_of(body, family)

@@ -46,7 +46,7 @@ class IpSets:
         return set(chain.from_iterable(self._kernel.dump(kind, body, lambda part: list(entries_of(part)))))
 
     def lacks(self, type_name: str) -> str:
-        """Returns why the kernel does not support sets of a type, or "" if it does."""
+        """Why the kernel does not support sets of a type, or ""."""
         try:
             self._revision(type_name, "IPv4")
         except OSError as error:
@@ -74,7 +74,7 @@ class IpSets:
         self._do(tuple(changes(uapi.IPSET_CMD_DEL, name, entries)), f"delete entries of set {name}")
 
     def _revision(self, type_name: str, family: Family) -> int:
-        """Returns the latest revision of a type that the kernel has, which loads the type's module."""
+        """The latest revision that the kernel has. Asking for it loads the type's module."""
         if (type_name, family) not in self._revisions:
             try:
                 answer = self._ask(type_query(type_name, family))
@@ -100,5 +100,5 @@ def ipsets() -> Iterator[IpSets]:
 
 
 def error_text(error: int) -> str:
-    """Returns the text of an error of ipset; some numbers are beyond those of the C library."""
+    """Some numbers are beyond those of the C library."""
     return ERROR_TEXTS.get(error) or os.strerror(error)

@@ -54,7 +54,7 @@ class Ipvs:
         return dict(self._kernel.dump(self._family, header(uapi.IPVS_CMD_GET_SERVICE), server_of))
 
     def connections(self) -> dict[VirtualServerKey, int]:
-        """Returns how many connections each virtual server has scheduled since it was created."""
+        """How many connections each virtual server has scheduled since it was created."""
         return dict(self._kernel.dump(self._family, header(uapi.IPVS_CMD_GET_SERVICE), connections_of))
 
     def server(self, key: VirtualServerKey) -> ServerOptions | None:
@@ -68,7 +68,7 @@ class Ipvs:
         return server[1] if server else None
 
     def destinations(self, key: VirtualServerKey) -> dict[DestinationKey, Destination]:
-        """Returns the destinations of a virtual server; empty if it does not exist."""
+        """Empty if the virtual server does not exist."""
         body = header(uapi.IPVS_CMD_GET_DEST) + identity_of(key)
         try:
             return dict(self._kernel.dump(self._family, body, lambda part: destination_of(part, key)))
@@ -92,7 +92,7 @@ class Ipvs:
         return failures + list(self._send(updates)) if updates else failures
 
     def _send(self, operations: Sequence[Operation]) -> Iterator[tuple[Operation, int]]:
-        """Yields the operations that are refused; those that cannot be encoded are not sent."""
+        """The refused operations; those that cannot be encoded are not sent."""
         sent: list[Operation] = []
         messages: list[Change] = []
         for operation, body in zip(operations, bodies(operations), strict=True):
@@ -119,7 +119,7 @@ def ipvs() -> Iterator[Ipvs]:
 
 
 def _family_id(kernel: Requests) -> int:
-    """Returns the type of messages that the kernel has given to IPVS.
+    """The type of messages that the kernel has given to IPVS.
 
     Raises FileNotFoundError if the kernel does not have IPVS, also after loading modules.
     """
@@ -131,7 +131,7 @@ def _family_id(kernel: Requests) -> int:
 
 
 def all_destinations() -> dict[VirtualServerKey, dict[DestinationKey, Destination]]:
-    """Returns the destinations of every virtual server that has an address, read from /proc.
+    """The destinations of every virtual server that has an address, from /proc.
 
     Netlink needs one dump for each virtual server, which takes six times as long for all of 10,000.
     Raises FileNotFoundError if the kernel does not have IPVS, or has not loaded it yet.
@@ -141,7 +141,7 @@ def all_destinations() -> dict[VirtualServerKey, dict[DestinationKey, Destinatio
 
 
 def reason(failures: Failures) -> str:
-    """Returns the first operation that failed, why, and how many more failed."""
+    """The first failure in words, and how many more there are."""
     operation, error = failures[0]
     rest = f", and {len(failures) - 1} more" if failures[1:] else ""
     return f"{operation}: {os.strerror(error)}{rest}"

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 async def object_names(family: Family, table: str) -> dict[str, list[str]]:
-    """Returns chains, maps and sets of a table, by "chain", "map" and "set"; empty if the table does not exist."""
+    """Names by "chain", "map" and "set"; empty if the table does not exist."""
     names: dict[str, list[str]] = {}
     if chains := (await asyncio.to_thread(nft_chains, family)).get(table):
         names["chain"] = chains
@@ -38,7 +38,7 @@ async def object_names(family: Family, table: str) -> dict[str, list[str]]:
 
 
 async def counters(family: Family, table: str, map_name: str) -> list[CounterElement]:
-    """Returns the counters of a map of fronts; empty if the map does not exist."""
+    """Empty if the map does not exist."""
     names = ((uapi.NFTA_SET_ELEM_LIST_TABLE, table), (uapi.NFTA_SET_ELEM_LIST_SET, map_name))
     body = netfilter_header(family) + b"".join(text_attribute(kind, name) for kind, name in names)
     elements = await asyncio.to_thread(_dumped, uapi.NFT_MSG_GETSETELEM, body, counter_elements)
@@ -54,7 +54,7 @@ async def tables() -> set[tuple[int, str]]:
 
 
 def nft_chains(family: Family) -> dict[str, list[str]]:
-    """Returns the chains of a family's tables, by table. Blocks."""
+    """Chains by table. Blocks."""
     chains: dict[str, list[str]] = {}
     for row in _dumped(uapi.NFT_MSG_GETCHAIN, netfilter_header(family), lambda body: attributes(body, NFGENMSG.size)):
         chains.setdefault(text_of(row[uapi.NFTA_CHAIN_TABLE]), []).append(text_of(row[uapi.NFTA_CHAIN_NAME]))
@@ -72,12 +72,12 @@ def rules(family: Family, table: str, decode: Callable[[bytes], T | None], chain
 
 
 def rule_counts(family: Family, table: str) -> Counter[str]:
-    """Returns the number of rules in each chain of a table that has any. Blocks."""
+    """The number of rules by chain, without empty chains. Blocks."""
     return Counter(rules(family, table, chain_of_rule))
 
 
 def _dumped(kind: int, body: bytes, decode: Callable[[bytes], T | None]) -> list[T]:
-    """Returns the objects; none of what does not exist. A dump that was interrupted is made again.
+    """An interrupted dump is repeated; what does not exist is empty.
 
     Raises ApplyError if all of _READINGS were, and for other errors.
     """

@@ -65,7 +65,7 @@ class Requests:
         return int(self._socket.getsockname()[0])
 
     def dump(self, kind: int, body: bytes, decode: Callable[[bytes], T | None]) -> list[T]:
-        """Returns the objects of a dump that are decoded to something: a table may have a million, and few that count.
+        """The objects for which `decode` returns something: a table may have a million, of which few count.
 
         Raises OSError if the kernel refuses, InterruptedDumpError at the end of a dump that may be incomplete.
         """
@@ -90,7 +90,7 @@ class Requests:
         self._answer(kind, body, flags)
 
     def ask(self, kind: int, body: bytes) -> bytes:
-        """Returns the payload of the answer to one request; OSError if the kernel refuses, or does not answer."""
+        """The payload of the answer; OSError if the kernel refuses, or does not answer."""
         answer = self._answer(kind, body)
         if not answer:
             _raise(errno.ENODATA)
@@ -158,7 +158,7 @@ class Requests:
         _raise(errors[0] if errors else 0)
 
     def _errors(self, first: int, end: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yields sequence number and error of the requests first…end that fail, until `last` is answered."""
+        """Sequence number and error of each failed request from first to end, until `last` is answered."""
         for each in self._answers(first, end):
             if each.kind == uapi.NLMSG_ERROR and (error := error_of(each.body)):
                 yield each.sequence, error
@@ -166,7 +166,7 @@ class Requests:
                 return
 
     def _answers(self, first: int, last: int) -> Iterator[Message]:
-        """Yields the messages that answer the requests first…last; the caller knows which is the last of them."""
+        """The answers to the requests first…last; the caller knows which is the last of them."""
         while True:
             # One buffer serves all datagrams: to allocate one for each takes longer than everything else.
             for each in messages(bytes(self._buffer[: self._socket.recv_into(self._buffer)])):

@@ -17,7 +17,7 @@ _ALL_STATES: Final = 0xFFFFFFFF
 
 
 def user_of(name: str) -> int | None:
-    """Returns the user who created the stream socket of this name; None if the kernel is too old (before 5.3)."""
+    """The user who created the stream socket of this name; None if the kernel is too old (before 5.3)."""
 
     def decode(body: bytes) -> int | None:
         row = attributes(body, _RESPONSE_BYTES)

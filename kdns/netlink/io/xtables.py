@@ -38,13 +38,13 @@ def legacy_tables(family: Family) -> list[str]:
 
 
 def legacy_size(family: Family, table: str) -> TableSize:
-    """Returns the size of a loaded table; OSError if it cannot be read."""
+    """OSError if the table cannot be read."""
     *_, entries, octets = _info(family, table)
     return TableSize(entries, octets)
 
 
 def legacy_content(family: Family, table: str) -> TableContent:
-    """Returns the content of a loaded table; OSError if it cannot be read.
+    """OSError if the table cannot be read.
 
     The kernel requires the table's size in the request, and the size may have changed since it was read.
     """
@@ -68,21 +68,21 @@ def _legacy_content(family: Family, table: str) -> TableContent:
 
 
 def chains_by_table(backend: Backend, family: Family) -> dict[str, list[str]]:
-    """Returns the chains of every table, those of other programs too; ApplyError or OSError if they cannot be read."""
+    """Includes the tables of other programs; ApplyError or OSError if they cannot be read."""
     if backend == "nft":
         return nft_chains(family)
     return {table: list(legacy_content(family, table).rules) for table in legacy_tables(family)}
 
 
 def table_content(backend: Backend, family: Family, table: str) -> TableContent:
-    """Returns the content of a table, empty if it does not exist; ApplyError or OSError if it cannot be read."""
+    """Empty if the table does not exist; ApplyError or OSError if it cannot be read."""
     if backend == "nft":
         return nft_content(family, table)
     return legacy_content(family, table) if table in legacy_tables(family) else TableContent()
 
 
 def nft_content(family: Family, table: str) -> TableContent:
-    """Returns the content of a table of iptables-nft, empty if it does not exist; ApplyError if it cannot be read."""
+    """Empty if the table does not exist; ApplyError if it cannot be read."""
 
     def decode(rule: bytes) -> tuple[str, tuple[str, ...]]:
         chain = chain_of_rule(rule)

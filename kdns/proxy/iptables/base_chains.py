@@ -83,7 +83,7 @@ JUMPS: Final = (
 
 
 def base_chains(family_plan: FamilyPlan, features: Features) -> Iterator[Chain]:
-    """Yields every fixed chain with its rules; rules that depend on Services stand before these."""
+    """Rules that depend on Services stand before these."""
     mark = f"{features.masquerade_mark:#x}"
     yield Chain(MANGLE, CANARY, (comment(OWNER),))
     yield Chain(FILTER, NODE_PORTS)
@@ -129,7 +129,7 @@ def serves_loopback(family_plan: FamilyPlan) -> bool:
 
 
 def node_port_destinations(family_plan: FamilyPlan) -> tuple[str, ...]:
-    """Yields the matches of destinations with node ports: a packet matches at most one of them.
+    """Matches destinations with node ports: a packet matches at most one of them.
 
     Differs: where nodePortAddresses has a loopback network, kube-proxy serves 127.0.0.1 of it only.
     """
@@ -141,7 +141,7 @@ def node_port_destinations(family_plan: FamilyPlan) -> tuple[str, ...]:
 
 
 def _networks(family_plan: FamilyPlan, family: Family) -> Iterator[str]:
-    """Yields the local networks whose addresses are not among the node's."""
+    """Local networks whose addresses are not among the node's."""
     for network in family_plan.node_ports.networks:
         if family_plan.node_ports.has_loopback and network.overlaps(_LOOPBACK[family]):
             loopback = _LOOPBACK[family]

@@ -31,7 +31,7 @@ _WITHOUT_ENDPOINTS: Final = {Verdict.REJECT: "has no endpoints", Verdict.DROP: "
 
 
 def front_rules(front: Front, family_plan: FamilyPlan, features: Features) -> Iterator[ChainRule]:
-    """Yields the front's rules, in the order in which they are to stand.
+    """The rules in the order in which they are to stand.
 
     Differs: kube-proxy refuses connections to a node port without endpoints at every local address, also at those that
     have no node ports by nodePortAddresses, where something else may listen. And what the node itself sends to an
@@ -67,7 +67,7 @@ def front_rules(front: Front, family_plan: FamilyPlan, features: Features) -> It
 
 
 def _checks(kind: FrontKind, verdict: Verdict) -> tuple[str, ...]:
-    """Returns the chains that refuse or drop what no endpoint gets.
+    """The chains that refuse or drop what no endpoint gets.
 
     One is for packets that leave the node or pass it, the other for those that pass it or come in.
     """
@@ -88,7 +88,7 @@ def list_chain(verdict: Verdict, chains: PortChains) -> str:
 
 
 def port_rules(each: PortPlan, family_plan: FamilyPlan) -> Iterator[ChainRule]:
-    """Yields the rules of a Service port beside its fronts: load balancers probe its health check node port."""
+    """Rules beside the fronts: load balancers probe the health check node port."""
     if family_plan.mode.accepts_health_checks and each.health_check_port:
         text = comment(f"{each.name} health check node port")
         yield ChainRule(FILTER, NODE_PORTS, rule(port("tcp", each.health_check_port), text, "-j ACCEPT"))

@@ -19,7 +19,7 @@ _REMOVALS: Final = {uapi.NFT_MSG_DELRULE, uapi.NFT_MSG_DELCHAIN}
 
 
 def changes_rules(message: Message) -> bool:
-    """Returns whether a message changes our chains, or removes a jump to them.
+    """Whether a message changes our chains, or removes a jump to them.
 
     In KUBE-FIREWALL others may add rules. It has the rule without which route_localnet lets others reach 127.0.0.1.
     """

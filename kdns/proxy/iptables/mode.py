@@ -22,7 +22,6 @@ IPTABLES: Final = Semantics(
 
 
 def _text(plan: Plan, settings: Settings) -> str:
-    """Returns both families' restores."""
     from kdns.proxy.iptables.base_chains import Features  # noqa: PLC0415 - nothing else is imported for the mode's row
     from kdns.proxy.iptables.tables import iptables_text  # noqa: PLC0415 - nothing else of the mode is imported for its row
 

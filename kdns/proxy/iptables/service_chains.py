@@ -37,7 +37,7 @@ FrontAt: TypeAlias = Callable[[FrontKey], Front | None]
 def service_chains(
     each: PortPlan, family_plan: FamilyPlan, front_at: FrontAt, *, has_comments: bool
 ) -> Iterator[Chain]:
-    """Yields the chains that the fronts of the Service port lead to. `has_comments` is about the rules of endpoints.
+    """The chains that the fronts of the Service port lead to. `has_comments` is about the rules of endpoints.
 
     `front_at` finds the plan's fronts, or those of the plan before.
 
@@ -71,7 +71,7 @@ def _fronts_of(each: PortPlan, front_at: FrontAt) -> Iterator[Front]:
 
 
 def _endpoint_chains(each: PortPlan, verdict: Verdict) -> dict[str, tuple[ServiceEndpoint, str]]:
-    """Returns the set's endpoints in kube-proxy's order, that of their texts, by the names of their chains."""
+    """The set's endpoints by the names of their chains, in kube-proxy's order: that of their texts."""
     written = sorted((join_host_port(one.address, one.port), one) for one in each.endpoints_of(verdict))
     return {endpoint_chain(each.name, text): (one, text) for text, one in written}
 
@@ -89,7 +89,7 @@ def _cluster_ip_rules(fronts: list[Front], verdict: Verdict, family_plan: Family
 def _list_rules(
     each: PortPlan, endpoints: Mapping[str, tuple[ServiceEndpoint, str]], has_comments: bool
 ) -> Iterator[Rule]:
-    """Yields the rules: a client with affinity goes to its last endpoint, others to each with the same probability."""
+    """A client with affinity goes to its last endpoint, others to each with the same probability."""
     texts = {
         name: f"{comment(f'{each.name} -> {written}')} " if has_comments else ""
         for name, (_, written) in endpoints.items()

@@ -45,7 +45,7 @@ class Tables:
         return self._endpoints <= LARGE
 
     def whole(self, existing: Mapping[str, Collection[str]]) -> str:
-        """Returns everything, as input of iptables-restore --noflush, where there are these chains by table.
+        """Everything as input of iptables-restore --noflush; `existing` has the kernel's chains by table.
 
         Chains of Service ports that are of no use any more are deleted. KUBE-FIREWALL, which the kubelet uses too, is
         not emptied where nothing is to be in it.
@@ -88,7 +88,7 @@ class Tables:
         stale: Iterable[str],
         refusals: Iterable[str],
     ) -> Iterator[str]:
-        """Yields the commits of table nat, and those of table filter that must follow at once.
+        """The commits of table nat, and those of table filter that must follow at once.
 
         First the chains of Service ports, then the chains that lead to them or changes of these, then the deletion of
         stale chains that are not among the former.
@@ -116,7 +116,7 @@ class Tables:
             yield from _section(NAT, (), (), deleted[start : start + _DELETED_AT_ONCE])
 
     def _shared(self) -> dict[tuple[str, str], list[Rule]]:
-        """Returns the rules of the chains that Services share, by table and chain.
+        """The rules of the chains that Services share, by table and chain.
 
         iptables-nft finds the place of a target in a list of them by walking it, so the last name comes first.
         """
@@ -132,7 +132,7 @@ class Tables:
         return rules
 
     def follow(self, family_plan: FamilyPlan, difference: Difference) -> str:
-        """Returns the partial restore that leads to this plan: chains and rules that differ; "" if none does.
+        """The partial restore that leads to this plan: chains and rules that differ; "" if none does.
 
         A front that gets endpoints or loses the last one is refused until it leads to them, or before it does not.
 
@@ -192,7 +192,7 @@ def _target(rule: Rule) -> str:
 def _section(
     table: str, chains: Collection[Chain], changes: Sequence[str] = (), deleted: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yields the lines of one commit; none for nothing."""
+    """The lines of one commit; none for nothing."""
     if chains or changes or deleted:
         appended = (f"-A {each.name} {rule}" for each in chains for rule in each.rules)
         yield from restore(table, (each.name for each in chains), chain(appended, changes), deleted)
@@ -211,12 +211,12 @@ def _compare(
 
 
 def iptables_text(plan: Plan, features: Features = FEATURES) -> str:
-    """Returns both families' restores, for the program that each names."""
+    """Both families' restores, for the program that each names."""
     return "\n".join(family_text(plan.of(family), features) for family in FAMILIES)
 
 
 def family_text(family_plan: FamilyPlan, features: Features = FEATURES) -> str:
-    """Returns one family's restore, with the jumps from built-in chains behind it."""
+    """One family's restore, with the jumps from built-in chains behind it."""
     rules = Tables(family_plan, features).whole({})
     lines = [f"# {family_plan.family}: {RESTORE[family_plan.family]} --noflush", rules.rstrip("\n")]
     lines.append("# jumps from the built-in chains, where they are not there yet")

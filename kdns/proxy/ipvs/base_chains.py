@@ -122,7 +122,7 @@ def base_chains(family_plan: FamilyPlan, masquerade_mark: int, out_filters: Iter
 
 
 def out_filter(front: Front, family_plan: FamilyPlan) -> Iterator[Rule]:
-    """Yields the rules that keep the node from a load balancer's address if it is outside of the source ranges.
+    """Keeps the node from a load balancer's address if it is outside of the source ranges.
 
     IPVS translates the node's packets before a filter sees them. Their source is the address on kube-ipvs0 that they go
     to, if the program has not bound its socket.
@@ -139,13 +139,12 @@ def out_filter(front: Front, family_plan: FamilyPlan) -> Iterator[Rule]:
 
 
 def changed_out_filter(removed: Iterable[Rule], added: Iterable[Rule]) -> str:
-    """Returns the restore that changes these rules of the chain that depends on Services; "" for none."""
+    """The restore that changes these rules of the chain that depends on Services; "" for none."""
     lines = [f"-D {OUT_FILTER} {each}" for each in removed] + [f"-A {OUT_FILTER} {each}" for each in added]
     return "\n".join((*restore(FILTER, (), lines), "")) if lines else ""
 
 
 def fixed_chains(family_plan: FamilyPlan, masquerade_mark: int) -> Iterator[Chain]:
-    """Yields every fixed chain with its rules."""
     mark = f"{masquerade_mark:#x}"
     matches = Matches(family_plan)
     marked = postrouting(mark)
@@ -193,7 +192,7 @@ def _services(family_plan: FamilyPlan, matches: Matches) -> Iterator[Rule]:
 
 
 def _masqueraded(family_plan: FamilyPlan, matches: Matches) -> tuple[str, ...]:
-    """Returns packets to cluster IPs that are masqueraded.
+    """Matches packets to cluster IPs that are masqueraded.
 
     Where no branch masquerades, those of the node are, as their source is the address of kube-ipvs0 that they go to.
     """
@@ -212,7 +211,7 @@ def _node_port(matches: Matches) -> Iterator[Rule]:
 
 
 def _local(matches: Matches, name: str) -> Iterator[Rule]:
-    """Yields rules: packets to fronts with externalTrafficPolicy Local keep their source, unless the node sent them."""
+    """Packets to fronts with externalTrafficPolicy Local keep their source, unless the node sent them."""
     yield rule(matches.commented(name), LOCAL_SOURCE, _MARK)
     yield rule(matches.commented(name), _RETURN)
 

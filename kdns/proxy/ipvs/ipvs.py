@@ -105,7 +105,7 @@ class Ipvs:
         return base_chains(self.family_plan, self.options.masquerade_mark, self._out_filters.counts)
 
     def front_at(self, key: VirtualServerKey) -> Front | None:
-        """Returns the front of a virtual server; an address of a Service comes before a node port."""
+        """An address of a Service comes before a node port."""
         front = self.family_plan.fronts.get(FrontKey(key.address, key.protocol, key.port))
         if front is None and key.address in self._node_ports:
             front = self.family_plan.fronts.get(FrontKey("", key.protocol, key.port))
@@ -121,12 +121,12 @@ class Ipvs:
             yield self._sets[name].name, entry
 
     def follow(self, family_plan: FamilyPlan, difference: Difference) -> Change:
-        """Returns the change that leads to this plan of the same node. Its cost is that of the difference."""
+        """The change that leads to this plan of the same node. Its cost is that of the difference."""
         self.family_plan = family_plan
         return self._follow(difference.fronts, difference.ports)
 
     def stale(self, existing: Iterable[VirtualServerKey]) -> tuple[VirtualServerKey, ...]:
-        """Returns the kernel's virtual servers to remove: those of this family, and not in excludeCIDRs."""
+        """The kernel's virtual servers to remove: those of this family, and not in excludeCIDRs."""
         return tuple(key for key in existing if key not in self.virtual_servers and self._is_ours(key))
 
     def _is_ours(self, key: VirtualServerKey) -> bool:
@@ -197,7 +197,7 @@ class Ipvs:
             yield IPVS_IPS, address
 
     def _by_set(self, members: Iterable[SetMember]) -> Entries:
-        """Returns the entries by the set's name in the kernel."""
+        """By the set's name in the kernel."""
         entries: dict[str, list[str]] = {}
         for name, entry in members:
             entries.setdefault(self._sets[name].name, []).append(entry)

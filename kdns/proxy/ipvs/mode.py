@@ -64,7 +64,6 @@ class IpvsSettings(Periods):
 
 
 def _text(plan: Plan, settings: Settings) -> str:
-    """Returns sets, rules, virtual servers and addresses of both families."""
     from kdns.proxy.ipvs.ipvs import IpvsOptions  # noqa: PLC0415 - nothing else of the mode is imported for its row
     from kdns.proxy.ipvs.text import ipvs_text  # noqa: PLC0415 - nothing else of the mode is imported for its row
 

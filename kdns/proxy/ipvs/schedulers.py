@@ -26,5 +26,5 @@ SCHEDULERS: Final = {
 
 
 def chosen_by(scheduler: str) -> str:
-    """Returns which endpoint a scheduler chooses, in words that follow "one of 3 endpoints,"."""
+    """Words that follow "one of 3 endpoints,"."""
     return SCHEDULERS.get(scheduler, f"as the kernel's scheduler {scheduler} chooses")

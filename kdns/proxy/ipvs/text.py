@@ -21,7 +21,7 @@ _PROTOCOLS: Final = {"TCP": "-t", "UDP": "-u", "SCTP": "--sctp-service"}
 
 
 def ipvs_text(plan: Plan, options: IpvsOptions = DEFAULTS) -> str:
-    """Returns both families, each in the order in which it is to be loaded."""
+    """Both families, each in the order in which it is to be loaded."""
     return "\n".join("\n".join((*_family(Ipvs(plan.of(family), options), family), "")) for family in FAMILIES)
 
 

@@ -99,7 +99,7 @@ class _Shared(Generic[K, V]):
             del self.values[key], self._owners[key]
 
     def changes(self) -> list[tuple[V | None, V | None]]:
-        """Returns the values before and after the changes since the last call."""
+        """Values before and after the changes since the last call."""
         before, self._before = self._before, {}
         return [(value, self.values.get(key)) for key, value in before.items()]
 
@@ -129,7 +129,7 @@ class Content:
         return self._endpoints.values
 
     def follow(self, family_plan: FamilyPlan, difference: Difference) -> tuple[Request, ...]:
-        """Returns the requests that lead to this plan of the same node. Their number is that of the difference."""
+        """The requests that lead to this plan of the same node. Their number is that of the difference."""
         self.family_plan = family_plan
         for key, (_, new) in difference.fronts.items():
             self._remove(key)
@@ -138,7 +138,7 @@ class Content:
         return self._requests()
 
     def knows(self, endpoint: ServiceEndpoint) -> bool:
-        """Returns whether HCN had this endpoint, or what its creation needs, when the node's network was read."""
+        """Whether HCN had this endpoint, or what its creation needs, when the node's network was read."""
         if endpoint.address in self.node.endpoints or self._has_no_ipv6:
             return True
         if endpoint.is_local or not self.node.network.is_overlay:
@@ -146,7 +146,7 @@ class Content:
         return endpoint.address in self.endpoints or bool(self._provider(endpoint.address)[1])
 
     def front_at(self, key: LoadBalancerKey) -> Front | None:
-        """Returns the front of a load balancer; None for one that forwards health checks."""
+        """None for a load balancer that forwards health checks."""
         protocol = next(name for name, number in PROTOCOLS.items() if number == key.protocol)
         return self.family_plan.fronts.get(FrontKey(key.vip, protocol, key.port))
 
@@ -172,7 +172,7 @@ class Content:
         self.missing.pop(key, None)
 
     def _objects(self, front: Front) -> _FrontObjects:
-        """Returns the objects of a front; nothing if it has no endpoints, or none of them is in HCN."""
+        """Empty if the front has no endpoints, or none of them is in HCN."""
         used = front.port.endpoints_of(front.lists[0]) if front.lists and not self._has_no_ipv6 else ()
         ids: list[str] = []
         endpoints: list[HostComputeEndpoint] = []
@@ -197,7 +197,7 @@ class Content:
 
     @property
     def _has_no_ipv6(self) -> bool:
-        """Whether the network has no addresses of this family: overlay networks of Windows have no IPv6."""
+        """Overlay networks of Windows have no IPv6."""
         return self.node.network.is_overlay and self.family_plan.family == "IPv6"
 
     def _load_balancer(
@@ -214,7 +214,7 @@ class Content:
         return self._at(front.key.address, ids, mapping, flags, self._source_vip(used))
 
     def _health_check(self, front: Front, port: int) -> tuple[LoadBalancerKey, HostComputeLoadBalancer]:
-        """Returns the load balancer that forwards health checks at a load balancer IP to the node itself."""
+        """Forwards health checks at a load balancer IP to the node itself."""
         mapping = PortMapping(PROTOCOLS["TCP"], port, port)
         source_vip = self.node.settings.source_vip if self.node.network.is_overlay else ""
         return self._at(front.key.address, [self.node.gateway], mapping, LoadBalancerFlags.NONE, source_vip)
@@ -232,7 +232,7 @@ class Content:
         return key, balancer
 
     def _source_vip(self, used: tuple[ServiceEndpoint, ...]) -> str:
-        """Returns the source of translated packets on an overlay network, "" on others.
+        """The source of translated packets on an overlay network, "" on others.
 
         It is the node's address if some endpoint is another node or outside of the cluster: such endpoints have no
         route to the addresses of Pods.
@@ -259,7 +259,7 @@ class Content:
         return self._endpoint(address, mac_address(address), provider, EndpointFlags.REMOTE_ENDPOINT)
 
     def _overlay_endpoints(self, front: Front) -> Iterator[HostComputeEndpoint]:
-        """Yields the source VIP, and the cluster IP as an address of this node."""
+        """The source VIP, and the cluster IP as an address of this node."""
         mac, source_vip = self.node.host_mac, self.node.settings.source_vip
         if source_vip and source_vip not in self.node.endpoints:
             yield self._endpoint(source_vip, mac, "", EndpointFlags.NONE)

@@ -102,7 +102,6 @@ def windows_network(settings: Settings) -> WindowsNetwork:
 
 
 def _text(plan: Plan, settings: Settings) -> str:
-    """Returns the requests that create the endpoints and load balancers of both families."""
     from kdns.proxy.kernelspace.text import requests_text  # noqa: PLC0415 - nothing else is imported for the mode's row
 
     return requests_text(plan, windows_network(settings))

@@ -78,7 +78,7 @@ def reconciling_requests(
     existing_endpoints: Iterable[HostComputeEndpoint],
     existing_load_balancers: Iterable[HostComputeLoadBalancer],
 ) -> Iterator[Request]:
-    """Yields the requests that lead from existing objects to the desired ones.
+    """The requests that lead from existing objects to the desired ones.
 
     `existing_endpoints` are those that kdns created. Load balancers of others are deleted: HCN has one for a
     destination, so each is deleted just before the one that replaces it.

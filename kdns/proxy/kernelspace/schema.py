@@ -55,7 +55,7 @@ class EndpointFlags(IntFlag):
 
 
 def derived_id(*parts: str) -> str:
-    """Returns the id of an object that kdns creates: a UUID of version 5 (RFC 9562 §5.5) of its name."""
+    """The id of an object that kdns creates: a UUID of version 5 (RFC 9562 §5.5) of its name."""
     digest = bytearray(sha1(_NAMESPACE + "/".join(parts).encode(), usedforsecurity=False).digest()[:16])
     digest[6], digest[8] = digest[6] & 0x0F | 0x50, digest[8] & 0x3F | 0x80
     text = digest.hex()
@@ -94,7 +94,7 @@ class HostComputeNetwork:
         return self.type.lower() == OVERLAY
 
     def provider_address(self, address: Address) -> str:
-        """Returns the address of the node that has this Pod or is this address, "" for one outside of the cluster."""
+        """The address of the node that has this Pod or this address, "" for one outside of the cluster."""
         if not self.id:
             return f"(provider address of {address})"
         for prefix, provider in reversed(self.remote_subnets):
@@ -258,7 +258,7 @@ def endpoint_id(network: str, address: str) -> str:
 
 
 def mac_address(address: str) -> str:
-    """Returns the MAC address of an endpoint on another node, as HCN needs a different one for each endpoint."""
+    """HCN needs a different MAC address for each endpoint on another node."""
     return "-".join((_MAC_PREFIX, *(f"{each:02x}" for each in packed(address)[-4:])))
 
 

@@ -17,12 +17,12 @@ from kdns.proxy.plan.plan import FamilyPlan, Plan, printable
 
 
 def requests_text(plan: Plan, network: WindowsNetwork) -> str:
-    """Returns the requests of both families, each after a comment with its Service."""
+    """The requests of both families, each after a comment with its Service."""
     return "\n".join((*(line for family in FAMILIES for line in _lines(plan.of(family), network)), ""))
 
 
 def described_network(family_plan: FamilyPlan, settings: WindowsNetwork) -> NodeNetwork:
-    """Returns the node's network as far as settings and plan describe it; with a source VIP it is an overlay."""
+    """The node's network as far as settings and plan describe it; with a source VIP it is an overlay."""
     local = {
         each.address: f"(endpoint of {each.address})"
         for port in family_plan.ports.values()

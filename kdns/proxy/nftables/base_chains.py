@@ -40,7 +40,6 @@ _REFUSALS: Final = (
 
 
 def base_chains(family_plan: FamilyPlan, masquerade_mark: int = DEFAULT_MARK) -> tuple[Set | Chain, ...]:
-    """Returns everything in the table that does not depend on any Service."""
     relays = (RELAYS,) if family_plan.mode.relays else ()
     return (*_sets(), *relays, *_chains(family_plan, masquerade_mark))
 
@@ -64,9 +63,7 @@ def _sets() -> Iterator[Set]:
 
 
 def _chains(family_plan: FamilyPlan, masquerade_mark: int) -> Iterator[Chain]:
-    """Yields the chains.
-
-    Differs: kube-proxy rejects TCP by an ICMP error too. A Pod of this node that gets it while it is still in
+    """Differs: kube-proxy rejects TCP by an ICMP error too. A Pod of this node that gets it while it is still in
     connect() ignores it and waits a second for the next, and the kernel limits the rate of ICMP errors.
     """
     front, port = (expression(side.key, family_plan.family) for side in SIDES)
@@ -110,19 +107,19 @@ def _base(kind: str, hook: str, priority: int, *rules: str, name: str = "") -> C
 
 
 def _external_local(family_plan: FamilyPlan, side: Side) -> Iterator[str]:
-    """Yields the branches of external policy Local. A front that is in no map of them is dropped by a later hook."""
+    """A front that is in no map of external policy Local is dropped by a later hook."""
     key = expression(side.key, family_plan.family)
     ways = {verdict: _by_number(key, side.lists[verdict], _LOCAL_CHAINS) for verdict in ENDPOINT_SETS}
     return branch_rules(family_plan.external_local, ways, family_plan.local_pods, family_plan.family)
 
 
 def _by_number(key: str, numbers: Set, verdicts: str) -> str:
-    """Returns the statements that follow the verdict for the number that a map has for the key."""
+    """Statements that follow the verdict for the number that a map has for the key."""
     return f"meta priority set {key} map @{numbers.name} meta priority vmap {verdicts}"
 
 
 def _node_port_match(family_plan: FamilyPlan) -> str:
-    """Returns the statements that match destinations with node ports; "" without node ports."""
+    """Matches destinations with node ports; "" without node ports."""
     addresses, daddr = family_plan.node_ports, expression((DESTINATION,), family_plan.family)
     if not addresses.networks:
         return ""

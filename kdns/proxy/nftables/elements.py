@@ -126,13 +126,13 @@ def _goto(name: str) -> bytes:
 
 @lru_cache
 def _comment(text: str) -> bytes:
-    """Returns a comment as libnftnl keeps it: type 0, length, and text with a terminating zero."""
+    """As libnftnl keeps it: type 0, length, and text with a terminating zero."""
     packed = comment_text(text).encode() + b"\0"
     return attribute(uapi.NFTA_SET_ELEM_USERDATA, bytes((0, len(packed))) + packed)
 
 
 def _packer(family: Family, *attributes: tuple[int, Parts]) -> Callable[..., bytes]:
-    """Returns what encodes an element with attributes of these kinds and parts: one template, as there are 100,000.
+    """Encoder of elements with attributes of these kinds and parts: one template, as there are 100,000 elements.
 
     It takes the values of all attributes, and the bytes of further ones. The parts of a value with several are padded
     to four bytes each.

@@ -111,7 +111,7 @@ def _add_front(content: Content, front: Front, family_plan: FamilyPlan) -> None:
 
 
 def external_local_chain(side: Side) -> str:
-    """Returns the chain for the fronts whose branches lead to different lists.
+    """For fronts whose branches lead to different lists: all of them have externalTrafficPolicy Local.
 
     All of them have externalTrafficPolicy Local.
     """
@@ -120,7 +120,7 @@ def external_local_chain(side: Side) -> str:
 
 @lru_cache(maxsize=4096)
 def _masquerade_chain(chain: str, branches: Branches, local_pods: LocalPods | None, family: Family) -> Chain:
-    """Returns the chain that marks the packets to masquerade and continues in the list's chain."""
+    """Marks the packets to masquerade and continues in the list's chain."""
     prefix = "masquerade" if len(branches) == 1 else "masquerade-nonlocal"
     rules = branch_rules(branches, dict.fromkeys(ENDPOINT_SETS, f"goto {chain}"), local_pods, family)
     return Chain(f"{prefix}-{chain}", tuple(rules))
@@ -129,7 +129,7 @@ def _masquerade_chain(chain: str, branches: Branches, local_pods: LocalPods | No
 def branch_rules(
     branches: Branches, ways: Mapping[Verdict, str], local_pods: LocalPods | None, family: Family
 ) -> Iterator[str]:
-    """Yields the rules of a chain that is for these branches; `ways` are the statements that lead to lists."""
+    """`ways` are the statements that lead to lists."""
     for branch in branches:
         match = _client_match(branch.client, local_pods, family)
         if branch.masquerade:

@@ -35,7 +35,6 @@ class NftablesSettings(Masquerading):
 
 
 def _text(plan: Plan, settings: Settings) -> str:
-    """Returns both tables as nft takes them."""
     from kdns.proxy.nftables.table import ruleset  # noqa: PLC0415 - nothing else of the mode is imported for its row
 
     return ruleset(plan, settings.section(NftablesSettings).mark)

@@ -38,7 +38,7 @@ class Numbers(Generic[Numbered]):
         """Where a free number is searched for, beyond hashes first, when those after the hash are taken."""
 
     def of(self, value: Numbered) -> int:
-        """Returns the value's number, which it has until it is released."""
+        """The value has its number until it is released."""
         number = self._numbers.get(value)
         if number is not None:
             return number
@@ -71,7 +71,7 @@ class EndpointIds:
         self._endpoints: dict[PortName, Numbers[tuple[str, int]]] = {}
 
     def of(self, port: PortName, endpoint: ServiceEndpoint) -> int:
-        """Returns the ID; it is not that of another endpoint.
+        """No two endpoints have the same ID.
 
         The last four bits are 0 unless there are thousands of endpoints, as in the priority of ordinary packets, since
         they select the device's queue.

@@ -25,12 +25,12 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9/_.-]*")
 
 
 def quoted(text: str) -> str:
-    """Returns the text as a string of nft's language, which has no escapes: invalid characters become "?"."""
+    """A string of nft's language, which has no escapes: invalid characters become "?"."""
     return f'"{comment_text(text)}"'
 
 
 def comment_text(text: str) -> str:
-    """Returns the text as the kernel keeps it for people who list the table."""
+    """As the kernel keeps it for people who list the table."""
     return printable(text)[:COMMENT_BYTES]
 
 
@@ -209,7 +209,7 @@ class Transaction:
 
 
 def commands(change: Transaction) -> Iterator[str]:
-    """Yields the transaction as nft commands. Chains are made before they are filled, since they lead to each other."""
+    """Chains are created before they are filled, since they lead to each other."""
     table = f"{NFT_FAMILY[change.family]} {TABLE}"
     yield from (f"add chain {table} {name}" for name in change.chains)
     for name, chain in change.chains.items():

@@ -37,7 +37,7 @@ UNUSED_CHAINS_MAX: Final = 1000
 
 
 def ruleset(plan: Plan, masquerade_mark: int = DEFAULT_MARK) -> str:
-    """Returns both tables, as one transaction for `nft -f`."""
+    """Both tables, as one transaction for `nft -f`."""
     return "".join(Table(plan.of(family), masquerade_mark).whole() for family in FAMILIES)
 
 
@@ -62,7 +62,7 @@ class Table:
         self._stale: dict[str, dict[ElementKey, None]] = {}
 
     def loaded(self) -> Iterator[Transaction]:
-        """Yields chains and elements of the first plan, some fronts at a time. Call it once, before `follow`.
+        """Chains and elements of the first plan, some fronts at a time. Call it once, before `follow`.
 
         A transaction takes many times the memory of what is sent for it.
         """
@@ -71,7 +71,7 @@ class Table:
             yield self._followed(some)
 
     def whole(self) -> str:
-        """Returns the first plan's table as one nft transaction, in place of an existing one. Takes `loaded`."""
+        """The first plan's table as one nft transaction that replaces an existing one. Consumes `loaded`."""
         table = f"{NFT_FAMILY[self.family_plan.family]} {TABLE}"
         objects = table_text(self.family_plan.family, self._base)
         lines = (line for change in self.loaded() for line in commands(change))
@@ -79,7 +79,7 @@ class Table:
 
     @property
     def has_many_unused(self) -> bool:
-        """Whether there are so many unused chains that a full sync is to remove them."""
+        """Whether a full sync is due to remove unused chains."""
         if len(self._chains) <= UNUSED_CHAINS_MAX:
             return False
         unused = len(self._chains) - len(self._chain_uses.counts)
@@ -105,7 +105,7 @@ class Table:
         return Transaction(self.family_plan.family, add=self._chain_numbers)
 
     def after_elements(self, existing: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-        """Returns the base chains that were not there, and the removal of what is of no use any more."""
+        """Base chains that were missing, and the removal of unused objects."""
         table, chains = f"{NFT_FAMILY[self.family_plan.family]} {TABLE}", existing.get("chain", ())
         hooks = [each for each in self._base if _is_new_hook(each, chains)]
         used = {each.name for each in self._base} | self._chains.keys()
@@ -121,7 +121,7 @@ class Table:
         )
 
     def difference(self, existing: Mapping[str, Iterable[str]], rules: Mapping[str, int]) -> str:
-        """Returns the first object that differs in the kernel, in words, or "". Elements are not compared.
+        """The first object that differs in the kernel, in words, or "". Elements are not compared.
 
         `existing` has names by "chain", "map" and "set"; `rules` has the number of rules by chain.
         """
@@ -141,7 +141,7 @@ class Table:
         return change
 
     def sweep(self) -> Transaction:
-        """Returns the deletion of stale elements. Call `swept` when it is done.
+        """The deletion of stale elements. Call `swept` when it is done.
 
         A packet keeps its first rules while the elements change: it may look up one map before a change and the next
         map after it. It may have drawn a number that has no endpoint now, its front may have had external policy Local,
@@ -204,7 +204,7 @@ def _is_new_hook(each: Set | Chain, chains: Iterable[str]) -> bool:
 
 
 def _bypasses_lists(part: Content) -> bool:
-    """Returns whether the front has endpoints and does not use the maps of external policy Local."""
+    """Whether the front has endpoints and does not use the maps of external policy Local."""
     return bool(_SERVICES & part.elements.keys()) and not LISTED & part.elements.keys()
 
 

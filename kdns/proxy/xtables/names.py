@@ -71,12 +71,12 @@ def port_chains(name: PortName) -> PortChains:
 
 
 def endpoint_chain(name: PortName, endpoint: str) -> str:
-    """Returns the name of an endpoint's chain; `endpoint` is the value of --to-destination."""
+    """`endpoint` is the value of --to-destination."""
     return f"{_ENDPOINT}{_hash(f'{name}{name.protocol.lower()}{endpoint}')}"
 
 
 def _hash(text: str) -> str:
-    """Returns the hash in base32 (RFC 4648), pair by pair: `base64.b32encode` takes three times as long."""
+    """Base32 (RFC 4648), pair by pair: `base64.b32encode` takes three times as long."""
     number = int.from_bytes(sha256(text.encode(errors="surrogatepass")).digest()[: _HASH_BITS // 8])
     return "".join([_PAIRS[number >> shift & 0x3FF] for shift in _PAIR_SHIFTS])
 

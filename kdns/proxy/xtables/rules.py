@@ -59,7 +59,7 @@ def jump(table: str, chain: str, target: str, *matches: str, text: str = "") -> 
 
 
 def inserted(jumps: Collection[Jump]) -> str:
-    """Returns a restore that inserts jumps at the top of their chains, one after the other."""
+    """A restore that inserts jumps at the top of their chains, one after the other."""
     lines: list[str] = []
     for table in dict.fromkeys(each.table for each in jumps):
         lines += restore(table, (), (f"-I {each.chain} {each}" for each in jumps if each.table == table))
@@ -67,7 +67,7 @@ def inserted(jumps: Collection[Jump]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Returns the text as one argument: what could end the argument or the line becomes "?".
+    """One argument: what could end the argument or the line becomes "?".
 
     iptables-restore knows escapes inside of quotation marks, so a backslash could end them.
     """
@@ -79,7 +79,7 @@ def comment(text: str) -> str:
 
 
 def interface(name: str) -> str:
-    """Returns packets that arrive on this interface; a name that ends in "+" is a prefix."""
+    """Matches packets that arrive on this interface; a name that ends in "+" is a prefix."""
     return f"-i {quoted(name)}"
 
 
@@ -92,12 +92,12 @@ def source(network: Network | str) -> str:
 
 
 def host(address: str) -> str:
-    """Returns the address as iptables-save prints it."""
+    """As iptables-save prints it."""
     return f"{address}/128" if ":" in address else f"{address}/32"
 
 
 def port(protocol: str, number: int) -> str:
-    """Returns packets to one port; `protocol` is in lower case."""
+    """`protocol` is in lower case."""
     return f"-p {protocol} -m {protocol} --dport {number}"
 
 
@@ -106,12 +106,12 @@ def rule(*parts: str) -> Rule:
 
 
 def reject(family: Family) -> str:
-    """Returns the target that refuses packets by the same ICMP error as kube-proxy's."""
+    """The same ICMP error as kube-proxy's."""
     return f"-j REJECT --reject-with {'icmp' if VERSION[family] == VERSION['IPv4'] else 'icmp6'}-port-unreachable"
 
 
 def restore(table: str, declared: Iterable[str], lines: Iterable[str], deleted: Sequence[str] = ()) -> Iterator[str]:
-    """Yields a restore of one table, with --noflush: declared chains are created or emptied, then lines are run.
+    """A restore of one table, with --noflush: declared chains are created or emptied, then lines are run.
 
     Chains to delete are emptied first too, since they may lead to each other.
     """
@@ -124,7 +124,7 @@ def restore(table: str, declared: Iterable[str], lines: Iterable[str], deleted: 
 
 
 def mark_masquerade(mark: str) -> Chain:
-    """Returns the chain that marks packets to be masqueraded, with kdns's own mark.
+    """Marks packets to be masqueraded, with kdns's own mark.
 
     Every sync of a kube-proxy rewrites this chain, so kdns's mark shows that kdns wrote table nat last.
     """
@@ -138,7 +138,7 @@ def postrouting(mark: str) -> Chain:
 
 
 def local_pods(family_plan: FamilyPlan) -> str:
-    """Returns the match of packets of this node's Pods, "" if they cannot be detected."""
+    """Matches packets of this node's Pods; "" if they cannot be detected."""
     pods = family_plan.local_pods
     if pods is None:
         return ""
@@ -148,6 +148,6 @@ def local_pods(family_plan: FamilyPlan) -> str:
 
 
 def not_local_pods(family_plan: FamilyPlan) -> str:
-    """Returns the match of all other packets, "" if they cannot be detected."""
+    """Empty if they cannot be detected."""
     found = local_pods(family_plan)
     return f"! {found}" if found else ""

@@ -27,7 +27,7 @@ log = logs.get(__name__)
 
 
 async def unsupported(settings: Settings) -> str:
-    """Returns why this machine cannot have the rules, or this process may not change them, or ""."""
+    """Why this machine cannot have the rules, or this process may not change them, or ""."""
     del settings
     _, reason = await choose()
     return reason
@@ -57,7 +57,7 @@ async def features(programs: Programs, settings: Settings) -> Features:
 
 
 async def _counts_by_name(programs: Programs) -> bool:
-    """Returns whether rules may count by nfacct; the counters are made."""
+    """Whether rules may count by nfacct; creates the counters."""
     try:
         await asyncio.to_thread(nfacct.ensure_counters, (INVALID_PACKETS, LOCALHOST_PACKETS))
         rule = f"-A {CHECK} -m nfacct --nfacct-name {INVALID_PACKETS} -j DROP"

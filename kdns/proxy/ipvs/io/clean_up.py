@@ -156,14 +156,14 @@ def find(excluded: Collection[Network]) -> Leftovers:
 
 
 def _front(entry: str) -> VirtualServerKey | None:
-    """Returns the virtual server of 10.96.0.1,tcp:80; None if another program's set has other entries."""
+    """The virtual server of 10.96.0.1,tcp:80; None if another program's set has other entries."""
     address, _, rest = entry.partition(",")
     protocol, _, port = rest.partition(":")
     return VirtualServerKey(address, int(port), protocol.upper()) if port.isdigit() else None
 
 
 def _has_left(kernel: Ipvs, key: VirtualServerKey) -> bool:
-    """Returns whether only old connections need it. At the node's own addresses, nothing else shows the owner."""
+    """Whether only old connections need it. At the node's own addresses, nothing else shows the owner."""
     existing = kernel.destinations(key).values()
     return bool(existing) and all(each.masquerades and not each.weight for each in existing)
 

@@ -80,7 +80,7 @@ class VirtualServers:
             self._delete_drained(kernel, link, is_wanted, [key for key in self.draining.servers if key in servers])
 
     def _existing(self, key: VirtualServerKey, server: VirtualServer | None) -> VirtualServer | None:
-        """Returns what the kernel has of a virtual server; what it refused of it is forgotten, to be tried again."""
+        """What the kernel has of a virtual server; what it refused of it is forgotten, to be tried again."""
         if server is None or not self.refused:
             return server
         taken = {each: one for each, one in server.destinations.items() if not self.refused.pop((key, each), "")}
@@ -156,7 +156,7 @@ def read_destinations(kernel: Ipvs, keys: Collection[VirtualServerKey]) -> dict[
 
 
 def changed_servers(kernel: Ipvs, sample: Servers) -> str:
-    """Returns the first difference from what this process wrote, in words, or ""."""
+    """The first difference from what this process wrote, in words, or ""."""
     for key, server in sample.items():
         name = f"virtual server {key}"
         options = kernel.server(key)

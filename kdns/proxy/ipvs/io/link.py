@@ -17,7 +17,7 @@ from kdns.runtime.requirements import CAPABILITY
 
 
 def establish() -> Link:
-    """Returns the link, which is made if it is not there; it is not brought up."""
+    """Creates the link if it is missing, without bringing it up."""
     with _explained():
         if (existing := find_link(VIRTUAL_LINK)) is None:
             add_link(VIRTUAL_LINK, "dummy")
@@ -42,7 +42,7 @@ def remove() -> bool:
 
 
 def unsupported() -> str:
-    """Returns why there can be no such link, "" if there can. Nothing stays of the attempt."""
+    """Why there can be no such link, or "". Nothing stays of the attempt."""
     name = f"kdns-{os.getpid()}"[:15]
     try:
         with _explained():

@@ -35,7 +35,7 @@ _RULES: Final = (
 
 
 async def unsupported(settings: Settings) -> str:
-    """Returns why mode ipvs cannot run here, or "".
+    """InputError for a scheduler that no kernel has.
 
     InputError for a scheduler that no kernel has.
     """
@@ -102,7 +102,7 @@ def _ipset() -> str:
 
 
 async def _rules(found: Programs) -> str:
-    """Returns why rules cannot match what is in a set, or what a virtual server has translated."""
+    """Why rules cannot match what is in a set, or what a virtual server has translated."""
     await asyncio.to_thread(_trial_set, is_wanted=True)
     try:
         reason = await found.check("IPv4", {"filter": _RULES})

@@ -103,7 +103,7 @@ class IpvsProxier(KernelMode):
         return self._poll_interval.pause_s
 
     async def difference(self) -> str:
-        """Returns the first difference from what this process wrote, in words, or "". Deletes drained destinations."""
+        """Deletes drained destinations too."""
         if not self._contents:
             return ""
         sample = self._sample()
@@ -121,7 +121,7 @@ class IpvsProxier(KernelMode):
         return {key: some[key] for some in servers for key in keys if key in some}
 
     def _is_wanted(self, address: str) -> bool:
-        """Returns whether an address is to be on the link, told without a look at all of them."""
+        """Whether a desired virtual server has this address."""
         content = self._contents.get(family_of_text(address))
         return content is not None and content.has_address(address)
 
@@ -156,11 +156,11 @@ class IpvsProxier(KernelMode):
         await remove_ipvs(None, Footprint())
 
     async def _content(self, family_plan: FamilyPlan) -> Ipvs:
-        """Returns a plan's content, computed in a thread: 10,000 Services take at least a tenth of a second."""
+        """In a thread: 10,000 Services take at least a tenth of a second."""
         return await asyncio.to_thread(Ipvs, family_plan, self._options)
 
     def _load(self, contents: Mapping[Family, Ipvs]) -> dict[str, set[str]]:
-        """Returns everything up to the rules of iptables; entries of sets that are too many."""
+        """Applies everything up to the rules of iptables; returns surplus entries of sets."""
         existing = link.establish()
         self._link = existing.index
         self._refused_entries = {}

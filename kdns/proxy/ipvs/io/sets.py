@@ -19,7 +19,7 @@ Refused = dict[tuple[str, str], str]
 
 
 def set_type(one: IpSet, entries: int = 0) -> SetType:
-    """Returns the type of a set. It has room for twice its entries where that is more than usual, so it may grow.
+    """Room for twice the entries where that is more than usual, so the set may grow.
 
     `entries`: how many there are for a time, where these are more.
     """
@@ -102,7 +102,7 @@ def _recreate(kernel: IpSets, name: str, kind: SetType) -> None:
 
 
 def replacing(name: str) -> str:
-    """Returns the name of a set until it has taken the place of another."""
+    """The name of a set until it has taken the place of another."""
     return name[: MAX_NAME - len(_REPLACING)] + _REPLACING
 
 
@@ -118,7 +118,7 @@ def _replace(kernel: IpSets, name: str, kind: SetType, entries: Sequence[str]) -
 
 
 def changed_sets(headers: Mapping[str, Header], expected: Mapping[str, int]) -> str:
-    """Returns which set does not have as many entries as expected, in words; "" for none."""
+    """Which set does not have as many entries as expected, in words, or ""."""
     for name, entries in expected.items():
         header = headers.get(name)
         if header is None:

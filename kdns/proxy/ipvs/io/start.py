@@ -28,7 +28,7 @@ log = logs.get(__name__)
 
 
 async def start(settings: Settings) -> IpvsProxier:
-    """Returns the proxier of mode ipvs; nothing is in the kernel yet but settings."""
+    """Nothing is in the kernel yet but settings."""
     programs, reason = await choose()
     if programs is None:
         raise ApplyError(("iptables",), reason)
@@ -39,7 +39,7 @@ async def start(settings: Settings) -> IpvsProxier:
 
 
 def timeouts(settings: IpvsSettings) -> Timeouts:
-    """Returns the kernel's timeouts of idle connections. The kernel supports whole seconds only."""
+    """The kernel supports whole seconds only."""
     values = settings.tcp_timeout_s, settings.tcp_fin_timeout_s, settings.udp_timeout_s
     return Timeouts(*(min(max(round(value), 1), _MOST_S) if value > 0 else 0 for value in values))
 

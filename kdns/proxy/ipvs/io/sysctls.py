@@ -34,7 +34,7 @@ log = logs.get(__name__)
 
 
 def useful_sysctls(settings: IpvsSettings, kernel: Version) -> dict[str, int]:
-    """Returns the sysctls without which the mode works too."""
+    """The mode works without these too."""
     values = dict(_USEFUL)
     if _REUSE_SINCE <= kernel < _REUSE_UNTIL:
         values[_REUSE] = 0
@@ -42,7 +42,7 @@ def useful_sysctls(settings: IpvsSettings, kernel: Version) -> dict[str, int]:
 
 
 def unsupported() -> str:
-    """Returns why the sysctls without which the mode does not work cannot be set, "" if they can or are."""
+    """Why needed sysctls cannot be set, or "" if they can or are."""
     failures = [reason for name, value in _NEEDED.items() if (reason := sysctl_refusal(name, value))]
     return f"sysctls cannot be set: {', '.join(failures)}; {_WANTED}" if failures else ""
 

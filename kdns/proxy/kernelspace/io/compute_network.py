@@ -63,7 +63,7 @@ class ComputeNetwork:
         return int(found.get("Major", 0)), int(found.get("Minor", 0))
 
     def network(self, name: str) -> HostComputeNetwork:
-        """Returns the network of this name. Raises ApplyError if there is none."""
+        """ApplyError if there is no network of this name."""
         found = self.networks()
         for each in found:
             if each.name.lower() == name.lower():
@@ -139,7 +139,7 @@ class ComputeNetwork:
         self._create("LoadBalancer", Request(Verb.CREATE, request.object))
 
     def _documents(self, kind: str, filters: Json) -> Iterator[Json]:
-        """Yields the properties of the objects of a kind; one that is deleted meanwhile is not among them."""
+        """Properties of the objects of a kind, without objects that are deleted meanwhile."""
         for name in self._enumerated(kind, filters):
             try:
                 with self._opened(kind, name) as handle:
@@ -177,7 +177,7 @@ class ComputeNetwork:
         _check(function, code, self._taken(record))
 
     def _taken(self, buffer: ctypes.c_void_p) -> str:
-        """Returns the text of a buffer that a call returned, and frees it."""
+        """The text of a buffer that a call returned; frees the buffer."""
         if not buffer.value:
             return ""
         text = ctypes.wstring_at(buffer.value)
@@ -196,7 +196,7 @@ def _check(function: str, code: int, record: str) -> None:
 
 
 def _guid(text: str) -> ctypes.Array[ctypes.c_char]:
-    """Returns a GUID as the functions take it, in memory that is passed by its address."""
+    """A GUID in memory that is passed by its address."""
     return ctypes.create_string_buffer(UUID(text).bytes_le, 16)
 
 

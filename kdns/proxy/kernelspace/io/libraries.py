@@ -21,7 +21,7 @@ _ELSEWHERE: Final = f"mode kernelspace needs Windows, and this machine runs {sys
 
 @cache
 def libraries() -> Libraries:
-    """Returns the functions. Raises ApplyError on other systems, and where a library is missing."""
+    """ApplyError on other systems, and where a library is missing."""
     if sys.platform == "win32":
         functions = {}
         for name, parameters in SIGNATURES.items():
@@ -51,7 +51,7 @@ def lock_machine() -> None:
 
 
 def host_mac(address: str) -> str:
-    """Returns the MAC address of the interface that has this IPv4 address, as SendARP reports it.
+    """The MAC address of the interface that has this IPv4 address, as SendARP reports it.
 
     Raises ApplyError if no interface has it.
     """

@@ -139,7 +139,7 @@ class KernelspaceProxier(KernelMode):
         return NodeNetwork(network, mac, others, gateway, settings)
 
     def _overlay_mac(self, plan: Plan) -> str:
-        """Returns the node's MAC address. Raises ApplyError if settings or node lack what an overlay network needs."""
+        """ApplyError if settings or node lack what an overlay network needs."""
         if not self._network.source_vip:
             expected = "expected winkernel.sourceVip or --source-vip, an address of the node's Pod range"
             raise ApplyError((self._network.name,), f"an overlay network needs a source VIP; {expected}")
@@ -185,7 +185,7 @@ class KernelspaceProxier(KernelMode):
             self._service.carry_out(Request(Verb.CREATE, request.object))
 
     def _has_unknown_endpoint(self, differences: Mapping[Family, Difference]) -> bool:
-        """Returns whether an endpoint is used that HCN did not have, or had no route to, when its objects were read."""
+        """Whether an endpoint is used that HCN did not have, or had no route to, when its objects were read."""
         return any(
             each.address not in self._missing and not self._contents[family].knows(each)
             for family, difference in differences.items()

@@ -38,12 +38,12 @@ def _unsupported(service: ComputeNetwork, settings: Settings) -> str:
 
 
 def network_name(settings: Settings) -> str:
-    """Returns the name of the Pods' network, "" if it is not known."""
+    """Empty if the Pods' network is not known."""
     return settings.section(KernelspaceSettings).network_name or os.environ.get(NETWORK_VARIABLE, "")
 
 
 async def start(settings: Settings) -> KernelspaceProxier:
-    """Returns the proxier. Raises KdnsError if another process of kdns is at work.
+    """KdnsError if another process of kdns is at work.
 
     The network need not exist yet: the CNI plugin may create it later, and syncs fail until then.
     """

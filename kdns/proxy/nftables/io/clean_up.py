@@ -45,7 +45,7 @@ async def remove_tables(settings: Settings, kept: Footprint) -> Sequence[str]:
 
 
 async def authors() -> RuleAuthors:
-    """Returns whose tables there are, by their names."""
+    """By the names of the tables."""
     try:
         names = {name for family, name in await tables() if family in _FAMILIES}
     except ApplyError:

@@ -60,7 +60,7 @@ class _Library:
         self._lock = threading.Lock()
 
     def run(self, text: str, *, is_check: bool = False) -> str:
-        """Returns why the transaction failed, or with `is_check` would fail; "" if it did not."""
+        """Why the transaction failed, or with `is_check` would fail; "" if it did not."""
         with self._lock:
             self._set_dry_run(self._context, is_check)
             failed = self._run(self._context, text.encode())
@@ -70,7 +70,7 @@ class _Library:
 
 @cache
 def _library() -> _Library | None:
-    """Returns the library with its socket, None if it is not installed.
+    """None if it is not installed.
 
     It waits for the socket with select(2), which aborts the process where the descriptor's number is above 1023. So
     the first use, such as a check at the start, has to come before the process opens many descriptors.
@@ -102,7 +102,7 @@ async def apply_elements(changes: Sequence[Request]) -> None:
 
 
 async def check(*commands: str) -> str:
-    """Returns why the kernel would reject this transaction, "" if it would not. Nothing is changed.
+    """Why the kernel would reject this transaction, or "". Nothing is changed.
 
     BusyError if that is unknown.
     """
@@ -116,7 +116,7 @@ async def check(*commands: str) -> str:
 
 
 async def refusal() -> str:
-    """Returns why this process may not use nftables, or "". libnftables would print it on standard error."""
+    """Why this process may not use nftables, or "". libnftables would print it on standard error."""
     try:
         await tables()
     except ApplyError as error:
@@ -220,7 +220,7 @@ async def _program(commands: Sequence[str], *options: str) -> None:
 
 
 def _with_advice(errors: str) -> str:
-    """Returns the first lines of nft's errors, with advice if a capability or room for a transaction is missing."""
+    """The first lines of nft's errors, with advice if a capability or room for a transaction is missing."""
     if _TOO_LONG in errors:
         return f"{_TOO_LONG}; increase net.core.wmem_max, which bounds a transaction in a user namespace"
     if _NOT_PERMITTED in errors:

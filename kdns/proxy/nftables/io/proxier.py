@@ -116,7 +116,7 @@ class NftablesProxier(KernelMode):
         return TransactionMonitor(changes_table(TABLE), nft.monitors, changed, look, table=TABLE, ports=ports)
 
     async def difference(self) -> str:
-        """Returns the first chain or set that is not as it should be, "" if all are. Elements are not compared."""
+        """Elements are not compared."""
         for family, table in self._tables.items():
             names = await object_names(family, TABLE)
             rules = await asyncio.to_thread(rule_counts, family, TABLE)
@@ -136,7 +136,7 @@ def _chain_numbers(table: Table) -> Iterator[Request]:
 
 
 async def supported_families() -> tuple[Family, ...]:
-    """Returns the families of the kernel's nftables: both, unless the kernel was built without IPv6 in it."""
+    """Both, unless the kernel was built without IPv6 in its nftables."""
     reason = await nft.check(f"add table {NFT_FAMILY['IPv6']} {TABLE}")
     if reason and not await nft.check(f"add table {NFT_FAMILY['IPv4']} {TABLE}"):
         return FAMILIES[:1]

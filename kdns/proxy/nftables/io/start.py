@@ -23,7 +23,7 @@ SKIPS_KERNEL: Final = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
 
 
 async def unsupported(settings: Settings) -> str:
-    """Returns why this machine cannot have the rules of mode nftables, or this process may not change them.
+    """Why this machine cannot have the rules of mode nftables, or this process may not change them, or "".
 
     Returns "" otherwise. Nothing is changed. The capabilities of the process do not tell: in a user namespace it may
     have all, and none over the network.
@@ -41,7 +41,7 @@ async def unsupported(settings: Settings) -> str:
 
 
 async def _nft_version() -> str:
-    """Returns nft's version; "" if only its library is installed, which does not report one."""
+    """Empty if only nft's library is installed, which does not report a version."""
     program = nft.program_path()
     if program is None:
         return ""

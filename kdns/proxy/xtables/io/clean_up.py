@@ -107,17 +107,16 @@ async def remove_chains(settings: Settings | None, kept: Footprint) -> Sequence[
 
 
 def is_proxys(table: str, chain: str) -> bool:
-    """Returns whether a chain is one of a proxy in mode iptables or ipvs, or is left from a trial."""
+    """Whether a chain is a proxy's in mode iptables or ipvs, or left from a trial."""
     return is_iptables_chain(table, chain) or is_ipvs_chain(table, chain) or (table in FIXED and chain == CHECK)
 
 
 def _is_spared(backend: Backend, family: Family, kept: Footprint) -> bool:
-    """Returns whether a kube-proxy may have made the chains, which have the same names."""
+    """Whether a kube-proxy may have made the chains, which have the same names."""
     return kept.keep_kube_proxy and (backend, family) not in kept.marked
 
 
 def _stale(backend: Backend, existing: Mapping[str, list[str]], kept: Footprint) -> dict[str, list[str]]:
-    """Returns the chains to remove, by table."""
     part = _own(kept, backend)
     of_kubelet = {(FILTER, FIREWALL)} if KUBELETS & set(existing.get(MANGLE, ())) else set()
 
@@ -130,7 +129,7 @@ def _stale(backend: Backend, existing: Mapping[str, list[str]], kept: Footprint)
 
 
 def _chains(backend: Backend, family: Family) -> dict[str, list[str]]:
-    """Returns the chains by table. Tables that this kernel or process may not have are treated as absent.
+    """Chains by table. Tables that this kernel or process may not have are treated as absent.
 
     Raises BusyError for others that cannot be read: rules that nobody has looked at may be there.
     """
@@ -205,7 +204,7 @@ async def delete_chains(programs: Programs, family: Family, table: str, names: l
 def _is_left_over(
     rule: str, backend: str, family: Family, table: str, chain: str, stale: set[str], kept: Footprint
 ) -> bool:
-    """Returns whether a built-in chain's rule leads to a removed chain, or from another mode to a kept one."""
+    """Whether a built-in chain's rule leads to a removed chain, or from another mode to a kept one."""
     words = rule_words(rule)
     if words[-2:-1] not in (["-j"], ["-g"]):
         return False
@@ -219,14 +218,14 @@ def _is_left_over(
 
 
 async def marked() -> frozenset[tuple[str, Family]]:
-    """Returns the back ends and families whose chains kdns wrote last, by kdns's own mark."""
+    """The back ends and families whose chains kdns wrote last, by kdns's own mark."""
     return frozenset(
         [(programs.backend, family) async for programs, family in _with_chains() if await _guards(programs, family)]
     )
 
 
 async def _with_chains() -> AsyncIterator[tuple[Programs, Family]]:
-    """Yields the back ends and families that may have kdns's mark. No program is run without its chain."""
+    """The back ends and families that may have kdns's mark. No program is run without its chain."""
     programs: dict[Backend, Programs] | None = None
     for backend in BACKENDS:
         for family in FAMILIES:
@@ -238,7 +237,7 @@ async def _with_chains() -> AsyncIterator[tuple[Programs, Family]]:
 
 
 async def _guards(programs: Programs, family: Family) -> dict[str, list[str]]:
-    """Returns the rule that is kdns's mark, by its table; none if somebody else wrote the chains last.
+    """The rule that is kdns's mark, by its table; none if somebody else wrote the chains last.
 
     A restore that begins with its deletion changes nothing once a kube-proxy has written its rules: to find the mark
     and to remove the chains is one step. Table mangle tells only if table nat has no chain for Services, as after an
@@ -256,13 +255,13 @@ async def _marks(programs: Programs, family: Family, table: str, chain: str) -> 
 
 
 async def authors() -> RuleAuthors:
-    """Returns who wrote the chains: kdns marks its own."""
+    """kdns marks its own chains."""
     own = await marked()
     return RuleAuthors(bool(own), await _has_rules_of_others(own), own)
 
 
 async def _has_rules_of_others(own: Collection[tuple[str, Family]]) -> bool:
-    """Returns whether a back end has rules of a kube-proxy in mode iptables or ipvs: without kdns's mark."""
+    """Whether a back end has rules of a kube-proxy in mode iptables or ipvs: without kdns's mark."""
     for backend in BACKENDS:
         for family in FAMILIES:
             if (backend, family) in own:
@@ -298,7 +297,7 @@ async def remove_canaries(kept: Footprint) -> None:
 
 
 def _commits(table: str, commands: Sequence[str], backend: Backend) -> Iterator[str]:
-    """Yields the commands in commits of a size that the back end likes."""
+    """Commands in commits of a size that the back end likes."""
     size = _AT_ONCE if backend == "nft" else max(len(commands), 1)
     for start in range(0, len(commands), size):
         yield from (f"*{table}", *commands[start : start + size], "COMMIT")

@@ -83,7 +83,7 @@ class Result(NamedTuple):
 
     @property
     def is_busy(self) -> bool:
-        """Whether it was ended or could not do its work, whatever that was."""
+        """Whether it was killed, or could not do its work whatever that was."""
         return self.code < 0 or (self.code > 0 and _BUSY.search(self.errors) is not None)
 
 
@@ -117,7 +117,7 @@ class Programs:
             raise (BusyError if result.is_busy else ApplyError)(argv, await asyncio.to_thread(_reason, result, text))
 
     async def check(self, family: Family, rules: Mapping[str, Sequence[str]]) -> str:
-        """Returns why the program or the kernel refuses rules, by table, "" if neither does; BusyError if unknown.
+        """Why the program or the kernel refuses rules, by table, or ""; BusyError if unknown.
 
         They are those of a chain KDNS-CHECK, to which nothing leads, and which is removed.
         """
@@ -143,7 +143,7 @@ class Programs:
         return result.code == 0
 
     async def rules(self, family: Family, table: str, chain: str) -> list[str]:
-        """Returns the rules of a chain as `-A CHAIN …`, none without such a chain.
+        """Rules as `-A CHAIN …`, none without such a chain.
 
         Raises BusyError if it could not be asked.
         """
@@ -157,7 +157,7 @@ class Programs:
         return [line for line in result.output.splitlines() if line.startswith("-A ")]
 
     async def refusal(self, family: Family) -> str:
-        """Returns why the kernel would not take a family's rules, "" if it would. Nothing stays of the attempt.
+        """Why the kernel would not take a family's rules, or "". Nothing stays of the attempt.
 
         Where another program holds the lock, that is waited for: it says nothing about this back end and this family.
         """
@@ -184,7 +184,7 @@ def _turn() -> asyncio.Lock:
 
 
 def rule_words(rule: str) -> list[str]:
-    """Returns the arguments of a rule of `rules`, without its chain; empty if they cannot be split.
+    """The arguments of a listed rule, without its chain; empty if they cannot be split.
 
     They may not be in the order in which they were given. A comment may have ends of lines.
     """
@@ -206,7 +206,7 @@ async def installed() -> dict[Backend, Programs]:
 
 
 async def choose() -> tuple[Programs | None, str]:
-    """Returns the programs of the back end that this node uses, or None and the reason why no back end works."""
+    """The programs of the back end that this node uses, or None and the reason why no back end works."""
     programs = await installed()
     if not programs:
         return None, "iptables-restore is not installed; install the package iptables, 1.6.2 or later"
@@ -222,7 +222,7 @@ async def choose() -> tuple[Programs | None, str]:
 
 
 async def families(programs: Programs) -> tuple[Family, ...]:
-    """Returns the families whose rules the kernel takes: both, or IPv4."""
+    """The families whose rules the kernel takes: both, or IPv4."""
     if reason := await programs.refusal("IPv6"):
         log.warning("virtual IPs of IPv6 are not served", reason=reason)
         return FAMILIES[:1]
@@ -230,7 +230,7 @@ async def families(programs: Programs) -> tuple[Family, ...]:
 
 
 def preferred_backend() -> Backend:
-    """Returns the node's back end, detected as in kube-proxy's image (kubernetes-sigs/iptables-wrappers).
+    """Detects the node's back end as kube-proxy's image does (kubernetes-sigs/iptables-wrappers).
 
     It is the one that has a kubelet's chains, then the one that has more rules, then nft. Blocks.
     """
@@ -243,7 +243,7 @@ def preferred_backend() -> Backend:
 
 
 def has_kubelet(backend: Backend) -> bool:
-    """Returns whether a kubelet has made its chains in this back end, in either family. Blocks."""
+    """Whether a kubelet has made its chains in this back end, in either family. Blocks."""
     for family in FAMILIES:
         with suppress(OSError, ApplyError):
             if KUBELETS & set(xtables.chains_by_table(backend, family).get("mangle", ())):
@@ -314,7 +314,7 @@ def _section(table: str, *lines: str) -> tuple[str, ...]:
 
 
 def _reason(result: Result, text: str = "") -> str:
-    """Returns the first lines of a program's errors, with the line of the restore that they name, or with advice."""
+    """The first lines of a program's errors, with the line of the restore that they name, or with advice."""
     if _NO_LOCK.search(result.errors):
         first = result.errors.partition("\n")[0]
         return f"{first}; {_LEGACY_NEEDS}"
