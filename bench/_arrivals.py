@@ -117,7 +117,7 @@ def transactions(table: str) -> Arrivals:
 @contextmanager
 def legacy_tables() -> Iterator[Arrival]:
     """The size of iptables-legacy's table nat."""
-    yield _Number(lambda _: legacy_size("IPv4", "nat").entries, 0.0002)
+    yield _Number(lambda _: legacy_size("IPv4", "nat")[0], 0.0002)
 
 
 @contextmanager

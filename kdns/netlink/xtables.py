@@ -7,7 +7,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from kdns.net import Family
 
@@ -27,13 +27,6 @@ _HEADER: Final = re.compile(rb"@\0ERROR\0{25}([^\0]{1,29})\0")
 _HEADER_BYTES: Final = 64
 _VERDICT_CHAIN: Final = re.compile(rb"\x02\0([!-~]{1,127})\0")
 """An attribute of type 2 that holds a name: in a verdict (NFTA_VERDICT_CHAIN) that of the chain."""
-
-
-class TableSize(NamedTuple):
-    """Entries and bytes of a table of iptables-legacy: whoever changes rules changes at least one of them, mostly."""
-
-    entries: int
-    octets: int
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from typing import Final
 from kdns.net import Family
 from kdns.netlink.io.nftables import nft_chains, rules
 from kdns.netlink.nftables import chain_of_rule
-from kdns.netlink.xtables import HOOKS, Backend, TableContent, TableSize, chains_in, content_of_entries
+from kdns.netlink.xtables import HOOKS, Backend, TableContent, chains_in, content_of_entries
 
 _PROC: Final[dict[Family, str]] = {"IPv4": "ip", "IPv6": "ip6"}
 _LEVELS: Final = {"IPv4": (socket.AF_INET, socket.SOL_IP), "IPv6": (socket.AF_INET6, socket.IPPROTO_IPV6)}
@@ -37,10 +37,10 @@ def legacy_tables(family: Family) -> list[str]:
     return []
 
 
-def legacy_size(family: Family, table: str) -> TableSize:
-    """OSError if the table cannot be read."""
+def legacy_size(family: Family, table: str) -> tuple[int, int]:
+    """Entries and bytes: most changes of rules change at least one of them. OSError if the table cannot be read."""
     *_, entries, octets = _info(family, table)
-    return TableSize(entries, octets)
+    return entries, octets
 
 
 def legacy_content(family: Family, table: str) -> TableContent:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from typing import Final
 
 from kdns import logs
@@ -13,7 +13,6 @@ from kdns.errors import ApplyError, BusyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
 from kdns.netlink.io.transactions import TransactionMonitor
-from kdns.netlink.xtables import TableSize
 from kdns.proxy.iptables.base_chains import JUMPS, Features, serves_loopback
 from kdns.proxy.iptables.io.counters import IptablesCounters
 from kdns.proxy.iptables.messages import changes_rules
@@ -21,19 +20,18 @@ from kdns.proxy.iptables.tables import Tables
 from kdns.proxy.node.io.host_settings import set_sysctl
 from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
-from kdns.proxy.sync.io.kernel_mode import KernelMode
+from kdns.proxy.sync.io.kernel_mode import LOOK_S, KernelMode
 from kdns.proxy.sync.io.proxier import Footprint, ForeignChange
 from kdns.proxy.xtables.io import programs
 from kdns.proxy.xtables.io.clean_up import ROUTE_LOCALNET, marked, remove_chains
 from kdns.proxy.xtables.io.programs import Programs
 from kdns.proxy.xtables.io.restores import Restores
 from kdns.proxy.xtables.names import FIXED, is_iptables_chain
-from kdns.runtime.tasks import restarted
 
 log = logs.get(__name__)
 
 POLL_S: Final = 5.0
-"""How often the sizes of tables of iptables-legacy are looked at: the kernel does not tell who changes them."""
+"""How often the sizes of tables of iptables-legacy are read: the kernel does not report changes of them."""
 _MESSAGE_BYTES: Final = 1 << 23
 """Room for messages about all tables of all programs: their restores may be large."""
 _SERVICE: Final = re.compile(r'--comment "([^/ "]+)/([^:/ "]+)')
@@ -60,6 +58,8 @@ class IptablesProxier(KernelMode):
         self._programs, self._families, self._features = programs, families, features or Features()
         self._tables: dict[Family, Tables] = {}
         self._restores = Restores(programs, families, JUMPS, is_iptables_chain)
+        self.is_polled = programs.backend == "legacy"
+        self._sizes: dict[tuple[Family, str], tuple[int, int]] = {}
         self._has_set_sysctl = False
         self._sysctl_reason = ""
         self.counters = IptablesCounters(self._restores.expected)
@@ -125,39 +125,35 @@ class IptablesProxier(KernelMode):
         self._sysctl_reason = reason
 
     def _notices(self, changed: ForeignChange) -> AbstractContextManager[None]:
-        if self._programs.backend == "legacy":
-            return self._size_notices()
+        if self.is_polled:
+            return nullcontext()
         return TransactionMonitor(
             changes_rules, programs.monitors, changed, self._unclear.set, room_bytes=_MESSAGE_BYTES
         )
 
-    @contextmanager
-    def _size_notices(self) -> Iterator[None]:
-        task = restarted(self._compare_sizes, "sizes of tables")
-        try:
-            yield
-        finally:
-            task.cancel()
+    @property
+    def pause_s(self) -> float:
+        return POLL_S if self.is_polled else LOOK_S
 
-    async def _compare_sizes(self) -> None:
-        """Notices other sizes of tables of iptables-legacy than before, also by a sync of our own."""
-        sizes: dict[tuple[Family, str], TableSize] = {}
-        while True:
-            await asyncio.sleep(POLL_S)
-            before, sizes = sizes, await asyncio.to_thread(self._table_sizes)
-            if sizes != before:
-                self._unclear.set()
+    async def difference(self) -> str:
+        return await asyncio.to_thread(self._difference)
 
-    def _table_sizes(self) -> dict[tuple[Family, str], TableSize]:
+    def _difference(self) -> str:
+        """Tables of iptables-legacy are read if their sizes changed, also by a sync of our own."""
+        sizes = self._table_sizes() if self.is_polled else {}
+        if sizes and sizes == self._sizes:
+            return ""
+        difference = self._restores.difference()
+        self._sizes = sizes
+        return difference
+
+    def _table_sizes(self) -> dict[tuple[Family, str], tuple[int, int]]:
         sizes = {}
         for family in self._families:
             for table in FIXED.keys() & set(xtables.legacy_tables(family)):
                 with suppress(OSError):
                     sizes[family, table] = xtables.legacy_size(family, table)
         return sizes
-
-    async def difference(self) -> str:
-        return await asyncio.to_thread(self._restores.difference)
 
     async def _remove_rules(self) -> None:
         await remove_chains(None, Footprint(keep_kube_proxy=True, marked=await marked()))

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from kdns import logs
 from kdns.errors import ApplyError
 from kdns.netlink.io import nfacct
 from kdns.proxy.iptables.base_chains import INVALID_PACKETS, LOCALHOST_PACKETS, Features
@@ -16,14 +15,13 @@ from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.mode import MODE
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Runtime
-from kdns.proxy.xtables.io.programs import CHECK, Programs, choose, families
+from kdns.proxy.xtables.io.programs import CHECK, Programs, choose, chosen
 from kdns.proxy.xtables.settings import IptablesSettings
 
 _LIBERAL: Final = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
 _SWITCH_INTERVAL_S: Final = 0.001
 """How long a thread that makes the text of a restore keeps the interpreter while the event loop waits."""
 _CHAINS_PER_SECTION: Final = {"nft": 2000, "legacy": 0}
-log = logs.get(__name__)
 
 
 async def unsupported(settings: Settings) -> str:
@@ -34,13 +32,8 @@ async def unsupported(settings: Settings) -> str:
 
 
 async def start(settings: Settings) -> IptablesProxier:
-    programs, reason = await choose()
-    if programs is None:
-        raise ApplyError(("iptables",), reason)
-    served = await families(programs)
+    programs, served = await chosen()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    version = ".".join(map(str, programs.version))
-    log.info("iptables found", backend=programs.backend, version=version)
     return IptablesProxier(programs, served, await features(programs, settings))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from kdns import logs
 from kdns.errors import ApplyError
 from kdns.netlink.io.ipvs import ipvs
 from kdns.netlink.ipvs import Timeouts
@@ -17,24 +16,18 @@ from kdns.proxy.ipvs.ipvs import IpvsOptions
 from kdns.proxy.ipvs.mode import MODE, IpvsSettings
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Runtime
-from kdns.proxy.xtables.io.programs import choose, families
+from kdns.proxy.xtables.io.programs import chosen
 
 _MOST_S: Final = 2**31 - 1
 """A message has no room for more."""
 _EVERYWHERE_S: Final = _MOST_S // 1000
 """The kernel measures in ticks, at most 1000 a second."""
 
-log = logs.get(__name__)
-
 
 async def start(settings: Settings) -> IpvsProxier:
     """Nothing is in the kernel yet but settings."""
-    programs, reason = await choose()
-    if programs is None:
-        raise ApplyError(("iptables",), reason)
+    programs, served = await chosen()
     await asyncio.to_thread(_prepare, settings.section(IpvsSettings))
-    served = await families(programs)
-    log.info("iptables found", backend=programs.backend, version=".".join(map(str, programs.version)))
     return IpvsProxier(programs, served, IpvsOptions.of(settings))
 
 

@@ -221,6 +221,16 @@ async def choose() -> tuple[Programs | None, str]:
     return None, reasons[0]
 
 
+async def chosen() -> tuple[Programs, tuple[Family, ...]]:
+    """The node's programs, and the families whose rules the kernel takes; ApplyError if no back end works."""
+    programs, reason = await choose()
+    if programs is None:
+        raise ApplyError(("iptables",), reason)
+    served = await families(programs)
+    log.info("iptables found", backend=programs.backend, version=".".join(map(str, programs.version)))
+    return programs, served
+
+
 async def families(programs: Programs) -> tuple[Family, ...]:
     """The families whose rules the kernel takes: both, or IPv4."""
     if reason := await programs.refusal("IPv6"):

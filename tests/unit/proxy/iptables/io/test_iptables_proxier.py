@@ -1,14 +1,13 @@
 """Mode iptables without a kernel: what monitors make of messages, what restores leave, and which programs are taken."""
 # ruff: noqa: SLF001 - the tests play the kernel
 
-import asyncio
 import os
 import socket
 import struct
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from kdns.errors import ApplyError, BusyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import nfacct, xtables
 from kdns.netlink.protocol import attribute, messages
-from kdns.netlink.xtables import HOOKS, TableContent, TableSize
+from kdns.netlink.xtables import HOOKS, TableContent
 from kdns.proxy.iptables.base_chains import JUMPS
 from kdns.proxy.iptables.io import proxier as module
 from kdns.proxy.iptables.io import start as floors
@@ -79,27 +78,31 @@ def test_which_changes_are_ours(kind: int, attributes: tuple[tuple[int, str], ..
 
 
 async def test_sizes_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {("IPv4", "nat"): TableSize(5, 1000)}
+    sizes = {("IPv4", "nat"): (5, 1000)}
     monkeypatch.setattr(xtables, "legacy_tables", lambda _family: ["nat", "raw"])
 
-    def size(family: Family, table: str) -> TableSize:
+    def size(family: Family, table: str) -> tuple[int, int]:
         assert threading.current_thread() is not threading.main_thread()  # the kernel may keep it waiting
         return sizes[family, table]
 
     monkeypatch.setattr(xtables, "legacy_size", size)
-    monkeypatch.setattr(module, "POLL_S", 0.0)
-    looks: asyncio.Queue[bool] = asyncio.Queue()
     proxier: Any = IptablesProxier(Programs("legacy", (1, 8, 9), "-legacy"), FAMILIES[:1])
-    monkeypatch.setattr(proxier, "_unclear", unclear := asyncio.Event())
-    monkeypatch.setattr(unclear, "set", lambda: looks.put_nowait(True))
-    with proxier._notices(pytest.fail):
-        async with asyncio.timeout(60):
-            await looks.get()  # what others changed before the first look is not in the sizes
-            for _ in range(3):
-                await asyncio.to_thread(lambda: None)
-            assert looks.empty()
-            sizes["IPv4", "nat"] = TableSize(7, 1400)
-            await looks.get()
+    assert (proxier.is_polled, proxier.pause_s) == (True, module.POLL_S)
+    looks: Iterator[str | OSError] = iter([BlockingIOError(), "changed before the first look", "changed"])
+
+    def difference() -> str:
+        look = next(looks)
+        if isinstance(look, OSError):
+            raise look
+        return look
+
+    monkeypatch.setattr(proxier._restores, "difference", difference)
+    with pytest.raises(BlockingIOError):
+        await proxier.difference()
+    assert await proxier.difference() == "changed before the first look"
+    assert [await proxier.difference() for _ in range(3)] == [""] * 3
+    sizes["IPv4", "nat"] = 7, 1400
+    assert await proxier.difference() == "changed"
 
 
 @pytest.mark.parametrize("changes", [0, 3])
