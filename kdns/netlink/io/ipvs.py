@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,10 +137,3 @@ def all_destinations() -> dict[VirtualServerKey, dict[DestinationKey, Destinatio
     """
     with PROC.open(encoding="ascii") as file:
         return proc_destinations(file)
-
-
-def reason(failures: Failures) -> str:
-    """The first failure in words, and how many more there are."""
-    operation, error = failures[0]
-    rest = f", and {len(failures) - 1} more" if failures[1:] else ""
-    return f"{operation}: {os.strerror(error)}{rest}"

@@ -11,7 +11,7 @@ import pytest
 from kdns.errors import ApplyError, InputError
 from kdns.netlink.ipset import Header, SetType
 from kdns.netlink.ipvs import Operation, ServerOptions, Timeouts, Verb, VirtualServerKey
-from kdns.proxy.ipvs.io import link, probe, start, sysctls
+from kdns.proxy.ipvs.io import link, start, sysctls
 from kdns.proxy.ipvs.io.start import timeouts
 from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls, useful_sysctls
 from kdns.proxy.ipvs.mode import IpvsSettings
@@ -113,7 +113,7 @@ class Kernel:
 async def test_why_it_cannot_run(kernel: Kernel, scheduler: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = dict(kernel.there)
     replace(monkeypatch, kernel)
-    assert await probe.unsupported(Settings().with_section(IpvsSettings(scheduler=scheduler))) == reason
+    assert await start.unsupported(Settings().with_section(IpvsSettings(scheduler=scheduler))) == reason
     assert kernel.there == before
     assert not kernel.sets
 
@@ -121,7 +121,7 @@ async def test_why_it_cannot_run(kernel: Kernel, scheduler: str, reason: str, mo
 async def test_a_scheduler_that_no_kernel_has_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     replace(monkeypatch, Kernel())
     with pytest.raises(InputError, match="unknown scheduler 'fastest'; expected one of rr, "):
-        await probe.unsupported(Settings().with_section(IpvsSettings(scheduler="fastest")))
+        await start.unsupported(Settings().with_section(IpvsSettings(scheduler="fastest")))
 
 
 def replace(patch: pytest.MonkeyPatch, kernel: Kernel) -> None:
@@ -136,9 +136,9 @@ def replace(patch: pytest.MonkeyPatch, kernel: Kernel) -> None:
     async def choose() -> tuple[Kernel | None, str]:
         return None if kernel.iptables else kernel, kernel.iptables
 
-    patch.setattr(probe, "ipvs", lambda: opened(kernel.ipvs_error))
-    patch.setattr(probe, "ipsets", lambda: opened(kernel.ipset_error))
-    patch.setattr(probe, "load_modules", nothing)
+    patch.setattr(start, "ipvs", lambda: opened(kernel.ipvs_error))
+    patch.setattr(start, "ipsets", lambda: opened(kernel.ipset_error))
+    patch.setattr(start, "load_modules", nothing)
     patch.setattr(link, "unsupported", lambda: kernel.link)
     patch.setattr(sysctls, "unsupported", lambda: kernel.sysctls)
     patch.setattr(programs, "choose", choose)
