@@ -37,8 +37,6 @@ _IFINFOMSG: Final = struct.Struct("=BxHiII")
 """Address family, type of hardware, index, flags, and which flags a request changes."""
 _BEYOND: Final = {4: (socket.AF_INET, "198.51.100.1"), 6: (socket.AF_INET6, "2001:db8::1")}
 """Addresses for documentation, to which only a default route leads (RFC 5737, RFC 3849)."""
-_ATTEMPTS: Final = 10
-"""A list that changed while it was read is read again: addresses come with Pods, and with Services in mode ipvs."""
 _NOTICES_AT_ONCE: Final = 64
 _SETTLE_S: Final = 0.2
 """Addresses come in groups, so they are listed once after this time."""
@@ -57,9 +55,6 @@ def _interface_addresses() -> tuple[InterfaceAddress, ...]:
 
 def _listed() -> list[IndexedAddress]:
     with requests(uapi.NETLINK_ROUTE) as kernel:
-        for _ in range(_ATTEMPTS - 1):
-            with suppress(InterruptedDumpError):
-                return kernel.dump(uapi.RTM_GETADDR, LIST_ALL, address_of)
         return kernel.dump(uapi.RTM_GETADDR, LIST_ALL, address_of)
 
 

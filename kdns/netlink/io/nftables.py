@@ -14,13 +14,11 @@ from typing import Final, TypeVar
 from kdns.errors import ApplyError
 from kdns.net import Family
 from kdns.netlink import uapi
-from kdns.netlink.io.requests import InterruptedDumpError, requests
+from kdns.netlink.io.requests import requests
 from kdns.netlink.nftables import CounterElement, chain_of_rule, counter_elements, set_or_map
 from kdns.netlink.protocol import NFGENMSG, attributes, netfilter_header, text_attribute, text_of
 
 _KIND: Final = uapi.NFNL_SUBSYS_NFTABLES << 8
-_READINGS: Final = 10
-"""The attempts to read objects that change meanwhile."""
 
 T = TypeVar("T")
 
@@ -77,18 +75,11 @@ def rule_counts(family: Family, table: str) -> Counter[str]:
 
 
 def _dumped(kind: int, body: bytes, decode: Callable[[bytes], T | None]) -> list[T]:
-    """An interrupted dump is repeated; what does not exist is empty.
-
-    Raises ApplyError if all of _READINGS were, and for other errors.
-    """
-    for _ in range(_READINGS):
-        try:
-            with requests(uapi.NETLINK_NETFILTER) as kernel:
-                return kernel.dump(_KIND | kind, body, decode)
-        except FileNotFoundError:
-            return []
-        except InterruptedDumpError:
-            continue
-        except OSError as error:
-            raise ApplyError(("netlink",), f"nftables cannot be read: {error.strerror or error}") from error
-    raise ApplyError(("netlink",), "nftables cannot be read: they change all the time")
+    """What does not exist is empty; ApplyError for other errors."""
+    try:
+        with requests(uapi.NETLINK_NETFILTER) as kernel:
+            return kernel.dump(_KIND | kind, body, decode)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ApplyError(("netlink",), f"nftables cannot be read: {error.strerror or error}") from error

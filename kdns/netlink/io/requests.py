@@ -19,6 +19,8 @@ _DATAGRAM_BYTES: Final = 1 << 17
 """More than the kernel puts into a datagram: 32 KiB of a dump."""
 _REPLY_S: Final = 5.0
 SO_SNDBUFFORCE: Final = 32
+_DUMPS: Final = 10
+"""Attempts to dump objects that change meanwhile: addresses and rules come with Pods and Services."""
 _BATCH_REQUESTS: Final = 256
 """Requests of one send: an answer to each fits into the default buffer of a socket."""
 _BATCH_BYTES: Final = 96 * 1024
@@ -28,7 +30,7 @@ T = TypeVar("T")
 
 
 class InterruptedDumpError(OSError):
-    """The objects changed while they were dumped: the dump may be incomplete."""
+    """The objects changed while they were dumped, each time."""
 
 
 def netlink_socket(protocol: int, *groups: int, receive_bytes: int = _BUFFER_BYTES) -> socket.socket:
@@ -67,23 +69,27 @@ class Requests:
     def dump(self, kind: int, body: bytes, decode: Callable[[bytes], T | None]) -> list[T]:
         """The objects for which `decode` returns something: a table may have a million, of which few count.
 
-        Raises OSError if the kernel refuses, InterruptedDumpError at the end of a dump that may be incomplete.
+        OSError if the kernel refuses, InterruptedDumpError if the objects change during each of several dumps.
         """
+        for _ in range(_DUMPS):
+            objects: list[T] = []
+            error = self._dump(kind, body, decode, objects)
+            if error != errno.EINTR:
+                _raise(error)
+                return objects
+        raise InterruptedDumpError(errno.EINTR, "the list changes all the time")
+
+    def _dump(self, kind: int, body: bytes, decode: Callable[[bytes], T | None], objects: list[T]) -> int:
+        """Fills `objects`; returns the error, EINTR for a dump that may be incomplete."""
         sequence = self._send(kind, body, uapi.NLM_F_DUMP)
         is_interrupted = False
-        objects: list[T] = []
         for answer in self._answers(sequence, sequence):
             is_interrupted |= bool(answer.flags & uapi.NLM_F_DUMP_INTR)
-            if answer.kind not in {uapi.NLMSG_DONE, uapi.NLMSG_ERROR}:
-                if (decoded := decode(answer.body)) is not None:
-                    objects.append(decoded)
-                continue
-            error = error_of(answer.body)
-            if is_interrupted or error == errno.EINTR:
-                raise InterruptedDumpError(errno.EINTR, "the list changed while it was read")
-            _raise(error)
-            break
-        return objects
+            if answer.kind in {uapi.NLMSG_DONE, uapi.NLMSG_ERROR}:
+                return errno.EINTR if is_interrupted else error_of(answer.body)
+            if (decoded := decode(answer.body)) is not None:
+                objects.append(decoded)
+        return 0
 
     def do(self, kind: int, body: bytes, flags: int = 0) -> None:
         """Sends one request and waits for its acknowledgement; OSError if the kernel refuses."""
