@@ -27,27 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdns.net import VERSION, Family, parse_unmapped_address
-from kdns.proxy.ipvs.sets import (
-    BITMAP_PORT,
-    CLUSTER_IP,
-    CLUSTER_IP_NO_LOCAL,
-    EXTERNAL_IP,
-    EXTERNAL_IP_LOCAL,
-    EXTERNAL_NO_LOCAL,
-    HEALTH_CHECKS,
-    IPVS_IPS,
-    LOAD_BALANCER,
-    LOAD_BALANCER_FIREWALL,
-    LOAD_BALANCER_LOCAL,
-    LOOP_BACK,
-    NO_ENDPOINTS,
-    NODE_PORTS,
-    NODE_PORTS_LOCAL,
-    SETS,
-    SOURCE_CIDR,
-    SOURCE_IP,
-    set_name,
-)
+from kdns.proxy.ipvs import sets
 from kdns.proxy.plan.branches import Client
 from kdns.proxy.plan.plan import FamilyPlan, Front
 from kdns.proxy.xtables.names import (
@@ -148,15 +128,15 @@ def fixed_chains(family_plan: FamilyPlan, masquerade_mark: int) -> Iterator[Chai
     mark = f"{masquerade_mark:#x}"
     matches = Matches(family_plan)
     marked = postrouting(mark)
-    hairpin = rule(matches.commented(LOOP_BACK, "dst,dst,src"), "-j MASQUERADE")
+    hairpin = rule(matches.commented(sets.LOOP_BACK, "dst,dst,src"), "-j MASQUERADE")
     yield Chain(NAT, SERVICES, tuple(_services(family_plan, matches)))
     yield marked._replace(rules=(hairpin, *marked.rules))
     yield Chain(NAT, NODE_PORT, tuple(_node_port(matches)))
-    yield Chain(NAT, LOAD_BALANCER_CHAIN, (*_local(matches, LOAD_BALANCER_LOCAL), _MARK))
+    yield Chain(NAT, LOAD_BALANCER_CHAIN, (*_local(matches, sets.LOAD_BALANCER_LOCAL), _MARK))
     yield mark_masquerade(mark)
     yield Chain(FILTER, FORWARD, tuple(_forward(mark)))
-    yield Chain(FILTER, NODE_PORT, (rule("-p tcp", matches.commented(HEALTH_CHECKS), "-j ACCEPT"),))
-    yield Chain(FILTER, PROXY_FIREWALL, (rule(matches.commented(LOAD_BALANCER_FIREWALL), f"-j {SOURCE_RANGES}"),))
+    yield Chain(FILTER, NODE_PORT, (rule("-p tcp", matches.commented(sets.HEALTH_CHECKS), "-j ACCEPT"),))
+    yield Chain(FILTER, PROXY_FIREWALL, (rule(matches.commented(sets.LOAD_BALANCER_FIREWALL), f"-j {SOURCE_RANGES}"),))
     yield Chain(FILTER, SOURCE_RANGES, (*_source_ranges(matches), "-j DROP"))
     yield Chain(FILTER, FILTER_CHAIN, tuple(_filter(family_plan, matches)))
     yield Chain(MANGLE, CANARY, (comment(OWNER),))
@@ -169,23 +149,23 @@ class Matches:
     family_plan: FamilyPlan
 
     def set(self, name: str, direction: str = "") -> str:
-        direction = direction or ("dst" if SETS[name][0] == BITMAP_PORT else "dst,dst")
-        return f"-m set --match-set {set_name(name, self.family_plan.family)} {direction}"
+        direction = direction or ("dst" if sets.SETS[name][0] == sets.BITMAP_PORT else "dst,dst")
+        return f"-m set --match-set {sets.set_name(name, self.family_plan.family)} {direction}"
 
     def commented(self, name: str, direction: str = "") -> str:
-        return rule(comment(f"Kubernetes {SETS[name][1]}"), self.set(name, direction))
+        return rule(comment(f"Kubernetes {sets.SETS[name][1]}"), self.set(name, direction))
 
 
 def _services(family_plan: FamilyPlan, matches: Matches) -> Iterator[Rule]:
     yield f"-s {_LOOPBACK[family_plan.family]} {_RETURN}"
-    yield rule(matches.commented(LOAD_BALANCER), f"-j {LOAD_BALANCER_CHAIN}")
+    yield rule(matches.commented(sets.LOAD_BALANCER), f"-j {LOAD_BALANCER_CHAIN}")
     yield rule(*_masqueraded(family_plan, matches), _MARK)
-    yield rule(matches.commented(EXTERNAL_IP), _MARK)
-    yield rule(matches.commented(EXTERNAL_IP), LOCAL_DESTINATION, "-j ACCEPT")
-    yield rule(matches.commented(EXTERNAL_IP_LOCAL), LOCAL_SOURCE, _MARK)
-    yield rule(matches.commented(EXTERNAL_IP_LOCAL), LOCAL_DESTINATION, "-j ACCEPT")
-    yield rule(matches.set(CLUSTER_IP), "-j ACCEPT")
-    yield rule(matches.set(LOAD_BALANCER), "-j ACCEPT")
+    yield rule(matches.commented(sets.EXTERNAL_IP), _MARK)
+    yield rule(matches.commented(sets.EXTERNAL_IP), LOCAL_DESTINATION, "-j ACCEPT")
+    yield rule(matches.commented(sets.EXTERNAL_IP_LOCAL), LOCAL_SOURCE, _MARK)
+    yield rule(matches.commented(sets.EXTERNAL_IP_LOCAL), LOCAL_DESTINATION, "-j ACCEPT")
+    yield rule(matches.set(sets.CLUSTER_IP), "-j ACCEPT")
+    yield rule(matches.set(sets.LOAD_BALANCER), "-j ACCEPT")
     for network in family_plan.node_ports.networks:
         at = "" if network.prefixlen == 0 else f"-d {network}"
         yield rule(at, LOCAL_DESTINATION, f"-j {NODE_PORT}")
@@ -198,15 +178,15 @@ def _masqueraded(family_plan: FamilyPlan, matches: Matches) -> tuple[str, ...]:
     """
     *others, last = family_plan.cluster_ip
     if not last.masquerade:
-        return (matches.commented(CLUSTER_IP, "src,dst"),)
+        return (matches.commented(sets.CLUSTER_IP, "src,dst"),)
     pods = any(branch.client is Client.LOCAL_POD and not branch.masquerade for branch in others)
-    return matches.commented(CLUSTER_IP), not_local_pods(family_plan) if pods else ""
+    return matches.commented(sets.CLUSTER_IP), not_local_pods(family_plan) if pods else ""
 
 
 def _node_port(matches: Matches) -> Iterator[Rule]:
-    for protocol, name in NODE_PORTS.items():
+    for protocol, name in sets.NODE_PORTS.items():
         at = f"-p {protocol.lower()}"
-        yield from (rule(at, each) for each in _local(matches, NODE_PORTS_LOCAL[protocol]))
+        yield from (rule(at, each) for each in _local(matches, sets.NODE_PORTS_LOCAL[protocol]))
         yield rule(at, matches.commented(name), _MARK)
 
 
@@ -223,7 +203,7 @@ def _forward(mark: str) -> Iterator[Rule]:
 
 
 def _source_ranges(matches: Matches) -> Iterator[Rule]:
-    yield from (rule(matches.commented(name, "dst,dst,src"), _RETURN) for name in (SOURCE_CIDR, SOURCE_IP))
+    yield from (rule(matches.commented(name, "dst,dst,src"), _RETURN) for name in (sets.SOURCE_CIDR, sets.SOURCE_IP))
 
 
 def _filter(family_plan: FamilyPlan, matches: Matches) -> Iterator[Rule]:
@@ -233,15 +213,15 @@ def _filter(family_plan: FamilyPlan, matches: Matches) -> Iterator[Rule]:
     """
     yield f"-m conntrack ! --ctstate NEW {_RETURN}"
     yield f"-p {_ICMP[family_plan.family]} {_RETURN}"
-    refused = rule(_NEW, matches.set(NO_ENDPOINTS))
+    refused = rule(_NEW, matches.set(sets.NO_ENDPOINTS))
     yield rule(refused, f"-j {PROXY_FIREWALL}")
     yield rule("-p tcp", refused, _RESET)
     yield rule(refused, reject(family_plan.family))
-    yield rule(_NEW, matches.set(CLUSTER_IP_NO_LOCAL), "-j DROP")
-    yield rule(_NEW, matches.set(EXTERNAL_NO_LOCAL), not_local_pods(family_plan), "-j DROP")
-    for name in (LOAD_BALANCER, CLUSTER_IP, EXTERNAL_IP, EXTERNAL_IP_LOCAL):
+    yield rule(_NEW, matches.set(sets.CLUSTER_IP_NO_LOCAL), "-j DROP")
+    yield rule(_NEW, matches.set(sets.EXTERNAL_NO_LOCAL), not_local_pods(family_plan), "-j DROP")
+    for name in (sets.LOAD_BALANCER, sets.CLUSTER_IP, sets.EXTERNAL_IP, sets.EXTERNAL_IP_LOCAL):
         yield rule(matches.set(name), _RETURN)
-    yield rule("-p tcp", matches.set(HEALTH_CHECKS), _RETURN)
-    undefined = rule(_NEW, matches.set(IPVS_IPS, "dst"))
+    yield rule("-p tcp", matches.set(sets.HEALTH_CHECKS), _RETURN)
+    undefined = rule(_NEW, matches.set(sets.IPVS_IPS, "dst"))
     yield rule("-p tcp", undefined, _RESET)
     yield rule(undefined, reject(family_plan.family))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kdns.proxy.nftables import sets
 from kdns.proxy.nftables.fronts import (
     NO_ENDPOINTS_NUMBERS,
     REJECT_CHAIN,
@@ -12,27 +13,13 @@ from kdns.proxy.nftables.fronts import (
     external_local_chain,
 )
 from kdns.proxy.nftables.objects import DESTINATION, SOURCE, Chain, Hook, Set, expression
-from kdns.proxy.nftables.sets import (
-    ADDRESSES,
-    CHAINS,
-    CLIENTS,
-    CLUSTER_IPS,
-    FIREWALL_RANGES,
-    FIREWALLED,
-    HAIRPINS,
-    LOCAL_CHAINS,
-    NODE_PORTS,
-    PROTOCOLS,
-    RELAYS,
-    SIDES,
-    Side,
-)
+from kdns.proxy.nftables.sets import Side
 from kdns.proxy.plan.branches import ENDPOINT_SETS, Verdict
 from kdns.proxy.plan.plan import FamilyPlan
 from kdns.proxy.settings.section import DEFAULT_MARK
 
-_CHAINS: Final = f"@{CHAINS.name}"
-_LOCAL_CHAINS: Final = f"@{LOCAL_CHAINS.name}"
+_CHAINS: Final = f"@{sets.CHAINS.name}"
+_LOCAL_CHAINS: Final = f"@{sets.LOCAL_CHAINS.name}"
 _REFUSALS: Final = (
     f"{{ {NO_ENDPOINTS_NUMBERS[Verdict.REJECT]} : goto {REJECT_CHAIN}, {NO_ENDPOINTS_NUMBERS[Verdict.DROP]} : drop }}"
 )
@@ -40,57 +27,58 @@ _REFUSALS: Final = (
 
 
 def base_chains(family_plan: FamilyPlan, masquerade_mark: int = DEFAULT_MARK) -> tuple[Set | Chain, ...]:
-    relays = (RELAYS,) if family_plan.mode.relays else ()
+    relays = (sets.RELAYS,) if family_plan.mode.relays else ()
     return (*_sets(), *relays, *_chains(family_plan, masquerade_mark))
 
 
 def _sets() -> Iterator[Set]:
-    for side in SIDES:
+    for side in sets.SIDES:
         yield side.services
         yield side.no_endpoints
         yield from side.lists.values()
-        for protocol in PROTOCOLS:
+        for protocol in sets.PROTOCOLS:
             for verdict in ENDPOINT_SETS:
                 maps = side.endpoint_maps[verdict, protocol]
                 yield from (maps.endpoints, maps.ids, maps.by_id)
-    yield CHAINS
-    yield LOCAL_CHAINS
-    yield CLUSTER_IPS
-    yield HAIRPINS
-    yield CLIENTS
-    yield FIREWALLED
-    yield FIREWALL_RANGES
+    yield sets.CHAINS
+    yield sets.LOCAL_CHAINS
+    yield sets.CLUSTER_IPS
+    yield sets.HAIRPINS
+    yield sets.CLIENTS
+    yield sets.FIREWALLED
+    yield sets.FIREWALL_RANGES
 
 
 def _chains(family_plan: FamilyPlan, masquerade_mark: int) -> Iterator[Chain]:
     """Differs: kube-proxy rejects TCP by an ICMP error too. A Pod of this node that gets it while it is still in
     connect() ignores it and waits a second for the next, and the kernel limits the rate of ICMP errors.
     """
-    front, port = (expression(side.key, family_plan.family) for side in SIDES)
+    front, port = (expression(side.key, family_plan.family) for side in sets.SIDES)
     daddr, saddr = expression((DESTINATION,), family_plan.family), expression((SOURCE,), family_plan.family)
     mark, node_port = f"{masquerade_mark:#x}", _node_port_match(family_plan)
     yield Chain("mark-for-masquerade", (f"meta mark set meta mark or {mark}",))
     yield Chain(REJECT_CHAIN, ("meta l4proto tcp reject with tcp reset", "reject"))
-    yield Chain("firewall-check", (f"{front} @{FIREWALLED.name} {front} . {saddr} != @{FIREWALL_RANGES.name} drop",))
+    outside = f"{front} . {saddr} != @{sets.FIREWALL_RANGES.name}"
+    yield Chain("firewall-check", (f"{front} @{sets.FIREWALLED.name} {outside} drop",))
     yield Chain(
         "nodeport-endpoints-check",
-        (f"{node_port} {_by_number(port, NODE_PORTS.no_endpoints, _REFUSALS)}",) if node_port else (),
+        (f"{node_port} {_by_number(port, sets.NODE_PORTS.no_endpoints, _REFUSALS)}",) if node_port else (),
     )
-    yield Chain("service-endpoints-check", (_by_number(front, ADDRESSES.no_endpoints, _REFUSALS),))
+    yield Chain("service-endpoints-check", (_by_number(front, sets.ADDRESSES.no_endpoints, _REFUSALS),))
     yield Chain("cluster-ips-check", tuple(_cluster_ips_check(family_plan, daddr)))
-    for side in SIDES:
+    for side in sets.SIDES:
         yield Chain(external_local_chain(side), tuple(_external_local(family_plan, side)))
-    node_ports = (f"{node_port} {_by_number(port, NODE_PORTS.services, _CHAINS)}",) if node_port else ()
-    yield Chain("services", (_by_number(front, ADDRESSES.services, _CHAINS), *node_ports))
+    node_ports = (f"{node_port} {_by_number(port, sets.NODE_PORTS.services, _CHAINS)}",) if node_port else ()
+    yield Chain("services", (_by_number(front, sets.ADDRESSES.services, _CHAINS), *node_ports))
     masquerading = (
         f"meta mark and {mark} != 0 meta mark set meta mark xor {mark} masquerade fully-random",
-        f"ct status dnat {saddr} . {daddr} @{HAIRPINS.name} masquerade fully-random",
+        f"ct status dnat {saddr} . {daddr} @{sets.HAIRPINS.name} masquerade fully-random",
     )
     yield Chain("masquerading", masquerading)
     endpoints_checks = ("ct state new jump nodeport-endpoints-check", "ct state new jump service-endpoints-check")
     yield _base("filter", "prerouting", -110, "ct state new jump firewall-check", name="filter-prerouting-pre-dnat")
     yield _base("filter", "output", -110, "ct state new jump firewall-check", name="filter-output-pre-dnat")
-    relays = (f"ct state new ct status and dnat == 0 {front} @{RELAYS.name} goto {REJECT_CHAIN}",)
+    relays = (f"ct state new ct status and dnat == 0 {front} @{sets.RELAYS.name} goto {REJECT_CHAIN}",)
     yield _base("filter", "input", 0, *(relays if family_plan.mode.relays else ()), *endpoints_checks)
     yield _base("filter", "forward", 0, *_LEAVING)
     yield _base("filter", "output", 0, *_LEAVING)
@@ -131,6 +119,6 @@ def _node_port_match(family_plan: FamilyPlan) -> str:
 
 def _cluster_ips_check(family_plan: FamilyPlan, daddr: str) -> Iterator[str]:
     if family_plan.undefined_ports is Verdict.REJECT:
-        yield f"{daddr} @{CLUSTER_IPS.name} goto {REJECT_CHAIN}"
+        yield f"{daddr} @{sets.CLUSTER_IPS.name} goto {REJECT_CHAIN}"
     if family_plan.unallocated:
         yield f"{daddr} {{ {', '.join(map(str, family_plan.unallocated))} }} drop"

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from kdns.net import Family
+from kdns.proxy.nftables import sets
 from kdns.proxy.nftables.numbers import TableNumbers
 from kdns.proxy.nftables.objects import (
     NFT_FAMILY,
@@ -26,21 +27,7 @@ from kdns.proxy.nftables.objects import (
     expression,
     quoted,
 )
-from kdns.proxy.nftables.sets import (
-    ADDRESSES,
-    CHAINS,
-    CLIENT_OF_PORT,
-    CLIENTS,
-    CLUSTER_IPS,
-    FIREWALL_RANGES,
-    FIREWALLED,
-    HAIRPINS,
-    LOCAL_CHAINS,
-    RELAYS,
-    EndpointMaps,
-    Side,
-    side_of,
-)
+from kdns.proxy.nftables.sets import EndpointMaps, Side, side_of
 from kdns.proxy.plan.branches import ENDPOINT_SETS, Branches, Client, Verdict
 from kdns.proxy.plan.config import LocalPods
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, PortName
@@ -74,9 +61,9 @@ def content_of(fronts: Iterable[Front], family_plan: FamilyPlan, numbers: TableN
     for front in fronts:
         _add_front(content, front, family_plan)
         for address in front.port.hairpins:
-            content.put(HAIRPINS, (address, address))
+            content.put(sets.HAIRPINS, (address, address))
         for relay in front.port.endpoints.reachable if family_plan.mode.relays else ():
-            content.put(RELAYS, (relay.address, front.key.protocol.lower(), relay.port))
+            content.put(sets.RELAYS, (relay.address, front.key.protocol.lower(), relay.port))
     return content
 
 
@@ -84,30 +71,30 @@ def _add_front(content: Content, front: Front, family_plan: FamilyPlan) -> None:
     """Puts in the front's branches: source ranges, verdicts, and the way to each list of endpoints."""
     key, side, branches = front.key, side_of(front.kind), front.branches.unguarded
     at: ElementKey = (key.protocol.lower(), key.port)
-    if side is ADDRESSES:
+    if side is sets.ADDRESSES:
         at = (key.address, *at)
     if front.kind is FrontKind.CLUSTER_IP:
-        content.put(CLUSTER_IPS, (key.address,))
+        content.put(sets.CLUSTER_IPS, (key.address,))
     if front.is_guarded:
-        content.put(FIREWALLED, at)
+        content.put(sets.FIREWALLED, at)
         for network in front.source_ranges:
-            content.put(FIREWALL_RANGES, (*at, str(network)))
+            content.put(sets.FIREWALL_RANGES, (*at, str(network)))
     name = front.port.name
     if front.refusal:
         content.put(side.no_endpoints, at, Number(NO_ENDPOINTS_NUMBERS[front.refusal], str(name)))
     lists = front.lists
     if len(lists) > 1 or (lists and front.refusal):
-        content.put_chain(side.services, at, external_local_chain(side), name, CHAINS)
+        content.put_chain(side.services, at, external_local_chain(side), name, sets.CHAINS)
         for verdict in lists:
             chain = _endpoint_chain(content, front, at, verdict, family_plan.family)
-            content.put_chain(side.lists[verdict], at, chain, name, LOCAL_CHAINS)
+            content.put_chain(side.lists[verdict], at, chain, name, sets.LOCAL_CHAINS)
     elif lists:
         chain = _endpoint_chain(content, front, at, lists[0], family_plan.family)
         if any(branch.masquerade for branch in branches):
             masqueraded = _masquerade_chain(chain, branches, family_plan.local_pods, family_plan.family)
             content.chains[masqueraded.name] = masqueraded
             chain = masqueraded.name
-        content.put_chain(side.services, at, chain, name, CHAINS)
+        content.put_chain(side.services, at, chain, name, sets.CHAINS)
 
 
 def external_local_chain(side: Side) -> str:
@@ -186,16 +173,16 @@ def affinity_chain(maps: EndpointMaps, count: int, affinity_s: int, family: Fami
     update does not overwrite. An endpoint may go between draw and look-up: then the list's first is taken. Where the
     map is full, the update ends its rule, and the next one sends the client to what was drawn.
     """
-    key, client, ip = expression(maps.key, family), expression(CLIENT_OF_PORT, family), NFT_FAMILY[family]
-    remember = f"update @{CLIENTS.name} {{ {client} timeout {affinity_s}s : meta priority }}"
+    key, client, ip = expression(maps.key, family), expression(sets.CLIENT_OF_PORT, family), NFT_FAMILY[family]
+    remember = f"update @{sets.CLIENTS.name} {{ {client} timeout {affinity_s}s : meta priority }}"
     send = f"dnat {ip} addr . port to {key} . meta priority map @{maps.by_id.name}"
     draw_any, draw_first = (
         f"meta priority set {key} . numgen random mod {number} map @{maps.ids.name}" for number in (count, 1)
     )
     rules = (
         draw_first,
-        f"meta priority set {client} map @{CLIENTS.name} {remember} {send}",
-        f"delete @{CLIENTS.name} {{ {client} : meta priority }}",
+        f"meta priority set {client} map @{sets.CLIENTS.name} {remember} {send}",
+        f"delete @{sets.CLIENTS.name} {{ {client} : meta priority }}",
         f"{draw_any} {remember}",
         send,
         draw_first,

@@ -30,20 +30,12 @@ from kdns.netlink.io.conntrack import delete_flows, udp_flows
 from kdns.netlink.io.ipset import ipsets
 from kdns.netlink.io.ipvs import Ipvs, ipvs
 from kdns.netlink.ipvs import Operation, Verb, VirtualServerKey
+from kdns.proxy.ipvs import sets
 from kdns.proxy.ipvs.draining import DRAIN_S, Draining
 from kdns.proxy.ipvs.io import link
 from kdns.proxy.ipvs.io.kernel import VirtualServers, read_servers
 from kdns.proxy.ipvs.io.sets import TRIAL, replacing
 from kdns.proxy.ipvs.mode import IpvsSettings
-from kdns.proxy.ipvs.sets import (
-    CLUSTER_IP,
-    EXTERNAL_IP,
-    EXTERNAL_IP_LOCAL,
-    LOAD_BALANCER,
-    NODE_PORTS,
-    SETS,
-    set_name,
-)
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.kernel_mode import in_thread
 from kdns.proxy.sync.io.proxier import CleanUp, Footprint
@@ -53,7 +45,7 @@ from kdns.runtime.tasks import observed
 POLL_S: Final = 2.0
 _NAMED: Final = 10
 """Virtual servers that are named when they are removed."""
-_OF_ADDRESSES: Final = frozenset({CLUSTER_IP, EXTERNAL_IP, EXTERNAL_IP_LOCAL, LOAD_BALANCER})
+_OF_ADDRESSES: Final = frozenset({sets.CLUSTER_IP, sets.EXTERNAL_IP, sets.EXTERNAL_IP_LOCAL, sets.LOAD_BALANCER})
 """Sets of fronts with addresses: some are the node's own, and so not on kube-ipvs0."""
 _LASTING: Final = frozenset({"TCP", "SCTP"})
 """The protocols whose connections end by themselves."""
@@ -128,13 +120,13 @@ def find(excluded: Collection[Network]) -> Leftovers:
     fronts: set[VirtualServerKey] = set()
     if _IP_SET.exists():
         with ipsets() as kernel:
-            own = {set_name(name, family): name for name in SETS for family in FAMILIES}
+            own = {sets.set_name(name, family): name for name in sets.SETS for family in FAMILIES}
             own |= {replacing(name): "" for name in own} | {TRIAL: ""}
             leftovers.sets = [name for name in kernel.headers() if name in own]
             for name in leftovers.sets:
                 if own[name] in _OF_ADDRESSES:
                     fronts |= {key for entry in kernel.entries(name) if (key := _front(entry))}
-                for protocol, general in NODE_PORTS.items():
+                for protocol, general in sets.NODE_PORTS.items():
                     if own[name] == general:
                         ports = (entry.rpartition(":")[2] for entry in kernel.entries(name))
                         node_ports |= {(protocol, int(port)) for port in ports}
