@@ -25,7 +25,7 @@ from kdns.netlink.io.ipset import ipsets
 from kdns.netlink.io.ipvs import ipvs
 from kdns.netlink.ipset import SetType
 from kdns.netlink.ipvs import Destination, DestinationKey, Operation, ServerOptions, Timeouts, Verb, VirtualServerKey
-from kdns.proxy.ipvs.io import clean_up, poll_interval, proxier
+from kdns.proxy.ipvs.io import clean_up, proxier
 from kdns.proxy.ipvs.io.clean_up import remove_ipvs
 from kdns.proxy.ipvs.mode import IpvsSettings
 from kdns.proxy.settings.settings import Settings
@@ -91,8 +91,8 @@ async def until(holds: Callable[[], bool]) -> None:
 def impatience() -> Iterator[None]:
     """Look more often: what is waited for is seen at once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(poll_interval, "POLL_S", 0.2)
-        patch.setattr(poll_interval, "BACKOFF_FACTOR", 1.0)
+        patch.setattr(proxier, "POLL_S", 0.2)
+        patch.setattr(proxier, "BACKOFF_FACTOR", 1.0)
         patch.setattr(proxier, "CHECK_S", 0.5)
         patch.setattr(clean_up, "POLL_S", 0.2)
         yield

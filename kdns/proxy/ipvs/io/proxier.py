@@ -28,7 +28,6 @@ from kdns.proxy.ipvs.io import link, sets
 from kdns.proxy.ipvs.io.clean_up import IpvsPart, remove_ipvs, stop_draining
 from kdns.proxy.ipvs.io.counters import IpvsCounters
 from kdns.proxy.ipvs.io.kernel import VirtualServers, changed_servers
-from kdns.proxy.ipvs.io.poll_interval import PollInterval
 from kdns.proxy.ipvs.ipvs import DEFAULTS, Change, Entries, Ipvs, IpvsOptions
 from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
@@ -41,6 +40,10 @@ from kdns.proxy.xtables.names import is_ipvs_chain
 
 SAMPLE: Final = 16
 """Virtual servers that are compared at a time."""
+POLL_S: Final = 2.0
+BACKOFF_FACTOR: Final = 200.0
+"""The pause is a multiple of the CPU time of a comparison, so comparisons use half a percent of the time."""
+MAX_PAUSE_S: Final = 10.0
 
 
 class IpvsProxier(KernelMode):
@@ -67,7 +70,7 @@ class IpvsProxier(KernelMode):
         self._restores = Restores(programs, families, JUMPS, is_ipvs_chain)
         self._round: list[VirtualServerKey] = []
         self._drained_s = 0.0
-        self._poll_interval = PollInterval()
+        self._pause_s = POLL_S
         self.counters = IpvsCounters(self._servers.draining)
         self.footprint = Footprint((self._restores.part, IpvsPart()))
 
@@ -100,7 +103,7 @@ class IpvsProxier(KernelMode):
 
     @property
     def pause_s(self) -> float:
-        return self._poll_interval.pause_s
+        return self._pause_s
 
     async def difference(self) -> str:
         """Deletes drained destinations too."""
@@ -110,8 +113,7 @@ class IpvsProxier(KernelMode):
         if self._now_s() >= self._drained_s + CHECK_S:
             self._drained_s = self._now_s()
             await in_thread(partial(self._servers.check_draining, self._is_wanted, self._link))
-        look, interval = partial(self._look, sample), self._poll_interval
-        return await in_thread(lambda: interval.cheap(look) or interval.thorough(self._look_at_addresses))
+        return await in_thread(lambda: self._compare(sample))
 
     def _sample(self) -> dict[VirtualServerKey, VirtualServer]:
         if not self._round:
@@ -124,6 +126,14 @@ class IpvsProxier(KernelMode):
         """Whether a desired virtual server has this address."""
         content = self._contents.get(family_of_text(address))
         return content is not None and content.has_address(address)
+
+    def _compare(self, sample: Mapping[VirtualServerKey, VirtualServer]) -> str:
+        started_s = time.thread_time()
+        try:
+            return self._look(sample) or self._look_at_addresses()
+        finally:
+            took_s = time.thread_time() - started_s
+            self._pause_s = min(max(POLL_S, BACKOFF_FACTOR * took_s), MAX_PAUSE_S)
 
     def _look(self, sample: Mapping[VirtualServerKey, VirtualServer]) -> str:
         if not is_link_up(self._link):

@@ -18,9 +18,7 @@ from kdns.runtime.requirements import CAPABILITY
 
 @dataclass(frozen=True, slots=True)
 class NftablesPart:
-    """A mode's tables, in both families."""
-
-    tables: frozenset[str] = frozenset({TABLE})
+    """kdns's tables, in both families."""
 
 
 KUBE_PROXY: Final = "kube-proxy"
@@ -30,8 +28,8 @@ _FAMILIES: Final[Mapping[int, str]] = {socket.AF_INET: "ip", socket.AF_INET6: "i
 
 async def remove_tables(settings: Settings, kept: Footprint) -> Sequence[str]:
     del settings
-    own = kept.part(NftablesPart)
-    names = ({TABLE} if kept.keep_kube_proxy else {TABLE, KUBE_PROXY}) - (own.tables if own else frozenset())
+    names = {TABLE} if kept.part(NftablesPart) is None else set()
+    names |= set() if kept.keep_kube_proxy else {KUBE_PROXY}
     try:
         known = await tables()
     except ApplyError as error:

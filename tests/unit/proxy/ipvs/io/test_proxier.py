@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import re
+import time
 from collections.abc import Iterable
 from itertools import groupby
 from typing import cast
@@ -16,7 +17,7 @@ from kdns.cluster.state import Change
 from kdns.errors import ApplyError
 from kdns.net import parse_network
 from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServerKey
-from kdns.proxy.ipvs.io import kernel, poll_interval, proxier
+from kdns.proxy.ipvs.io import kernel, proxier
 from kdns.proxy.ipvs.io.clean_up import IpvsPart
 from kdns.proxy.ipvs.io.proxier import IpvsProxier
 from kdns.proxy.ipvs.ipvs import IpvsOptions
@@ -265,8 +266,8 @@ async def test_changes_by_others_are_noticed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, break_it: object, said: str
 ) -> None:
     for name in ("POLL_S", "MAX_PAUSE_S"):
-        monkeypatch.setattr(poll_interval, name, 0.001)
-    monkeypatch.setattr(poll_interval, "BACKOFF_FACTOR", 0.0)
+        monkeypatch.setattr(proxier, name, 0.001)
+    monkeypatch.setattr(proxier, "BACKOFF_FACTOR", 0.0)
     await rig.load(service(1, endpoints(1, "p1")))
     heard: asyncio.Queue[str] = asyncio.Queue()
     with rig.proxier.watch(heard.put_nowait):
@@ -275,9 +276,21 @@ async def test_changes_by_others_are_noticed(
             assert re.search(said, await heard.get())
 
 
+@pytest.mark.parametrize(("took_s", "pause_s"), [(0.001, 2.0), (0.02, 4.0), (1.0, 10.0)])
+async def test_comparisons_take_little_of_the_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, took_s: float, pause_s: float
+) -> None:
+    await rig.load(service(1, endpoints(1, "p1")))
+    times = iter((5.0, 5.0 + took_s))
+    monkeypatch.setattr(time, "thread_time", lambda: next(times))
+    rig.kernel.is_up = False
+    assert await rig.proxier.difference()
+    assert rig.proxier.pause_s == pytest.approx(pause_s)
+
+
 async def test_drained_destinations_are_deleted_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poll_interval, "POLL_S", 0.001)
-    monkeypatch.setattr(poll_interval, "BACKOFF_FACTOR", 0.0)
+    monkeypatch.setattr(proxier, "POLL_S", 0.001)
+    monkeypatch.setattr(proxier, "BACKOFF_FACTOR", 0.0)
     monkeypatch.setattr(proxier, "CHECK_S", 0.0)
     await rig.load(service(1, endpoints(1, "p1")))
     rig.kernel.connect(WEB, P1, 1)
