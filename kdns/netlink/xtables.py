@@ -41,7 +41,7 @@ def content_of_entries(family: Family, entries: memoryview, built_in: list[tuple
     """Built-in chains with the offsets of their first entry and of their policy."""
     size, offsets_at = _ENTRY_BYTES[family], _OFFSETS_AT[family]
     content = TableContent(Counter({name: 0 for *_, name in built_in}))
-    heads = {each.start() + _HEADER_BYTES: each[1].decode(errors="replace") for each in _HEADER.finditer(entries)}
+    heads = {header.start() + _HEADER_BYTES: header[1].decode(errors="replace") for header in _HEADER.finditer(entries)}
     starts, names = list(heads), list(heads.values())
     unpack = _OFFSETS.unpack_from
     for begin, end, name in built_in:
@@ -69,4 +69,4 @@ def content_of_entries(family: Family, entries: memoryview, built_in: list[tuple
 
 def chains_in(rule: bytes) -> Iterator[str]:
     """The chains that a rule's message leads to; other texts of the rule may be among them."""
-    return (each[1].decode(errors="replace") for each in _VERDICT_CHAIN.finditer(rule))
+    return (match[1].decode(errors="replace") for match in _VERDICT_CHAIN.finditer(rule))

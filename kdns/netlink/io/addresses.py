@@ -63,9 +63,9 @@ async def node_addresses() -> tuple[Address, ...]:
 
     An IPv6 link-local address comes with the link of every Pod: each would make a new plan of everything.
     """
-    found = {ip_address(each.address) for each in await interface_addresses() if each.interface not in _OF_SERVICES}
-    usable = (each for each in found if not each.is_loopback and not is_link_local_ipv6(each))
-    return tuple(sorted(usable, key=lambda each: (each.version, int(each))))
+    found = {ip_address(row.address) for row in await interface_addresses() if row.interface not in _OF_SERVICES}
+    usable = (address for address in found if not address.is_loopback and not is_link_local_ipv6(address))
+    return tuple(sorted(usable, key=lambda address: (address.version, int(address))))
 
 
 def primary_addresses(own: Iterable[Address]) -> tuple[Address, ...]:
@@ -75,7 +75,7 @@ def primary_addresses(own: Iterable[Address]) -> tuple[Address, ...]:
     """
     found = []
     for version, (family, beyond) in _BEYOND.items():
-        usable = [each for each in own if each.version == version and not each.is_link_local]
+        usable = [address for address in own if address.version == version and not address.is_link_local]
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as any_socket:
             any_socket.connect((beyond, 9))
             source = ip_address(any_socket.getsockname()[0])
@@ -108,7 +108,8 @@ def change_link_addresses(index: int, new: Iterable[str], old: Iterable[str]) ->
     Existing new addresses and missing old ones are ignored.
     """
     additions, deletions = tuple(new), tuple(old)
-    changes = [*(addition(index, each) for each in additions), *(deletion(index, each) for each in deletions)]
+    changes = [addition(index, address) for address in additions]
+    changes += [deletion(index, address) for address in deletions]
     with requests(uapi.NETLINK_ROUTE) as kernel:
         refused = kernel.do_all(changes)
     expected = [*(errno.EEXIST,) * len(additions), *(errno.EADDRNOTAVAIL,) * len(deletions)]
@@ -166,8 +167,8 @@ async def watch_node_addresses(changed: Callable[[tuple[Address, ...]], None]) -
 
 
 def removes_address(buffer: bytes, addresses: Collection[str]) -> bool:
-    removed = (address_of(each.body).local for each in messages(buffer) if each.kind == uapi.RTM_DELADDR)
-    return any(each in addresses for each in removed)
+    removed = (address_of(notice.body).local for notice in messages(buffer) if notice.kind == uapi.RTM_DELADDR)
+    return any(address in addresses for address in removed)
 
 
 def _concerns_node(buffer: bytes) -> bool:
@@ -176,7 +177,7 @@ def _concerns_node(buffer: bytes) -> bool:
     The links are listed: to ask for one by a name that is missing makes the kernel run modprobe, and wait for it.
     """
     indices = {index for index, name in socket.if_nameindex() if name in _OF_SERVICES}
-    return any(index_of(each.body) not in indices for each in messages(buffer))
+    return any(index_of(notice.body) not in indices for notice in messages(buffer))
 
 
 def find_link(name: str) -> Link | None:

@@ -104,11 +104,11 @@ class Requests:
 
     def _answer(self, kind: int, body: bytes, flags: int = 0) -> bytes:
         sequence, answer = self._send(kind, body, uapi.NLM_F_ACK | flags), b""
-        for each in self._answers(sequence, sequence):
-            if each.kind == uapi.NLMSG_ERROR:
-                _raise(error_of(each.body))
+        for received in self._answers(sequence, sequence):
+            if received.kind == uapi.NLMSG_ERROR:
+                _raise(error_of(received.body))
                 break
-            answer = answer or each.body
+            answer = answer or received.body
         return answer
 
     def do_all(self, changes: Sequence[Change]) -> dict[int, int]:
@@ -165,19 +165,19 @@ class Requests:
 
     def _errors(self, first: int, end: int, last: int) -> Iterator[tuple[int, int]]:
         """Sequence number and error of each failed request from first to end, until `last` is answered."""
-        for each in self._answers(first, end):
-            if each.kind == uapi.NLMSG_ERROR and (error := error_of(each.body)):
-                yield each.sequence, error
-            if each.sequence == last:
+        for received in self._answers(first, end):
+            if received.kind == uapi.NLMSG_ERROR and (error := error_of(received.body)):
+                yield received.sequence, error
+            if received.sequence == last:
                 return
 
     def _answers(self, first: int, last: int) -> Iterator[Message]:
         """The answers to the requests first…last; the caller knows which is the last of them."""
         while True:
             # One buffer serves all datagrams: to allocate one for each takes longer than everything else.
-            for each in messages(bytes(self._buffer[: self._socket.recv_into(self._buffer)])):
-                if first <= each.sequence <= last:
-                    yield each
+            for received in messages(bytes(self._buffer[: self._socket.recv_into(self._buffer)])):
+                if first <= received.sequence <= last:
+                    yield received
 
     def _send(self, kind: int, body: bytes, flags: int) -> int:
         sequence = next(self._sequence)

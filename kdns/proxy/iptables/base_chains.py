@@ -119,7 +119,7 @@ def _firewall(family_plan: FamilyPlan) -> Iterator[Rule]:
 
 def _to_node_ports(family_plan: FamilyPlan) -> Iterator[Rule]:
     text = comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
-    yield from (rule(each, text, f"-j {NODE_PORTS}") for each in node_port_destinations(family_plan))
+    yield from (rule(match, text, f"-j {NODE_PORTS}") for match in node_port_destinations(family_plan))
 
 
 def serves_loopback(family_plan: FamilyPlan) -> bool:
@@ -136,7 +136,7 @@ def node_port_destinations(family_plan: FamilyPlan) -> tuple[str, ...]:
     addresses, loopback = family_plan.node_ports, _LOOPBACK[family_plan.family]
     if addresses.is_everywhere:
         return (LOCAL_DESTINATION if addresses.has_loopback else f"! -d {loopback} {LOCAL_DESTINATION}",)
-    own = tuple(destination(str(each)) for each in family_plan.node.addresses if each in addresses)
+    own = tuple(destination(str(address)) for address in family_plan.node.addresses if address in addresses)
     return *_networks(family_plan, family_plan.family), *own
 
 

@@ -63,7 +63,7 @@ def front_rules(front: Front, family_plan: FamilyPlan, features: Features) -> It
             node_port_destinations(family_plan) if front.kind is FrontKind.NODE_PORT else (destination(key.address),)
         )
         for chain in _checks(front.kind, front.refusal):
-            yield from (ChainRule(FILTER, chain, rule(each, at, text, target)) for each in destinations)
+            yield from (ChainRule(FILTER, chain, rule(match, at, text, target)) for match in destinations)
 
 
 def _checks(kind: FrontKind, verdict: Verdict) -> tuple[str, ...]:
@@ -87,8 +87,8 @@ def list_chain(verdict: Verdict, chains: PortChains) -> str:
     return chains.cluster if verdict is Verdict.CLUSTER else chains.local
 
 
-def port_rules(each: PortPlan, family_plan: FamilyPlan) -> Iterator[ChainRule]:
+def port_rules(port_plan: PortPlan, family_plan: FamilyPlan) -> Iterator[ChainRule]:
     """Rules beside the fronts: load balancers probe the health check node port."""
-    if family_plan.mode.accepts_health_checks and each.health_check_port:
-        text = comment(f"{each.name} health check node port")
-        yield ChainRule(FILTER, NODE_PORTS, rule(port("tcp", each.health_check_port), text, "-j ACCEPT"))
+    if family_plan.mode.accepts_health_checks and port_plan.health_check_port:
+        text = comment(f"{port_plan.name} health check node port")
+        yield ChainRule(FILTER, NODE_PORTS, rule(port("tcp", port_plan.health_check_port), text, "-j ACCEPT"))

@@ -35,7 +35,7 @@ FrontAt: TypeAlias = Callable[[FrontKey], Front | None]
 
 
 def service_chains(
-    each: PortPlan, family_plan: FamilyPlan, front_at: FrontAt, *, has_comments: bool
+    port_plan: PortPlan, family_plan: FamilyPlan, front_at: FrontAt, *, has_comments: bool
 ) -> Iterator[Chain]:
     """The chains that the fronts of the Service port lead to. `has_comments` is about the rules of endpoints.
 
@@ -43,37 +43,40 @@ def service_chains(
 
     Differs: kube-proxy also makes chains that nothing leads to, such as KUBE-EXT before there is a load balancer IP.
     """
-    fronts = tuple(_fronts_of(each, front_at))
+    fronts = tuple(_fronts_of(port_plan, front_at))
     cluster_ips = [front for front in fronts if front.kind is FrontKind.CLUSTER_IP]
     others = [front for front in fronts if front.kind is not FrontKind.CLUSTER_IP]
-    lists = {each for front in (*cluster_ips, *others[:1]) for each in front.lists}
-    names = port_chains(each.name)
+    lists = {verdict for front in (*cluster_ips, *others[:1]) for verdict in front.lists}
+    names = port_chains(port_plan.name)
     chains: dict[str, tuple[ServiceEndpoint, str]] = {}
     for verdict in ENDPOINT_SETS:
         if verdict in lists:
-            endpoints = _endpoint_chains(each, verdict)
+            endpoints = _endpoint_chains(port_plan, verdict)
             chains |= endpoints
-            rules = (*_cluster_ip_rules(cluster_ips, verdict, family_plan), *_list_rules(each, endpoints, has_comments))
+            rules = (
+                *_cluster_ip_rules(cluster_ips, verdict, family_plan),
+                *_list_rules(port_plan, endpoints, has_comments),
+            )
             yield Chain(NAT, list_chain(verdict, names), rules)
     if others:
-        yield Chain(NAT, names.external, tuple(_external_rules(each, family_plan, names)))
+        yield Chain(NAT, names.external, tuple(_external_rules(port_plan, family_plan, names)))
     if any(front.is_guarded for front in others):
-        yield Chain(NAT, names.firewall, tuple(_source_range_rules(each, names)))
+        yield Chain(NAT, names.firewall, tuple(_source_range_rules(port_plan, names)))
     for name, (endpoint, written) in chains.items():
-        yield Chain(NAT, name, tuple(_endpoint_rules(each, endpoint, written, name, has_comments)))
+        yield Chain(NAT, name, tuple(_endpoint_rules(port_plan, endpoint, written, name, has_comments)))
 
 
-def _fronts_of(each: PortPlan, front_at: FrontAt) -> Iterator[Front]:
-    for key in dict.fromkeys(key for key, _ in each.fronts):
+def _fronts_of(port_plan: PortPlan, front_at: FrontAt) -> Iterator[Front]:
+    for key in dict.fromkeys(key for key, _ in port_plan.fronts):
         front = front_at(key)
-        if front and front.port.name == each.name and front.lists:
+        if front and front.port.name == port_plan.name and front.lists:
             yield front
 
 
-def _endpoint_chains(each: PortPlan, verdict: Verdict) -> dict[str, tuple[ServiceEndpoint, str]]:
+def _endpoint_chains(port_plan: PortPlan, verdict: Verdict) -> dict[str, tuple[ServiceEndpoint, str]]:
     """The set's endpoints by the names of their chains, in kube-proxy's order: that of their texts."""
-    written = sorted((join_host_port(one.address, one.port), one) for one in each.endpoints_of(verdict))
-    return {endpoint_chain(each.name, text): (one, text) for text, one in written}
+    written = sorted((join_host_port(one.address, one.port), one) for one in port_plan.endpoints_of(verdict))
+    return {endpoint_chain(port_plan.name, text): (one, text) for text, one in written}
 
 
 def _cluster_ip_rules(fronts: list[Front], verdict: Verdict, family_plan: FamilyPlan) -> Iterator[Rule]:
@@ -87,16 +90,16 @@ def _cluster_ip_rules(fronts: list[Front], verdict: Verdict, family_plan: Family
 
 
 def _list_rules(
-    each: PortPlan, endpoints: Mapping[str, tuple[ServiceEndpoint, str]], has_comments: bool
+    port_plan: PortPlan, endpoints: Mapping[str, tuple[ServiceEndpoint, str]], has_comments: bool
 ) -> Iterator[Rule]:
     """A client with affinity goes to its last endpoint, others to each with the same probability."""
     texts = {
-        name: f"{comment(f'{each.name} -> {written}')} " if has_comments else ""
+        name: f"{comment(f'{port_plan.name} -> {written}')} " if has_comments else ""
         for name, (_, written) in endpoints.items()
     }
-    if each.affinity_s:
+    if port_plan.affinity_s:
         for name, text in texts.items():
-            yield f"{text}-m recent --rcheck --seconds {each.affinity_s} --reap --name {name} --rsource -j {name}"
+            yield f"{text}-m recent --rcheck --seconds {port_plan.affinity_s} --reap --name {name} --rsource -j {name}"
     left = len(texts)
     for name, text in texts.items():
         draw = f"-m statistic --mode random --probability {1 / left:.10f} " if left > 1 else ""
@@ -104,9 +107,9 @@ def _list_rules(
         left -= 1
 
 
-def _external_rules(each: PortPlan, family_plan: FamilyPlan, names: PortChains) -> Iterator[Rule]:
-    name = f"{each.name} external destinations"
-    for branch in each.external:
+def _external_rules(port_plan: PortPlan, family_plan: FamilyPlan, names: PortChains) -> Iterator[Rule]:
+    name = f"{port_plan.name} external destinations"
+    for branch in port_plan.external:
         match branch.client:
             case Client.LOCAL_POD:
                 client, marked, routed = local_pods(family_plan), "", f"pod traffic for {name}"
@@ -121,17 +124,17 @@ def _external_rules(each: PortPlan, family_plan: FamilyPlan, names: PortChains) 
             yield rule(client, comment(routed), f"-j {list_chain(branch.verdict, names)}")
 
 
-def _source_range_rules(each: PortPlan, names: PortChains) -> Iterator[Rule]:
-    for network in each.source_ranges:
-        yield rule(source(network), comment(f"{each.name} loadbalancer IP"), f"-j {names.external}")
-    yield comment(f"other traffic to {each.name} will be dropped by KUBE-PROXY-FIREWALL")
+def _source_range_rules(port_plan: PortPlan, names: PortChains) -> Iterator[Rule]:
+    for network in port_plan.source_ranges:
+        yield rule(source(network), comment(f"{port_plan.name} loadbalancer IP"), f"-j {names.external}")
+    yield comment(f"other traffic to {port_plan.name} will be dropped by KUBE-PROXY-FIREWALL")
 
 
 def _endpoint_rules(
-    each: PortPlan, endpoint: ServiceEndpoint, written: str, name: str, has_comments: bool
+    port_plan: PortPlan, endpoint: ServiceEndpoint, written: str, name: str, has_comments: bool
 ) -> Iterator[Rule]:
-    text, protocol = comment(str(each.name) if has_comments else ""), each.name.protocol.lower()
-    if endpoint.address in each.hairpins:
+    text, protocol = comment(str(port_plan.name) if has_comments else ""), port_plan.name.protocol.lower()
+    if endpoint.address in port_plan.hairpins:
         yield rule(source(endpoint.address), text, f"-j {MARK_MASQUERADE}")
-    recent = f"-m recent --set --name {name} --rsource" if each.affinity_s else ""
+    recent = f"-m recent --set --name {name} --rsource" if port_plan.affinity_s else ""
     yield rule(f"-p {protocol}", text, recent, f"-m {protocol} -j DNAT --to-destination {written}")

@@ -56,17 +56,17 @@ class Tables:
         """
         shared = self._shared()
         fixed: dict[str, list[Chain]] = {FILTER: [], NAT: [], MANGLE: []}
-        for each in base_chains(self.family_plan, self.features):
-            if each.rules or each.name != FIREWALL or each.name not in existing.get(each.table, ()):
-                rules = shared.get((each.table, each.name), ())
-                fixed[each.table].append(each._replace(rules=(*rules, *each.rules)))
-        leading = [each for each in fixed[NAT] if (NAT, each.name) in _LEADING]
-        others = [each for each in fixed[NAT] if (NAT, each.name) not in _LEADING]
+        for base in base_chains(self.family_plan, self.features):
+            if base.rules or base.name != FIREWALL or base.name not in existing.get(base.table, ()):
+                rules = shared.get((base.table, base.name), ())
+                fixed[base.table].append(base._replace(rules=(*rules, *base.rules)))
+        leading = [base for base in fixed[NAT] if (NAT, base.name) in _LEADING]
+        others = [base for base in fixed[NAT] if (NAT, base.name) not in _LEADING]
         own = (
             list(_chains(port, self.family_plan, self.family_plan.fronts.get, self._has_comments).values())
             for port in self.family_plan.ports.values()
         )
-        stale = [each for each in existing.get(NAT, ()) if is_service_chain(each)]
+        stale = [name for name in existing.get(NAT, ()) if is_service_chain(name)]
         early = [
             f"-I {name} {rule}"
             for (table, name), rules in shared.items()
@@ -102,8 +102,8 @@ class Tables:
                 yield from _section(NAT, some)
                 some, is_whole = [], False
             some += chains
-            for each in chains:
-                left.pop(each.name, None)
+            for written in chains:
+                left.pop(written.name, None)
         deleted = sorted(left, key=rank)
         if is_whole and len(some) + len(deleted) <= limit:
             yield from _section(NAT, (*some, *leading), changes, deleted)
@@ -122,11 +122,11 @@ class Tables:
         """
         rules: dict[tuple[str, str], list[Rule]] = {}
         for port in self.family_plan.ports.values():
-            for each in port_rules(port, self.family_plan):
-                rules.setdefault((each.table, each.chain), []).append(each.rule)
+            for chain_rule in port_rules(port, self.family_plan):
+                rules.setdefault((chain_rule.table, chain_rule.chain), []).append(chain_rule.rule)
         for front in self.family_plan.fronts.values():
-            for each in front_rules(front, self.family_plan, self.features):
-                rules.setdefault((each.table, each.chain), []).append(each.rule)
+            for chain_rule in front_rules(front, self.family_plan, self.features):
+                rules.setdefault((chain_rule.table, chain_rule.chain), []).append(chain_rule.rule)
         for at in _LEADING:
             rules.get(at, []).sort(key=_target, reverse=True)
         return rules
@@ -161,13 +161,13 @@ class Tables:
             )
             then = _chains(old, family_plan, front_before, had_comments)
             now = _chains(new, family_plan, family_plan.fronts.get, self._has_comments)
-            written.append([each for each in now.values() if then.get(each.name) != each])
-            stale += [each for each in then if each not in now]
+            written.append([new_chain for name, new_chain in now.items() if then.get(name) != new_chain])
+            stale += [name for name in then if name not in now]
         for pair in difference.fronts.values():
             old_rules, new_rules = (front_rules(front, family_plan, self.features) if front else () for front in pair)
             _compare(old_rules, new_rules, removed, added)
         added.reverse()  # each is inserted before those that were inserted before it
-        added.sort(key=lambda each: _target(each.rule), reverse=True)
+        added.sort(key=lambda chain_rule: _target(chain_rule.rule), reverse=True)
         changes = (*_lines("-D", NAT, removed), *_lines("-I", NAT, added))
         lines = (
             *_section(FILTER, (), _lines("-I", FILTER, added)),
@@ -177,7 +177,7 @@ class Tables:
 
 
 def _lines(command: str, table: str, chain_rules: Iterable[ChainRule]) -> list[str]:
-    return [f"{command} {each.chain} {each.rule}" for each in chain_rules if each.table == table]
+    return [f"{command} {row.chain} {row.rule}" for row in chain_rules if row.table == table]
 
 
 def _chains(port: PortPlan | None, family_plan: FamilyPlan, front_at: FrontAt, has_comments: bool) -> dict[str, Chain]:
@@ -194,8 +194,8 @@ def _section(
 ) -> Iterator[str]:
     """The lines of one commit; none for nothing."""
     if chains or changes or deleted:
-        appended = (f"-A {each.name} {rule}" for each in chains for rule in each.rules)
-        yield from restore(table, (each.name for each in chains), chain(appended, changes), deleted)
+        appended = (f"-A {declared.name} {rule}" for declared in chains for rule in declared.rules)
+        yield from restore(table, (declared.name for declared in chains), chain(appended, changes), deleted)
 
 
 def _endpoints(port: PortPlan) -> int:

@@ -96,7 +96,7 @@ def base_chains(family_plan: FamilyPlan, masquerade_mark: int, out_filters: Iter
     chains[FILTER, OUT_FILTER] = Chain(FILTER, OUT_FILTER, tuple(out_filters))
     lines: list[str] = []
     for table, names in IPVS_CHAINS.items():
-        rules = [f"-A {name} {each}" for name in names for each in chains[table, name].rules]
+        rules = [f"-A {name} {line}" for name in names for line in chains[table, name].rules]
         lines += restore(table, names, rules)
     return "\n".join((*lines, ""))
 
@@ -110,17 +110,17 @@ def out_filter(front: Front, family_plan: FamilyPlan) -> Iterator[Rule]:
     key, ranges = front.key, front.source_ranges
     if not (ranges and front.lists):
         return
-    address = parse_unmapped_address(key.address)
-    own = (*((address,) if address else ()), *family_plan.node.addresses)
+    front_address = parse_unmapped_address(key.address)
+    own = (*((front_address,) if front_address else ()), *family_plan.node.addresses)
     to = f"-m ipvs --vaddr {host(key.address)} --vproto {key.protocol.lower()} --vport {key.port}"
-    for each in dict.fromkeys(each for each in own if each.version == VERSION[family_plan.family]):
-        if not any(each in network for network in ranges):
-            yield rule(source(str(each)), to, "-j DROP")
+    for address in dict.fromkeys(own):
+        if address.version == VERSION[family_plan.family] and not any(address in network for network in ranges):
+            yield rule(source(str(address)), to, "-j DROP")
 
 
 def changed_out_filter(removed: Iterable[Rule], added: Iterable[Rule]) -> str:
     """The restore that changes these rules of the chain that depends on Services; "" for none."""
-    lines = [f"-D {OUT_FILTER} {each}" for each in removed] + [f"-A {OUT_FILTER} {each}" for each in added]
+    lines = [f"-D {OUT_FILTER} {line}" for line in removed] + [f"-A {OUT_FILTER} {line}" for line in added]
     return "\n".join((*restore(FILTER, (), lines), "")) if lines else ""
 
 
@@ -186,7 +186,7 @@ def _masqueraded(family_plan: FamilyPlan, matches: Matches) -> tuple[str, ...]:
 def _node_port(matches: Matches) -> Iterator[Rule]:
     for protocol, name in sets.NODE_PORTS.items():
         at = f"-p {protocol.lower()}"
-        yield from (rule(at, each) for each in _local(matches, sets.NODE_PORTS_LOCAL[protocol]))
+        yield from (rule(at, local) for local in _local(matches, sets.NODE_PORTS_LOCAL[protocol]))
         yield rule(at, matches.commented(name), _MARK)
 
 

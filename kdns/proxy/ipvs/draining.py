@@ -99,7 +99,9 @@ class Draining:
             if draining is None:
                 continue
             until_s = self._until_s.get(key)
-            if until_s is not None and (now_s >= until_s or not any(each.is_used for each in destinations.values())):
+            if until_s is not None and (
+                now_s >= until_s or not any(destination.is_used for destination in destinations.values())
+            ):
                 self._draining.pop(key)
                 self._until_s.pop(key)
                 yield Operation(Verb.DELETE_SERVER, key)

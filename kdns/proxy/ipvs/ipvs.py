@@ -83,11 +83,13 @@ class Ipvs:
         self.family_plan, self.options = family_plan, options
         self.virtual_servers: dict[VirtualServerKey, VirtualServer] = {}
         self._sets = empty_sets(family_plan.family)
-        self.sets: Mapping[str, IpSet] = {each.name: each for each in self._sets.values()}
+        self.sets: Mapping[str, IpSet] = {ip_set.name: ip_set for ip_set in self._sets.values()}
         self._members = Counted[SetMember]()
         self._out_filters = Counted[Rule]()
         self._node = frozenset(map(str, family_plan.node.addresses))
-        self._node_ports = tuple(str(each) for each in family_plan.node.addresses if each in family_plan.node_ports)
+        self._node_ports = tuple(
+            str(address) for address in family_plan.node.addresses if address in family_plan.node_ports
+        )
         self._follow(
             {key: (None, front) for key, front in family_plan.fronts.items()},
             {name: (None, port) for name, port in family_plan.ports.items()},
@@ -116,7 +118,7 @@ class Ipvs:
         for key in self._at(front.key):
             yield key
             server = self.virtual_servers.get(key)
-            yield from ((key, each) for each in (server.destinations if server else ()))
+            yield from ((key, destination) for destination in (server.destinations if server else ()))
         for name, entry in (*self._front_entries(front), *port_entries(front.port, self.family_plan)):
             yield self._sets[name].name, entry
 
@@ -143,7 +145,7 @@ class Ipvs:
         ports: Mapping[PortName, tuple[PortPlan | None, PortPlan | None]],
     ) -> Change:
         servers = {}
-        for key in dict.fromkeys(each for front in fronts for each in self._at(front)):
+        for key in dict.fromkeys(key for front in fronts for key in self._at(front)):
             before, after = self.virtual_servers.get(key), self._server(key)
             if before == after:
                 continue
@@ -209,5 +211,7 @@ def virtual_server(front: Front, scheduler: str) -> VirtualServer | None:
         return None
     flags, affinity_s = SCHEDULER_FLAGS.get(scheduler, 0), front.port.affinity_s
     flags |= IP_VS_SVC_F_PERSISTENT if affinity_s else 0
-    destinations = {(each.address, each.port): _ENDPOINT for each in front.port.endpoints_of(front.lists[0])}
+    destinations = {
+        (endpoint.address, endpoint.port): _ENDPOINT for endpoint in front.port.endpoints_of(front.lists[0])
+    }
     return VirtualServer(ServerOptions(scheduler, flags, affinity_s), destinations)

@@ -27,9 +27,9 @@ def ipvs_text(plan: Plan, options: IpvsOptions = DEFAULTS) -> str:
 
 def _family(ipvs: Ipvs, family: Family) -> Iterator[str]:
     yield f"# {family}: ipset restore -exist"
-    for each in ipvs.sets.values():
-        yield _created(each)
-        yield from (f"add {each.name} {entry}" for entry in each.entries)
+    for ip_set in ipvs.sets.values():
+        yield _created(ip_set)
+        yield from (f"add {ip_set.name} {entry}" for entry in ip_set.entries)
     yield ""
     yield f"# {family}: {RESTORE[family]} --noflush"
     yield ipvs.base_chains.rstrip("\n")
@@ -48,11 +48,11 @@ def _family(ipvs: Ipvs, family: Family) -> Iterator[str]:
     yield from (f"address add {address}/{bits} dev {VIRTUAL_LINK}" for address in sorted(ipvs.addresses))
 
 
-def _created(each: IpSet) -> str:
-    if each.type == BITMAP_PORT:
-        return f"create {each.name} {each.type} range 0-65535"
-    size = f"hashsize {HASH_SIZE} maxelem {each.max_elements}"
-    return f"create {each.name} {each.type} family {_INET[each.family]} {size}"
+def _created(ip_set: IpSet) -> str:
+    if ip_set.type == BITMAP_PORT:
+        return f"create {ip_set.name} {ip_set.type} range 0-65535"
+    size = f"hashsize {HASH_SIZE} maxelem {ip_set.max_elements}"
+    return f"create {ip_set.name} {ip_set.type} family {_INET[ip_set.family]} {size}"
 
 
 def _virtual_server(key: VirtualServerKey, server: VirtualServer) -> Iterator[str]:

@@ -177,13 +177,13 @@ class Content:
         ids: list[str] = []
         endpoints: list[HostComputeEndpoint] = []
         missing: list[str] = []
-        for each in used:
-            if existing := self.node.endpoints.get(each.address):
+        for endpoint in used:
+            if existing := self.node.endpoints.get(endpoint.address):
                 ids.append(existing)
-            elif each.is_local:
-                missing.append(each.address)
+            elif endpoint.is_local:
+                missing.append(endpoint.address)
             else:
-                endpoints.append(self._remote_endpoint(each.address))
+                endpoints.append(self._remote_endpoint(endpoint.address))
                 ids.append(endpoints[-1].id)
         if not ids:
             return _FrontObjects(missing=tuple(missing))
@@ -239,7 +239,7 @@ class Content:
         """
         if not self.node.network.is_overlay:
             return ""
-        remote = (self._provider(each.address) for each in used if not each.is_local)
+        remote = (self._provider(endpoint.address) for endpoint in used if not endpoint.is_local)
         is_outside = any(provider in {"", address} for address, provider in remote)
         return self._node_address if is_outside else self.node.settings.source_vip
 
@@ -249,7 +249,9 @@ class Content:
 
     @property
     def _node_address(self) -> str:
-        own = (each for each in self.family_plan.node.primary if each.version == VERSION[self.family_plan.family])
+        own = (
+            address for address in self.family_plan.node.primary if address.version == VERSION[self.family_plan.family]
+        )
         return str(next(own, ""))
 
     def _remote_endpoint(self, address: str) -> HostComputeEndpoint:

@@ -85,17 +85,17 @@ def reconciling_requests(
 
     Differs: kube-proxy deletes all load balancers of the machine at its start, and creates its own afterwards.
     """
-    own = {each.id: each for each in existing_endpoints}
-    wanted_endpoints = {each.id: each for each in endpoints.values()}
+    own = {endpoint.id: endpoint for endpoint in existing_endpoints}
+    wanted_endpoints = {endpoint.id: endpoint for endpoint in endpoints.values()}
     pairs = [(own.get(name), wanted_endpoints.get(name)) for name in {**own, **wanted_endpoints}]
     of_endpoints = list(requests(pairs, ()))
-    yield from (each for each in of_endpoints if each.verb is not Verb.DELETE)
-    others = {each.id: each for each in existing_load_balancers}
-    holders = {key: each for each in others.values() for key in each.keys}
+    yield from (request for request in of_endpoints if request.verb is not Verb.DELETE)
+    others = {balancer.id: balancer for balancer in existing_load_balancers}
+    holders = {key: balancer for balancer in others.values() for key in balancer.keys}
     for key, wanted in load_balancers.items():
         existing, holder = others.pop(wanted.id, None), holders.get(key)
         if holder and holder.id != wanted.id and others.pop(holder.id, None):
             yield Request(Verb.DELETE, holder)
         yield from requests((), [(existing, wanted)])
-    yield from requests((), [(each, None) for each in others.values()])
-    yield from (each for each in of_endpoints if each.verb is Verb.DELETE)
+    yield from requests((), [(balancer, None) for balancer in others.values()])
+    yield from (request for request in of_endpoints if request.verb is Verb.DELETE)

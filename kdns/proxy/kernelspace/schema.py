@@ -125,7 +125,7 @@ class HostComputeEndpoint:
         return cls(
             _id(document),
             str(document.get("HostComputeNetwork", "")).lower(),
-            tuple(canonical_address(str(each.get("IpAddress", ""))) for each in configurations),
+            tuple(canonical_address(str(configuration.get("IpAddress", ""))) for configuration in configurations),
             str(document.get("MacAddress", "")),
             provider,
             EndpointFlags(int(document.get("Flags", 0)) & EndpointFlags.REMOTE_ENDPOINT),
@@ -145,7 +145,7 @@ class HostComputeEndpoint:
                 "ID": self.id,
                 "HostComputeNetwork": self.network,
                 "Policies": self.policies,
-                "IpConfigurations": [{"IpAddress": each} for each in self.addresses],
+                "IpConfigurations": [{"IpAddress": address} for address in self.addresses],
                 "MacAddress": self.mac_address,
                 "Flags": int(self.flags),
             }
@@ -217,9 +217,9 @@ class HostComputeLoadBalancer:
     def read(cls, document: Json) -> HostComputeLoadBalancer:
         return cls(
             _id(document),
-            tuple(sorted(str(each).lower() for each in document.get("HostComputeEndpoints") or ())),
-            tuple(canonical_address(str(each)) for each in document.get("FrontendVIPs") or ()),
-            tuple(PortMapping.read(each) for each in document.get("PortMappings") or ()),
+            tuple(sorted(str(name).lower() for name in document.get("HostComputeEndpoints") or ())),
+            tuple(canonical_address(str(vip)) for vip in document.get("FrontendVIPs") or ()),
+            tuple(PortMapping.read(mapping) for mapping in document.get("PortMappings") or ()),
             str(document.get("SourceVIP", "")),
             LoadBalancerFlags(int(document.get("Flags", 0)) & (LoadBalancerFlags.DSR | LoadBalancerFlags.IPV6)),
         )
@@ -243,7 +243,7 @@ class HostComputeLoadBalancer:
                 "HostComputeEndpoints": list(self.endpoints),
                 "SourceVIP": self.source_vip,
                 "FrontendVIPs": list(self.frontend_vips),
-                "PortMappings": [each.document for each in self.port_mappings],
+                "PortMappings": [mapping.document for mapping in self.port_mappings],
                 "Flags": int(self.flags),
             }
         )
@@ -259,7 +259,7 @@ def endpoint_id(network: str, address: str) -> str:
 
 def mac_address(address: str) -> str:
     """HCN needs a different MAC address for each endpoint on another node."""
-    return "-".join((_MAC_PREFIX, *(f"{each:02x}" for each in packed(address)[-4:])))
+    return "-".join((_MAC_PREFIX, *(f"{octet:02x}" for octet in packed(address)[-4:])))
 
 
 def _id(document: Json) -> str:

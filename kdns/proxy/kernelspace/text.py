@@ -24,10 +24,10 @@ def requests_text(plan: Plan, network: WindowsNetwork) -> str:
 def described_network(family_plan: FamilyPlan, settings: WindowsNetwork) -> NodeNetwork:
     """The node's network as far as settings and plan describe it; with a source VIP it is an overlay."""
     local = {
-        each.address: f"(endpoint of {each.address})"
+        endpoint.address: f"(endpoint of {endpoint.address})"
         for port in family_plan.ports.values()
-        for each in port.endpoints.reachable
-        if each.is_local
+        for endpoint in port.endpoints.reachable
+        if endpoint.is_local
     }
     gateway = f"(endpoint {settings.gateway_endpoint})" if settings.gateway_endpoint else ""
     network = HostComputeNetwork("", settings.name, "Overlay" if settings.source_vip else "L2Bridge")
@@ -37,7 +37,7 @@ def described_network(family_plan: FamilyPlan, settings: WindowsNetwork) -> Node
 def _lines(family_plan: FamilyPlan, network: WindowsNetwork) -> Iterator[str]:
     content = Content(family_plan, described_network(family_plan, network))
     yield f"# {family_plan.family}: endpoints"
-    yield from map(str, requests(((None, each) for each in content.endpoints.values()), ()))
+    yield from map(str, requests(((None, endpoint) for endpoint in content.endpoints.values()), ()))
     yield f"# {family_plan.family}: load balancers"
     for key, balancer in content.load_balancers.items():
         yield f"# {_described(content, key)}"

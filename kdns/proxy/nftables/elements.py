@@ -49,7 +49,7 @@ _ATTRIBUTE: Final = struct.Struct("=HH")
 
 
 def flushed(family: Family, sets: Iterable[Set]) -> Iterator[Request]:
-    return ((_KIND | uapi.NFT_MSG_DELSETELEM, _of(family, each)) for each in sets)
+    return ((_KIND | uapi.NFT_MSG_DELSETELEM, _of(family, emptied)) for emptied in sets)
 
 
 def element_requests(change: Transaction, sets: Mapping[str, Set]) -> Iterator[Request]:
@@ -143,8 +143,8 @@ def _packer(family: Family, *attributes: tuple[int, Parts]) -> Callable[..., byt
     for kind, parts in attributes:
         types = [address if part.datatype == "address" else _TYPES.get(part.datatype, _NUMBER) for part in parts]
         encoders += [encoder for _, encoder in types]
-        pads = [-each % 4 if len(types) > 1 else 0 for each, _ in types]
-        length = sum(each for each, _ in types) + sum(pads)
+        pads = [-width % 4 if len(types) > 1 else 0 for width, _ in types]
+        length = sum(width for width, _ in types) + sum(pads)
         value = attribute(kind, attribute(uapi.NFTA_DATA_VALUE, bytes(length)), nested=True)
         end = _ATTRIBUTE.size * 2 + length
         fields = b"".join(b"%%b%b" % bytes(pad) for pad in pads)

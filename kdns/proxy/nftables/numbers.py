@@ -85,7 +85,9 @@ class EndpointIds:
     def release(self, name: PortName, port: PortPlan | None) -> None:
         if port and port.affinity_s and name in self._endpoints:
             lists = port.endpoints
-            self._endpoints[name].release_all_but((each.address, each.port) for each in (*lists.cluster, *lists.local))
+            self._endpoints[name].release_all_but(
+                (endpoint.address, endpoint.port) for endpoint in (*lists.cluster, *lists.local)
+            )
         elif self._endpoints.pop(name, None):
             self._ports.release(name)
 

@@ -188,7 +188,7 @@ def _block(head: str, lines: Iterable[str]) -> str:
 
 
 def table_text(family: Family, objects: Iterable[Set | Chain]) -> str:
-    body = "\n".join(each.block(family) for each in objects)
+    body = "\n".join(table_object.block(family) for table_object in objects)
     return f"table {NFT_FAMILY[family]} {TABLE} {{\n{body}\n}}"
 
 

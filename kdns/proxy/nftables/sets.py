@@ -110,15 +110,13 @@ def _side(suffix: str, key: Parts, services: str, no_endpoints: str) -> Side:
         Set(services, key, number, "front to the number of the chain that sends to its endpoints", has_counters=True),
         Set(no_endpoints, key, number, "front without usable endpoints to 1 (reject) or 2 (drop)", has_counters=True),
         {
-            each: Set(
-                f"{_LIST_NAMES[each]}{suffix}", key, number, f"external policy Local: front to {_LIST_WORDS[each]}"
-            )
-            for each in ENDPOINT_SETS
+            verdict: Set(f"{name}{suffix}", key, number, f"external policy Local: front to {_LIST_WORDS[verdict]}")
+            for verdict, name in _LIST_NAMES.items()
         },
         {
-            (each, protocol): _endpoint_maps(each, suffix, key, protocol)
+            (verdict, protocol): _endpoint_maps(verdict, suffix, key, protocol)
             for protocol in PROTOCOLS
-            for each in ENDPOINT_SETS
+            for verdict in ENDPOINT_SETS
         },
     )
 
@@ -133,11 +131,11 @@ NO_ENDPOINTS: Final = tuple(side.no_endpoints for side in SIDES)
 """Their elements count packets to fronts without usable endpoints."""
 
 _MAPS: Final = [maps for side in SIDES for maps in side.endpoint_maps.values()]
-DRAWN: Final = frozenset(each.name for maps in _MAPS for each in (maps.endpoints, maps.ids))
+DRAWN: Final = frozenset(drawn.name for maps in _MAPS for drawn in (maps.endpoints, maps.ids))
 """The maps that are looked up by a draw. A packet may have drawn among the endpoints before a change."""
 BY_ID: Final = frozenset(maps.by_id.name for maps in _MAPS)
 """The maps that are looked up by a client's endpoint ID. They must not have endpoints that left a list in use."""
-LISTED: Final = frozenset(each.name for side in SIDES for each in side.lists.values())
+LISTED: Final = frozenset(listed.name for side in SIDES for listed in side.lists.values())
 """The maps of external policy Local. A packet may be on its way to them from before a change of policy."""
 
 

@@ -30,7 +30,7 @@ from kdns.proxy.settings.section import DEFAULT_MARK
 _FRONTS_AT_ONCE: Final = 500
 _LINGERING: Final = DRAWN | LISTED | BY_ID
 """Maps whose elements may be deleted by the sweep only."""
-_SERVICES: Final = frozenset(each.name for each in SERVICES)
+_SERVICES: Final = frozenset(services.name for services in SERVICES)
 _ABSENT: Final = "no element"
 UNUSED_CHAINS_MAX: Final = 1000
 """Beyond so many chains that no front uses, a full sync is to remove them."""
@@ -51,7 +51,7 @@ class Table:
     def __init__(self, family_plan: FamilyPlan, masquerade_mark: int = DEFAULT_MARK) -> None:
         self.family_plan = family_plan
         self._base = base_chains(family_plan, masquerade_mark)
-        self.sets: Mapping[str, Set] = {each.name: each for each in self._base if isinstance(each, Set)}
+        self.sets: Mapping[str, Set] = {base.name: base for base in self._base if isinstance(base, Set)}
         """The sets and maps, by name."""
         self._chains: dict[str, Chain] = {}
         self._chain_numbers: dict[str, dict[ElementKey, Data]] = {name: {} for name in NUMBERED}
@@ -92,8 +92,8 @@ class Table:
         enters a new one when `after_elements` has been carried out.
         """
         table, chains = f"{NFT_FAMILY[self.family_plan.family]} {TABLE}", existing.get("chain", ())
-        objects = [each for each in self._base if not _is_new_hook(each, chains)]
-        refilled = {each.name for each in objects}
+        objects = [base for base in self._base if not _is_new_hook(base, chains)]
+        refilled = {base.name for base in objects}
         return (
             f"add table {table}",
             *(f"flush chain {table} {name}" for name in chains if name in refilled),
@@ -107,8 +107,8 @@ class Table:
     def after_elements(self, existing: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
         """Base chains that were missing, and the removal of unused objects."""
         table, chains = f"{NFT_FAMILY[self.family_plan.family]} {TABLE}", existing.get("chain", ())
-        hooks = [each for each in self._base if _is_new_hook(each, chains)]
-        used = {each.name for each in self._base} | self._chains.keys()
+        hooks = [base for base in self._base if _is_new_hook(base, chains)]
+        used = {base.name for base in self._base} | self._chains.keys()
         unused = {sort: [name for name in names if name not in used] for sort, names in existing.items()}
         return (
             *((table_text(self.family_plan.family, hooks),) if hooks else ()),
@@ -126,12 +126,12 @@ class Table:
         `existing` has names by "chain", "map" and "set"; `rules` has the number of rules by chain.
         """
         objects = [*self._base, *self._chains.values()]
-        names = {sort: {each.name for each in objects if each.sort == sort} for sort in ("chain", "map", "set")}
+        names = {sort: {item.name for item in objects if item.sort == sort} for sort in ("chain", "map", "set")}
         for sort, wanted in names.items():
             if differing := wanted ^ set(existing.get(sort, ())):
                 return f"{sort} {min(differing)}"
-        chains = (each for each in objects if isinstance(each, Chain))
-        return next((f"chain {each.name}" for each in chains if len(each.rules) != rules.get(each.name, 0)), "")
+        chains = (chain for chain in objects if isinstance(chain, Chain))
+        return next((f"chain {chain.name}" for chain in chains if len(chain.rules) != rules.get(chain.name, 0)), "")
 
     def follow(self, family_plan: FamilyPlan, difference: Difference) -> Transaction:
         self.family_plan = family_plan
@@ -199,8 +199,8 @@ class Table:
                     change.add.setdefault(name, {})[key] = data
 
 
-def _is_new_hook(each: Set | Chain, chains: Iterable[str]) -> bool:
-    return isinstance(each, Chain) and each.hook is not None and each.name not in chains
+def _is_new_hook(base: Set | Chain, chains: Iterable[str]) -> bool:
+    return isinstance(base, Chain) and base.hook is not None and base.name not in chains
 
 
 def _bypasses_lists(part: Content) -> bool:

@@ -61,8 +61,8 @@ def jump(table: str, chain: str, target: str, *matches: str, text: str = "") -> 
 def inserted(jumps: Collection[Jump]) -> str:
     """A restore that inserts jumps at the top of their chains, one after the other."""
     lines: list[str] = []
-    for table in dict.fromkeys(each.table for each in jumps):
-        lines += restore(table, (), (f"-I {each.chain} {each}" for each in jumps if each.table == table))
+    for table in dict.fromkeys(jump.table for jump in jumps):
+        lines += restore(table, (), (f"-I {jump.chain} {jump}" for jump in jumps if jump.table == table))
     return "\n".join((*lines, ""))
 
 

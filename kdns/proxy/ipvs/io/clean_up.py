@@ -157,7 +157,7 @@ def _front(entry: str) -> VirtualServerKey | None:
 def _has_left(kernel: Ipvs, key: VirtualServerKey) -> bool:
     """Whether only old connections need it. At the node's own addresses, nothing else shows the owner."""
     existing = kernel.destinations(key).values()
-    return bool(existing) and all(each.masquerades and not each.weight for each in existing)
+    return bool(existing) and all(destination.masquerades and not destination.weight for destination in existing)
 
 
 async def _drain(leftovers: Leftovers, servers: VirtualServers) -> None:
@@ -188,7 +188,7 @@ def _begin_draining(leftovers: Leftovers) -> VirtualServers:
 def _forget_udp_flows(leftovers: Leftovers) -> None:
     udp = {key[:2] for key in leftovers.servers if key.protocol == "UDP"}
     for family in FAMILIES if udp else ():
-        own = {each for each in udp if family_of_text(each[0]) == family}
+        own = {destination for destination in udp if family_of_text(destination[0]) == family}
         with suppress(OSError):
             delete_flows(family, udp_flows(family, lambda flow, own=own: flow.destination in own) if own else ())  # type: ignore[misc]
 
@@ -207,7 +207,7 @@ def _remove(leftovers: Leftovers) -> list[str]:
             busy = [name for name in leftovers.sets if not kernel_of_sets.destroy(name)]
     if busy:
         log.warning("sets stay", sets=busy, reason="rules of iptables use them", expected="the removal of these rules")
-    return [each for each in found if each.removeprefix("set ") not in busy]
+    return [words for words in found if words.removeprefix("set ") not in busy]
 
 
 CLEAN_UPS: Final = (CHAINS, CleanUp(remove_ipvs), MARKS)

@@ -83,7 +83,7 @@ class VirtualServers:
         """What the kernel has of a virtual server; what it refused of it is forgotten, to be tried again."""
         if server is None or not self.refused:
             return server
-        taken = {each: one for each, one in server.destinations.items() if not self.refused.pop((key, each), "")}
+        taken = {name: one for name, one in server.destinations.items() if not self.refused.pop((key, name), "")}
         return None if self.refused.pop(key, "") else server._replace(destinations=taken)
 
     def check_draining(self, is_wanted: IsWanted, link: int) -> None:
@@ -96,7 +96,7 @@ class VirtualServers:
         present = frozenset(existing)
         old = present - wanted - self.draining.addresses
         refused = change_link_addresses(link, sorted(wanted - present), sorted(old))
-        if without := [each for each, error in refused.items() if error == errno.EACCES and is_ipv6(each)]:
+        if without := [address for address, error in refused.items() if error == errno.EACCES and is_ipv6(address)]:
             refused |= dict.fromkeys(without, 0) | self._with_ipv6(link, without)
         for address, error in refused.items():
             if not error:
@@ -110,17 +110,17 @@ class VirtualServers:
         """Lets the link have IPv6, which is off by default on some nodes. Where it cannot, the rest works without."""
         _, reason = set_sysctl(_NO_IPV6, 0)
         refused = change_link_addresses(link, addresses, ())
-        off = {each for each, error in refused.items() if error == errno.EACCES}
+        off = {address for address, error in refused.items() if error == errno.EACCES}
         if off and not self.without_ipv6:
             expected = f"{_NO_IPV6} = 0, or Services of IPv4 only"
             log.warning("IPv6 addresses not served: IPv6 is off", link=VIRTUAL_LINK, reason=reason, expected=expected)
         self.without_ipv6 |= off
-        return {each: error for each, error in refused.items() if each not in off}
+        return {address: error for address, error in refused.items() if address not in off}
 
     def _delete_drained(self, kernel: Ipvs, link: int, is_wanted: IsWanted, keys: Collection[VirtualServerKey]) -> None:
         before = self.draining.addresses
         kernel.carry_out(list(self.draining.due(read_destinations(kernel, keys), self.now_s())))
-        if free := [each for each in before - self.draining.addresses if not is_wanted(each)]:
+        if free := [address for address in before - self.draining.addresses if not is_wanted(address)]:
             change_link_addresses(link, (), sorted(free))
 
     def _note(self, failures: Failures) -> None:
@@ -165,11 +165,13 @@ def changed_servers(kernel: Ipvs, sample: Servers) -> str:
         if options != server.options:
             return f"{name} has other settings"
         existing = kernel.destinations(key)
-        for each, destination in server.destinations.items():
-            found = existing.get(each)
+        for endpoint, destination in server.destinations.items():
+            found = existing.get(endpoint)
             if found is None or found.weight != destination.weight or not found.masquerades:
-                return f"{name} does not have {join_host_port(*each)} with weight {destination.weight}"
-        surplus = (each for each, found in existing.items() if found.weight and each not in server.destinations)
+                return f"{name} does not have {join_host_port(*endpoint)} with weight {destination.weight}"
+        surplus = (
+            endpoint for endpoint, found in existing.items() if found.weight and endpoint not in server.destinations
+        )
         if more := next(surplus, None):
             return f"{name} has {join_host_port(*more)}, which is none of its endpoints"
     return ""

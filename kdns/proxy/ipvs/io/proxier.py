@@ -201,8 +201,8 @@ class IpvsProxier(KernelMode):
             )
             sets.delete(kernel, change.old_entries)
         for name, entries in change.old_entries.items():
-            for each in entries:
-                self._refused_entries.pop((name, each), None)
+            for entry in entries:
+                self._refused_entries.pop((name, entry), None)
 
     def _add_entries(self, entries: Entries) -> None:
         with ipsets() as kernel:

@@ -101,7 +101,7 @@ def _ipvs(scheduler: str) -> str:
 
 
 def _scheduler(kernel: Ipvs, scheduler: str) -> str:
-    if any(each.scheduler == scheduler for each in kernel.servers().values()):
+    if any(server.scheduler == scheduler for server in kernel.servers().values()):
         return ""
     try:
         failures = kernel.carry_out([Operation(Verb.NEW_SERVER, _DUMMY, options=ServerOptions(scheduler))])

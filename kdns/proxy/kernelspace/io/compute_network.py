@@ -65,22 +65,22 @@ class ComputeNetwork:
     def network(self, name: str) -> HostComputeNetwork:
         """ApplyError if there is no network of this name."""
         found = self.networks()
-        for each in found:
-            if each.name.lower() == name.lower():
-                return each
-        names = [each.name for each in found]
+        for network in found:
+            if network.name.lower() == name.lower():
+                return network
+        names = [network.name for network in found]
         raise ApplyError(("HcnEnumerateNetworks",), f"there is no network {name}; expected one of {names}")
 
     def networks(self) -> tuple[HostComputeNetwork, ...]:
-        return tuple(HostComputeNetwork.read(each) for each in self._documents("Network", {}))
+        return tuple(HostComputeNetwork.read(document) for document in self._documents("Network", {}))
 
     def endpoints(self, network: str) -> tuple[HostComputeEndpoint, ...]:
         documents = self._documents("Endpoint", {"VirtualNetwork": network})
-        found = (HostComputeEndpoint.read(each) for each in documents)
-        return tuple(each for each in found if each.network in {"", network})
+        found = (HostComputeEndpoint.read(endpoint) for endpoint in documents)
+        return tuple(endpoint for endpoint in found if endpoint.network in {"", network})
 
     def load_balancers(self) -> tuple[HostComputeLoadBalancer, ...]:
-        return tuple(HostComputeLoadBalancer.read(each) for each in self._documents("LoadBalancer", {}))
+        return tuple(HostComputeLoadBalancer.read(document) for document in self._documents("LoadBalancer", {}))
 
     def ids(self, kind: str) -> frozenset[str]:
         return frozenset(self._enumerated(kind, {}))
@@ -155,7 +155,7 @@ class ComputeNetwork:
     def _enumerated(self, kind: str, filters: Json) -> list[str]:
         buffer = ctypes.c_void_p()
         self._call(f"HcnEnumerate{kind}s", _query(filters), ctypes.byref(buffer))
-        return [str(each).lower() for each in json.loads(self._taken(buffer) or "[]")]
+        return [str(name).lower() for name in json.loads(self._taken(buffer) or "[]")]
 
     @contextmanager
     def _opened(self, kind: str, name: str) -> Iterator[ctypes.c_void_p]:

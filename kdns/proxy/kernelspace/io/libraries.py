@@ -61,5 +61,5 @@ def host_mac(address: str) -> str:
         code = ctypes.WinDLL("iphlpapi.dll").SendARP(number, 0, ctypes.byref(mac), ctypes.byref(length))
         if code or length.value < _MAC_BYTES:
             raise ApplyError(("SendARP",), f"no interface has {address} (error {code}); expected the node's address")
-        return "-".join(f"{each:02x}" for each in mac[:_MAC_BYTES])
+        return "-".join(f"{octet:02x}" for octet in mac[:_MAC_BYTES])
     raise ApplyError(("SendARP",), _ELSEWHERE)

@@ -112,12 +112,12 @@ class KernelspaceProxier(KernelMode):
         node = self._node_network(plan, network, existing)
         contents = _contents(plan, node)
         changes = reconciling_requests(
-            {address: each for content in contents.values() for address, each in content.endpoints.items()},
-            {key: each for content in contents.values() for key, each in content.load_balancers.items()},
-            [each for each in existing if is_own(network, each)],
+            {address: endpoint for content in contents.values() for address, endpoint in content.endpoints.items()},
+            {key: balancer for content in contents.values() for key, balancer in content.load_balancers.items()},
+            [endpoint for endpoint in existing if is_own(network, endpoint)],
             self._service.load_balancers(),
         )
-        self._node, self._endpoint_ids = node, frozenset(each.id for each in existing)
+        self._node, self._endpoint_ids = node, frozenset(endpoint.id for endpoint in existing)
         self._carry_out(changes)
         self._contents.update(contents)
         self._log_missing()
@@ -128,11 +128,11 @@ class KernelspaceProxier(KernelMode):
         settings = self._network
         mac, gateway = self._overlay_mac(plan) if network.is_overlay else "", ""
         others: dict[str, str] = {}
-        for each in existing:
-            if not is_own(network, each):
-                others |= dict.fromkeys(each.addresses, each.id)
-            if settings.gateway_endpoint and each.name == settings.gateway_endpoint:
-                gateway = each.id
+        for endpoint in existing:
+            if not is_own(network, endpoint):
+                others |= dict.fromkeys(endpoint.addresses, endpoint.id)
+            if settings.gateway_endpoint and endpoint.name == settings.gateway_endpoint:
+                gateway = endpoint.id
         if settings.gateway_endpoint and not gateway:
             reason = f"network {network.name} has no endpoint {settings.gateway_endpoint}"
             log.warning("health checks of load balancers are not forwarded", reason=reason)
@@ -143,7 +143,7 @@ class KernelspaceProxier(KernelMode):
         if not self._network.source_vip:
             expected = "expected winkernel.sourceVip or --source-vip, an address of the node's Pod range"
             raise ApplyError((self._network.name,), f"an overlay network needs a source VIP; {expected}")
-        own = [str(each) for each in plan.ipv4.node.primary if each.version == VERSION["IPv4"]]
+        own = [str(address) for address in plan.ipv4.node.primary if address.version == VERSION["IPv4"]]
         if not own:
             raise ApplyError((self._network.name,), "an overlay network needs an IPv4 address of the node")
         if plan.ipv6.fronts:
@@ -187,33 +187,33 @@ class KernelspaceProxier(KernelMode):
     def _has_unknown_endpoint(self, differences: Mapping[Family, Difference]) -> bool:
         """Whether an endpoint is used that HCN did not have, or had no route to, when its objects were read."""
         return any(
-            each.address not in self._missing and not self._contents[family].knows(each)
+            endpoint.address not in self._missing and not self._contents[family].knows(endpoint)
             for family, difference in differences.items()
             for _, front in difference.fronts.values()
             if front and front.lists
-            for each in front.port.endpoints_of(front.lists[0])
+            for endpoint in front.port.endpoints_of(front.lists[0])
         )
 
     def _log_missing(self) -> None:
         """Logs endpoints of this node that HCN does not have, each once."""
         contents = self._contents.values()
-        missing = frozenset(each for content in contents for some in content.missing.values() for each in some)
+        missing = frozenset(address for content in contents for some in content.missing.values() for address in some)
         if new := sorted(missing - self._missing):
             log.warning("endpoints of this node are left out", addresses=new, reason="HCN has no endpoint for them")
         self._missing = missing
 
     def _difference(self) -> str:
-        balancers = [each for content in self._contents.values() for each in content.load_balancers.values()]
+        balancers = [balancer for content in self._contents.values() for balancer in content.load_balancers.values()]
         if not balancers and not self._missing:
             return ""
         existing = self._service.ids("LoadBalancer")
-        if gone := next((each.id for each in balancers if each.id not in existing | self._refused.keys()), ""):
+        if gone := min({balancer.id for balancer in balancers} - existing - self._refused.keys(), default=""):
             return f"load balancer {gone} is gone"
         before, self._endpoint_ids = self._endpoint_ids, self._service.ids("Endpoint")
-        used = {name for each in balancers for name in each.endpoints}
+        used = {name for balancer in balancers for name in balancer.endpoints}
         if gone := min(used - self._endpoint_ids - self._refused.keys(), default=""):
             return f"endpoint {gone} is gone"
-        own = {each.id for content in self._contents.values() for each in content.endpoints.values()}
+        own = {endpoint.id for content in self._contents.values() for endpoint in content.endpoints.values()}
         if self._missing and (new := min(self._endpoint_ids - before - own, default="")):
             return f"endpoint {new} of this node was created"
         return ""
@@ -237,20 +237,22 @@ class ObjectCounters:
         """Nothing: the numbers are known."""
 
     def _samples(self, name: str) -> list[Sample]:
-        return [Sample((), float(sum(len(getattr(each, name)) for each in self._contents.values())))]
+        return [Sample((), float(sum(len(getattr(content, name)) for content in self._contents.values())))]
 
 
 def is_own(network: HostComputeNetwork, endpoint: HostComputeEndpoint) -> bool:
-    return any(endpoint.id == endpoint_id(network.name, each) for each in endpoint.addresses)
+    return any(endpoint.id == endpoint_id(network.name, address) for address in endpoint.addresses)
 
 
 def remove_objects(service: ComputeNetwork) -> list[str]:
     """Deletes the load balancers and endpoints that kdns created, and returns them in words. Blocks."""
     removed = []
-    balancers = [each for each in service.load_balancers() if each.is_own]
+    balancers = [balancer for balancer in service.load_balancers() if balancer.is_own]
     networks = service.networks()
-    endpoints = [each for network in networks for each in service.endpoints(network.id) if is_own(network, each)]
-    for request in requests([(each, None) for each in endpoints], [(each, None) for each in balancers]):
+    endpoints = [
+        endpoint for network in networks for endpoint in service.endpoints(network.id) if is_own(network, endpoint)
+    ]
+    for request in requests([(endpoint, None) for endpoint in endpoints], [(old, None) for old in balancers]):
         service.carry_out(request)
         kind = "endpoint" if isinstance(request.object, HostComputeEndpoint) else "load balancer"
         removed.append(f"{kind} {request.object.id}")

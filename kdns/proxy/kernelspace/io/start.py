@@ -30,7 +30,7 @@ async def unsupported(settings: Settings) -> str:
 def _unsupported(service: ComputeNetwork, settings: Settings) -> str:
     version = service.version()
     if version < MINIMUM:
-        found, wanted = (".".join(map(str, each)) for each in (version, MINIMUM))
+        found, wanted = (".".join(map(str, numbers)) for numbers in (version, MINIMUM))
         return f"version {found} of the host network service; expected {wanted} or later, as of Windows Server 2022"
     if not network_name(settings):
         return f"the network is not known; expected winkernel.networkName, --network-name or ${NETWORK_VARIABLE}"

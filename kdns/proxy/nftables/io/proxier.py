@@ -62,7 +62,7 @@ class NftablesProxier(KernelMode):
         requests: list[Request] = []
         for family, table in tables.items():
             sets = table.sets
-            emptied = (each for name, each in sets.items() if not each.dynamic_size and name not in NUMBERED)
+            emptied = (old for name, old in sets.items() if not old.dynamic_size and name not in NUMBERED)
             requests += flushed(family, emptied)
             for change in table.loaded():
                 requests += element_requests(change, sets)
@@ -77,7 +77,7 @@ class NftablesProxier(KernelMode):
             await nft.apply(*(table.whole() for table in tables.values()))
         else:
             if last := [line for family in families for line in tables[family].after_elements(existing[family])]:
-                await nft.apply_elements([each for table in tables.values() for each in _chain_numbers(table)])
+                await nft.apply_elements([request for table in tables.values() for request in _chain_numbers(table)])
                 await nft.apply(*last)
         self._tables = tables
 
@@ -91,10 +91,12 @@ class NftablesProxier(KernelMode):
         if any(table.has_many_unused for table in self._tables.values()):
             await self._sync_full(plan)
             return
-        if chains := [line for each in changes for line in commands(Transaction(each.family, chains=each.chains))]:
+        if chains := [
+            line for change in changes for line in commands(Transaction(change.family, chains=change.chains))
+        ]:
             await nft.apply(*chains)
         await nft.apply_elements(
-            [each for change in changes for each in element_requests(change, self._tables[change.family].sets)]
+            [request for change in changes for request in element_requests(change, self._tables[change.family].sets)]
         )
 
     async def sweep(self) -> None:
@@ -145,4 +147,5 @@ async def supported_families() -> tuple[Family, ...]:
 
 async def clean_up() -> None:
     families = await supported_families()
-    await nft.apply(*(f"{verb} table {NFT_FAMILY[each]} {TABLE}" for each in families for verb in ("add", "delete")))
+    tables = [f"table {NFT_FAMILY[family]} {TABLE}" for family in families]
+    await nft.apply(*(f"{verb} {table}" for table in tables for verb in ("add", "delete")))

@@ -160,7 +160,7 @@ async def remove_stale(
     loopback = await programs.rules(family, FILTER, FIREWALL) if FIREWALL in stale.get(FILTER, ()) else []
     emptied: list[str] = []
     removed: list[str] = []
-    for table in (*guards, *(each for each in FIXED if each not in guards)):
+    for table in (*guards, *(table for table in FIXED if table not in guards)):
         names = stale.get(table, [])
         jumps = [
             rule

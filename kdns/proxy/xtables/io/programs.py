@@ -212,11 +212,11 @@ async def choose() -> tuple[Programs | None, str]:
         return None, "iptables-restore is not installed; install the package iptables, 1.6.2 or later"
     preferred = await asyncio.to_thread(preferred_backend)
     reasons = []
-    for each in sorted(programs.values(), key=lambda made: made.backend != preferred):
-        version = ".".join(map(str, each.version))
-        reason = version_problem("iptables", version, OLDEST) or await each.refusal("IPv4")
+    for candidate in sorted(programs.values(), key=lambda made: made.backend != preferred):
+        version = ".".join(map(str, candidate.version))
+        reason = version_problem("iptables", version, OLDEST) or await candidate.refusal("IPv4")
         if not reason:
-            return each, ""
+            return candidate, ""
         reasons.append(reason)
     return None, reasons[0]
 
