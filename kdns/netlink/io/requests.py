@@ -55,6 +55,7 @@ class Requests:
     def __init__(self, protocol: int) -> None:
         self._socket = netlink_socket(protocol)
         self._socket.settimeout(_REPLY_S)
+        self._socket.setsockopt(uapi.SOL_NETLINK, uapi.NETLINK_CAP_ACK, 1)
         self._sequence = count(1)
         self._buffer = memoryview(bytearray(_DATAGRAM_BYTES))
 
@@ -117,7 +118,6 @@ class Requests:
         The kernel reads many of them from one send, and answers those that it refuses and the last one.
         Raises PermissionError if this process may not change anything: the kernel reads no further then.
         """
-        self._socket.setsockopt(uapi.SOL_NETLINK, uapi.NETLINK_CAP_ACK, 1)
         refused: dict[int, int] = {}
         start = 0
         while start < len(changes):
@@ -153,7 +153,6 @@ class Requests:
         parts.append(message(uapi.NFNL_MSG_BATCH_END, uapi.NLM_F_REQUEST, end, header))
         batch = b"".join(parts)
         del parts
-        self._socket.setsockopt(uapi.SOL_NETLINK, uapi.NETLINK_CAP_ACK, 1)
         room = max(len(batch) + 4096, _BUFFER_BYTES)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, room)

@@ -127,14 +127,12 @@ class Ipvs:
         self.family_plan = family_plan
         return self._follow(difference.fronts, difference.ports)
 
-    def stale(self, existing: Iterable[VirtualServerKey]) -> tuple[VirtualServerKey, ...]:
-        """The kernel's virtual servers to remove: those of this family, and not in excludeCIDRs."""
-        return tuple(key for key in existing if key not in self.virtual_servers and self._is_ours(key))
-
-    def _is_ours(self, key: VirtualServerKey) -> bool:
+    def is_stale(self, key: VirtualServerKey) -> bool:
+        """Whether to remove a virtual server of the kernel: one of this family, and not in excludeCIDRs."""
         address = parse_unmapped_address(key.address)
         return (
-            address is not None
+            key not in self.virtual_servers
+            and address is not None
             and address.version == VERSION[self.family_plan.family]
             and not any(address in network for network in self.options.excluded)
         )

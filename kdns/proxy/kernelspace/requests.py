@@ -37,7 +37,7 @@ class Request:
 
     @property
     def function(self) -> str:
-        return f"Hcn{self.verb.value}{'Endpoint' if isinstance(self.object, HostComputeEndpoint) else 'LoadBalancer'}"
+        return f"Hcn{self.verb.value}{self.object.KIND}"
 
     @property
     def settings(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from hashlib import sha1
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from kdns.net import Address, Family, Network, canonical_address, packed, parse_network
 
@@ -106,6 +106,8 @@ class HostComputeNetwork:
 @dataclass(frozen=True, slots=True)
 class HostComputeEndpoint:
     """A Pod's, or another address that packets are sent to. `provider_address` is that of its node on an overlay."""
+
+    KIND: ClassVar[str] = "Endpoint"
 
     id: str
     network: str
@@ -205,6 +207,8 @@ class LoadBalancerKey(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class HostComputeLoadBalancer:
     """A destination of packets and the ids of its endpoints, in order."""
+
+    KIND: ClassVar[str] = "LoadBalancer"
 
     id: str
     endpoints: tuple[str, ...]

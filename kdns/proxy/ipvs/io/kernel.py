@@ -27,8 +27,6 @@ Refused: TypeAlias = dict[ObjectName, str]
 """Objects that the kernel refuses, with the reason in words that name the object."""
 Servers: TypeAlias = Mapping[VirtualServerKey, VirtualServer]
 Pairs: TypeAlias = Mapping[VirtualServerKey, tuple[VirtualServer | None, VirtualServer | None]]
-Stale: TypeAlias = Callable[[Iterable[VirtualServerKey]], Iterable[VirtualServerKey]]
-"""Those of the kernel's virtual servers that are to be removed."""
 IsWanted: TypeAlias = Callable[[str], bool]
 """Whether an address is one of the plan's."""
 _OF_CONTENT: Final = frozenset(
@@ -54,7 +52,9 @@ class VirtualServers:
     without_ipv6: set[str] = field(default_factory=set)
     """Addresses that the link cannot have, since IPv6 is off."""
 
-    def load(self, wanted: Servers, stale: Stale, addresses: Iterable[str], link: int) -> None:
+    def load(
+        self, wanted: Servers, is_stale: Callable[[VirtualServerKey], bool], addresses: Iterable[str], link: int
+    ) -> None:
         """Makes virtual servers and addresses equal to the desired ones; stale virtual servers are deleted."""
         self.refused.clear()
         self.failures.clear()
@@ -63,7 +63,7 @@ class VirtualServers:
             existing = read_servers(kernel)
             servers = (
                 *((key, existing.get(key), server) for key, server in wanted.items()),
-                *((key, existing[key], None) for key in stale(existing)),
+                *((key, server, None) for key, server in existing.items() if is_stale(key)),
             )
             self._note(kernel.carry_out(self.draining.restart(servers, self.now_s())))
             present = frozenset(addresses)

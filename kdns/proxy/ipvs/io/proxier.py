@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -183,11 +183,10 @@ class IpvsProxier(KernelMode):
         servers = {key: server for content in contents.values() for key, server in content.virtual_servers.items()}
         addresses = _addresses(contents)
 
-        def stale(existing: Iterable[VirtualServerKey]) -> list[VirtualServerKey]:
-            known = list(existing)
-            return [key for content in contents.values() for key in content.stale(known)]
+        def is_stale(key: VirtualServerKey) -> bool:
+            return any(content.is_stale(key) for content in contents.values())
 
-        self._servers.load(servers, stale, addresses, self._link)
+        self._servers.load(servers, is_stale, addresses, self._link)
         if not existing.is_up:
             link.bring_up(self._link)
         return surplus

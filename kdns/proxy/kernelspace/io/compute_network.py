@@ -90,16 +90,15 @@ class ComputeNetwork:
 
         A load balancer that the service cannot modify is deleted and created again.
         """
-        kind = "Endpoint" if isinstance(request.object, HostComputeEndpoint) else "LoadBalancer"
         match request.verb:
             case Verb.CREATE:
-                self._create(kind, request)
+                self._create(request)
             case Verb.DELETE:
-                self._delete(kind, request.object.id)
-            case Verb.MODIFY if kind == "LoadBalancer" and not self._modifies:
+                self._delete(request)
+            case Verb.MODIFY if isinstance(request.object, HostComputeLoadBalancer) and not self._modifies:
                 self._replace(request)
             case Verb.MODIFY:
-                self._modify(kind, request)
+                self._modify(request)
 
     @property
     def _modifies(self) -> bool:
@@ -107,7 +106,7 @@ class ComputeNetwork:
             self._can_modify = self.version() >= _MODIFIABLE
         return self._can_modify
 
-    def _create(self, kind: str, request: Request) -> None:
+    def _create(self, request: Request) -> None:
         handle = ctypes.c_void_p()
         arguments = (_guid(request.object.id), request.settings, ctypes.byref(handle))
         if isinstance(request.object, HostComputeEndpoint):
@@ -115,28 +114,28 @@ class ComputeNetwork:
                 self._call(request.function, network, *arguments)
         else:
             self._call(request.function, *arguments)
-        self._close(kind, handle)
+        self._close(request.object.KIND, handle)
 
-    def _delete(self, kind: str, name: str) -> None:
+    def _delete(self, request: Request) -> None:
         try:
-            self._call(f"HcnDelete{kind}", _guid(name))
+            self._call(f"HcnDelete{request.object.KIND}", _guid(request.object.id))
         except HcnError as error:
             if error.code not in NOT_FOUND:
                 raise
 
-    def _modify(self, kind: str, request: Request) -> None:
+    def _modify(self, request: Request) -> None:
         try:
-            with self._opened(kind, request.object.id) as handle:
+            with self._opened(request.object.KIND, request.object.id) as handle:
                 self._call(request.function, handle, request.settings)
         except HcnError as error:
-            if error.code != NOT_IMPLEMENTED or kind != "LoadBalancer":
+            if error.code != NOT_IMPLEMENTED or isinstance(request.object, HostComputeEndpoint):
                 raise
             self._can_modify = False
             self._replace(request)
 
     def _replace(self, request: Request) -> None:
-        self._delete("LoadBalancer", request.object.id)
-        self._create("LoadBalancer", Request(Verb.CREATE, request.object))
+        self._delete(request)
+        self._create(Request(Verb.CREATE, request.object))
 
     def _documents(self, kind: str, filters: Json) -> Iterator[Json]:
         """Properties of the objects of a kind, without objects that are deleted meanwhile."""
