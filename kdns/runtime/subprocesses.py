@@ -10,13 +10,12 @@ import asyncio
 import errno
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from kdns import logs
 
-NO_INPUT: Final = asyncio.subprocess.DEVNULL
 LIMIT_S: Final = 60.0
 SLOW_S: Final = 30.0
 ERROR_BYTES: Final = 64 * 1024
@@ -38,15 +37,36 @@ class Completed(NamedTuple):
 async def run_program(
     argv: tuple[str, ...],
     *,
-    stdin: int = NO_INPUT,
+    lines: Iterable[str] | None = None,
     limit_s: float = LIMIT_S,
     output_bytes: int = 0,
     started: Callable[[int], None] | None = None,
 ) -> Completed:
     """After `limit_s`, or more than `output_bytes`, kills the program and those that it started, and raises OSError.
 
-    With 0 bytes its output is discarded. `started` gets its process id. A process group of its own keeps Ctrl-C away.
+    With 0 bytes its output is discarded. `started` gets its process id. `lines` are its input, in a file in memory: a
+    pipe could end early, and the program would take a part of them for all.
     """
+    if lines is None:
+        return await _run(argv, asyncio.subprocess.DEVNULL, limit_s, output_bytes, started)
+    descriptor = os.memfd_create("input")
+    try:
+        await asyncio.to_thread(_fill, descriptor, lines)
+        return await _run(argv, descriptor, limit_s, output_bytes, started)
+    finally:
+        os.close(descriptor)
+
+
+def _fill(descriptor: int, lines: Iterable[str]) -> None:
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.writelines(line.encode() for line in lines)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+async def _run(
+    argv: tuple[str, ...], stdin: int, limit_s: float, output_bytes: int, started: Callable[[int], None] | None
+) -> Completed:
+    """A process group of its own keeps Ctrl-C away from the program."""
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(

@@ -195,25 +195,14 @@ def program_path() -> str | None:
 
 
 async def _program(commands: Sequence[str], *options: str) -> None:
-    """Carries out the commands by the program nft, which reads them from a file in memory.
-
-    A pipe could end early, and nft would take a part of the commands for all of them. The first transaction is
-    megabytes long, so the commands are not joined here.
-    """
     program = program_path()
     if program is None:
         raise ApplyError(("nft",), "the program is not installed; install the package nftables, 1.0.1 or later")
     argv = (program, *options, "-f", "-")
-    descriptor = os.memfd_create("nft")
     try:
-        with os.fdopen(os.dup(descriptor), "wb") as file:
-            file.writelines(f"{command}\n".encode() for command in commands)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        done = await run_program(argv, stdin=descriptor, limit_s=PROGRAM_S)
+        done = await run_program(argv, lines=(f"{command}\n" for command in commands), limit_s=PROGRAM_S)
     except OSError as error:
         raise BusyError(argv, str(error)) from error
-    finally:
-        os.close(descriptor)
     if done.code:
         reason = _with_advice(done.errors.decode(errors="replace").strip()) or f"exit code {done.code}"
         raise (BusyError if done.code < 0 else ApplyError)(argv, reason)

@@ -1,7 +1,4 @@
-"""The programs of iptables: which of its two back ends this machine uses, and the one door through which they are run.
-
-Restores are read from a file in memory: a pipe could end early, and a part of a restore would be taken for all of it.
-"""
+"""The programs of iptables: which of its two back ends this machine uses, and the one door to them."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from kdns.netlink.io.transactions import TransactionMonitor
 from kdns.netlink.xtables import Backend
 from kdns.proxy.xtables.rules import Jump
 from kdns.runtime.requirements import CAPABILITY, Version, version_in, version_problem
-from kdns.runtime.subprocesses import LIMIT_S, NO_INPUT, run_program
+from kdns.runtime.subprocesses import LIMIT_S, run_program
 from kdns.runtime.tasks import uninterrupted
 
 OLDEST: Final = (1, 6, 2)
@@ -106,13 +103,8 @@ class Programs:
 
     async def _restore(self, family: Family, text: str) -> None:
         argv = self._argv(family, "-restore", *_WAIT, "--noflush")
-        descriptor = os.memfd_create("iptables")
-        try:
-            await asyncio.to_thread(_fill, descriptor, text)
-            async with _turn():
-                result = await _run(argv, descriptor)
-        finally:
-            os.close(descriptor)
+        async with _turn():
+            result = await _run(argv, text)
         if result.code:
             raise (BusyError if result.is_busy else ApplyError)(argv, await asyncio.to_thread(_reason, result, text))
 
@@ -279,18 +271,10 @@ async def _version_text(name: str) -> str:
     return (await _run((path, "--version"))).output if path and _path(f"{name}-restore") else ""
 
 
-def _fill(descriptor: int, text: str) -> None:
-    with os.fdopen(os.dup(descriptor), "wb") as file:
-        file.write(text.encode())
-    os.lseek(descriptor, 0, os.SEEK_SET)
-
-
-async def _run(argv: tuple[str, ...], restored: int = NO_INPUT) -> Result:
-    """Runs a program; ApplyError if it cannot be started, BusyError if it does not end.
-
-    One that restores a file reads it from `restored`, and what it prints is not read.
-    """
-    is_restore = restored != NO_INPUT
+async def _run(argv: tuple[str, ...], restored: str | None = None) -> Result:
+    """ApplyError if the program cannot be started, BusyError if it does not end. A restore's output is not read."""
+    is_restore = restored is not None
+    lines = None if restored is None else (restored,)
     limit_s, output_bytes = (RESTORE_S, 0) if is_restore else (LIMIT_S, OUTPUT_BYTES)
     observers = tuple(monitors) if is_restore else ()
     pid = 0
@@ -305,7 +289,7 @@ async def _run(argv: tuple[str, ...], restored: int = NO_INPUT) -> Result:
     for monitor in observers:
         monitor.begin()
     try:
-        done = await run_program(argv, stdin=restored, limit_s=limit_s, output_bytes=output_bytes, started=started)
+        done = await run_program(argv, lines=lines, limit_s=limit_s, output_bytes=output_bytes, started=started)
     except OSError as error:
         is_missing = isinstance(error, FileNotFoundError | PermissionError)
         raise (ApplyError if is_missing else BusyError)(argv, str(error)) from error

@@ -1,7 +1,6 @@
 """Mode iptables without a kernel: what monitors make of messages, what restores leave, and which programs are taken."""
 # ruff: noqa: SLF001 - the tests play the kernel
 
-import os
 import socket
 import struct
 import sys
@@ -184,13 +183,15 @@ class FakePrograms:
     def path(self, name: str) -> str | None:
         return name if name.startswith(self.names or "/") else None
 
-    async def run(self, argv: tuple[str, ...], stdin: int = -1, *, changes: object = None) -> programs.Result:
+    async def run(
+        self, argv: tuple[str, ...], restored: str | None = None, *, changes: object = None
+    ) -> programs.Result:
         del changes
         self.calls.append(" ".join(argv))
         if argv[1:] == ("--version",):
             return programs.Result(0, f"{argv[0]} {self.version} (nf_tables)", "")
-        if stdin >= 0:
-            self.restored.append(os.pread(stdin, 1 << 20, 0).decode())
+        if restored is not None:
+            self.restored.append(restored)
         found = next((self.answers[word] for word in self.answers if word in self.calls[-1]), (0, "", ""))
         return programs.Result(*found)
 
