@@ -15,8 +15,7 @@ from small_cluster import CLIENTS, CONFIG, ENDPOINTS, NODE_VIEW, both, endpoints
 from world import World
 
 from kdns.cluster.objects import Object
-from kdns.proxy.nftables import base_chains
-from kdns.proxy.nftables.sets import CLIENTS as CLIENT_MAP
+from kdns.proxy.nftables import sets
 from kdns.proxy.plan.planner import Planner
 
 MANY: Final = range(1, 1 + 30 // min(DATAPLANE.share, 3))
@@ -171,7 +170,7 @@ def test_who_starts_again_remembers(world: World, loop: asyncio.AbstractEventLoo
 def test_clients_beyond_the_maps_size_are_served_without_affinity(
     world: World, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base_chains, "CLIENTS", replace(CLIENT_MAP, dynamic_size=2))
+    monkeypatch.setattr(sets, "CLIENTS", replace(sets.CLIENTS, dynamic_size=2))
     node = Node(world, loop)
     first, second = node.choices("outside"), node.choices("outside")
     assert kept() == 2
