@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
+from kdns.cluster.endpoints import PackedEndpoints
 from kdns.cluster.objects import EndpointSlice, Object
-from kdns.cluster.packed import PackedEndpoints
 
 STATE_MAX_BYTES: Final = 320 << 20
 """The limit for all kinds of one cluster: 250,000 small Services, or 150,000 Pods with their Services and slices."""

@@ -6,9 +6,11 @@ snake case. resourceVersion is not decoded, so versions of an object with equal 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
+
+from kdns.cluster.endpoints import Conditions, Endpoint, Endpoints, Hints, Named, Slim, TargetRef
 
 __all__ = [
     "ClientIPConfig",
@@ -55,17 +57,6 @@ __all__ = [
 
 Key: TypeAlias = tuple[str, str]
 """(namespace, name); the namespace is "" for cluster-scoped objects."""
-
-
-def _api_name(field: str) -> str:
-    """cluster_ips → clusterIPs, for_zones → forZones."""
-    first, *others = field.split("_")
-    initials = {"ip": "IP", "ips": "IPs", "cidr": "CIDR", "cidrs": "CIDRs"}
-    return first + "".join(initials.get(word, word.capitalize()) for word in others)
-
-
-class Slim(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename=_api_name):
-    """Base of the slim objects: immutable, compared by value, encoded without default values."""
 
 
 class Keyed:
@@ -232,67 +223,12 @@ class SliceMeta(Slim, frozen=True):
     annotations: SliceAnnotations | None = None
 
 
-class Conditions(Slim, frozen=True):
-    """endpoints[].conditions; None is unknown, which counts as ready."""
-
-    ready: bool | None = None
-    serving: bool | None = None
-    terminating: bool | None = None
-
-
-class TargetRef(Slim, frozen=True):
-    """endpoints[].targetRef."""
-
-    kind: str = ""
-    name: str = ""
-    namespace: str = ""
-
-
-class Named(Slim, frozen=True):
-    """hints.forZones[] and hints.forNodes[]."""
-
-    name: str
-
-
-class Hints(Slim, frozen=True):
-    """endpoints[].hints: the zones and nodes whose clients should use the endpoint."""
-
-    for_zones: tuple[Named, ...] | None = ()
-    for_nodes: tuple[Named, ...] | None = ()
-
-
-class Endpoint(Slim, frozen=True):
-    """endpoints[] of an EndpointSlice."""
-
-    addresses: tuple[str, ...]
-    conditions: Conditions | None = None
-    hostname: str | None = None
-    target_ref: TargetRef | None = None
-    node_name: str | None = None
-    hints: Hints | None = None
-    zone: str | None = None
-
-    @property
-    def is_ready(self) -> bool:
-        """Unknown counts as ready (discovery/v1 EndpointConditions)."""
-        return self.conditions is None or self.conditions.ready is not False
-
-
 class EndpointPort(Slim, frozen=True):
     """ports[] of an EndpointSlice; port None means all ports."""
 
     name: str | None = ""
     port: Port | None = None
     protocol: str | None = "TCP"
-
-
-if TYPE_CHECKING:
-    from kdns.cluster.packed import PackedEndpoints
-
-    Endpoints: TypeAlias = tuple[Endpoint, ...] | PackedEndpoints
-else:
-    Endpoints = tuple[Endpoint, ...]
-"""Endpoints as decoded, or packed as in State."""
 
 
 class EndpointSlice(Keyed, Slim, frozen=True):

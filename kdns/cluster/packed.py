@@ -1,94 +1,18 @@
-"""Packed endpoints of an EndpointSlice: addresses in bytes, and shared values stored once.
-
-An Endpoint takes about 700 bytes, and a cluster may have hundreds of thousands of them; packed, one takes 20 to 60.
-Iteration yields Endpoints equal to the original ones.
-"""
+"""Slices with packed endpoints, and addresses of slices of both forms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 
-from kdns.cluster.objects import Conditions, Endpoint, EndpointSlice, Hints, TargetRef
-from kdns.net import packed, packed_exactly, packed_text
+from kdns.cluster.endpoints import POD, Conditions, Endpoint, EndpointAddress, PackedEndpoints, TargetRef
+from kdns.cluster.objects import EndpointSlice
+from kdns.net import packed, packed_exactly
 
 Same: TypeAlias = Callable[[Any, Any], Any]
 """`dict.setdefault` of a dict with the first of equal values."""
-
-_POD = "Pod"
-
-
-Traits: TypeAlias = tuple[Conditions | None, str | None, str | None, Hints | None]
-"""Fields that many endpoints share: conditions, node name, zone and hints."""
-Row: TypeAlias = tuple[bytes, Traits, str, str]
-"""Packed address, traits, hostname and Pod name of an endpoint, "" if missing."""
-
-
-class EndpointAddress(NamedTuple):
-    """A packed address of an endpoint, with the fields that names are made of; "" if missing."""
-
-    address: bytes
-    hostname: str
-    pod: str
-    zone: str
-
-
-class PackedEndpoints(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """Endpoints with one address each, all of one family.
-
-    `addresses` has `width` bytes for each endpoint. `hostnames` and `pods` are separated by spaces, "" if no endpoint
-    has one. `namespace` is that of the Pods.
-    """
-
-    addresses: bytes
-    width: int
-    traits: tuple[Traits, ...]
-    hostnames: str
-    pods: str
-    namespace: str
-
-    def __len__(self) -> int:
-        return len(self.traits)
-
-    def __iter__(self) -> Iterator[Endpoint]:
-        for address, (conditions, node_name, zone, hints), hostname, pod in self.rows():
-            target = TargetRef(_POD, pod, self.namespace) if pod else None
-            yield Endpoint((packed_text(address),), conditions, hostname or None, target, node_name, hints, zone)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, PackedEndpoints):
-            return (
-                self.addresses == other.addresses
-                and self.traits == other.traits
-                and (self.hostnames, self.pods, self.namespace) == (other.hostnames, other.pods, other.namespace)
-            )
-        return tuple(self) == other
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def rows(self) -> Iterator[Row]:
-        missing = ("",) * len(self.traits)
-        hostnames = self.hostnames.split(" ") if self.hostnames else missing
-        pods = self.pods.split(" ") if self.pods else missing
-        return zip(self.packed_addresses(), self.traits, hostnames, pods, strict=True)
-
-    def packed_addresses(self) -> list[bytes]:
-        addresses, width = self.addresses, self.width
-        return [addresses[at : at + width] for at in range(0, len(addresses), width)]
-
-    def ready_addresses(self) -> Iterator[EndpointAddress]:
-        for address, (conditions, _, zone, _), hostname, pod in self.rows():
-            if conditions is None or conditions.ready is not False:
-                yield EndpointAddress(address, hostname, pod, zone or "")
-
-    def bare_addresses(self) -> list[bytes]:
-        conditions = [traits[0] for traits in self.traits]
-        pairs = zip(self.packed_addresses(), conditions, strict=True)
-        return [address for address, condition in pairs if condition is None or condition.ready is not False]
 
 
 def packed_slice(endpoint_slice: EndpointSlice, same: Same) -> EndpointSlice:
@@ -122,7 +46,7 @@ def _pods(targets: Sequence[TargetRef | None]) -> tuple[str, str]:
         return "", ""
     ((kind, namespace),) = {(target.kind, target.namespace) for target in targets if target}
     names = [target.name if target else None for target in targets]
-    if kind != _POD or "" in names:
+    if kind != POD or "" in names:
         raise ValueError(kind)
     return _joined(names), namespace
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
+from kdns.cluster.endpoints import PackedEndpoints, Traits
 from kdns.cluster.objects import EndpointSlice, Key, Namespace, Node, Object, Pod, PodMeta, Service, ServiceCIDR
 from kdns.cluster.observed import NetworkPolicy, ObservedNamespace, ObservedPod, SelectingService, Workload
-from kdns.cluster.packed import PackedEndpoints, Traits
 from kdns.cluster.pod_index import PodIndex
 from kdns.cluster.state import State
 from kdns.net import packed

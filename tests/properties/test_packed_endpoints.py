@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from kdns.cluster.endpoints import PackedEndpoints
 from kdns.cluster.objects import (
     Conditions,
     Endpoint,
@@ -16,7 +17,6 @@ from kdns.cluster.objects import (
     TargetRef,
 )
 from kdns.cluster.packed import (
-    PackedEndpoints,
     bare_addresses,
     changed_addresses,
     packed_slice,

@@ -8,8 +8,9 @@ from itertools import islice
 from typing import Final
 
 from kdns.cluster.aliases import MAX_ALIASES, followed, short_name_of
+from kdns.cluster.endpoints import EndpointAddress
 from kdns.cluster.objects import Endpoint, Key, Pod, Service
-from kdns.cluster.packed import EndpointAddress, addresses_of, ready_addresses
+from kdns.cluster.packed import addresses_of, ready_addresses
 from kdns.cluster.readiness import SHOWN, Cause, and_, count, endpoint_text, nothing_ready
 from kdns.cluster.state import State
 from kdns.dns.names import Labels, reversed_address, text_of

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
+from kdns.cluster.endpoints import EndpointAddress, PackedEndpoints
 from kdns.cluster.objects import EndpointPort, EndpointSlice, Service, ServicePort
-from kdns.cluster.packed import EndpointAddress, PackedEndpoints, bare_addresses, ready_addresses
+from kdns.cluster.packed import bare_addresses, ready_addresses
 from kdns.dns.names import encode_name, labels_of
 from kdns.dns.rrset import Rdata, Srv
 from kdns.dns.types import AAAA, ANY, CNAME, SRV, A, address_type
