@@ -7,6 +7,7 @@ others. The header has the number of objects of each kind, in the order of the o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
@@ -32,6 +33,14 @@ class Header(msgspec.Struct, frozen=True):
     saved_s: float
     changed_s: float
     objects: dict[str, int]
+
+
+@dataclass(slots=True)
+class SnapshotStats:
+    """When a cluster's file was saved, in Unix seconds or 0, and how many writes failed."""
+
+    saved_s: float = 0.0
+    failures: int = 0
 
 
 class SnapshotError(Exception):

@@ -15,20 +15,18 @@ from contextlib import suppress
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import msgspec
 
 from kdns import logs
+from kdns.cluster.io.cluster import Cluster
 from kdns.cluster.objects import EndpointSlice, Object
 from kdns.cluster.packed import unpacked_slice
 from kdns.cluster.snapshot import BYTES_MAX, FORMAT, Header, SnapshotError, read, trailer
 from kdns.cluster.source import SnapshotFile
 from kdns.cluster.watch import RESOURCES
 from kdns.runtime.tasks import in_slices
-
-if TYPE_CHECKING:
-    from kdns.cluster.io.clusters import Cluster
 
 PATIENCE_S: Final = 3.0
 """If the API does not list everything in this time, the snapshot is served."""
@@ -45,7 +43,7 @@ log = logs.get(__name__)
 
 
 class SnapshotKeeper:
-    """Runs until cancelled. `saved_s` is when the file was saved, in Unix seconds."""
+    """Runs until cancelled."""
 
     def __init__(
         self,
@@ -58,8 +56,6 @@ class SnapshotKeeper:
     ) -> None:
         self._cluster, self._path, self._max_age_s = cluster, Path(file.path), file.max_age_s
         self._patience_s, self._every_s, self._now_s = patience_s, every_s, now_s
-        self.saved_s = 0.0
-        self.failures = 0
         self._failure = ""
 
     async def run(self) -> None:
@@ -114,7 +110,7 @@ class SnapshotKeeper:
         unlisted = {kind for kind in self._cluster.kinds if kind not in state.synced}
         state.stale |= unlisted
         state.synced |= unlisted
-        state.as_of_s = self.saved_s = header.saved_s
+        state.as_of_s = self._cluster.snapshot.saved_s = header.saved_s
         state.changed_s = max(state.changed_s, header.changed_s)
         self._cluster.changed([])
         age_s = round(self._now_s() - header.saved_s)
@@ -141,7 +137,7 @@ class SnapshotKeeper:
                 await self._write(file, chain([header], chain.from_iterable(objects.values())))
                 await asyncio.to_thread(_placed, file, new, self._path)
         except OSError as error:
-            self.failures += 1
+            self._cluster.snapshot.failures += 1
             reason = error.strerror or str(error)
             if reason != self._failure:
                 log.warning("snapshot not saved", file=str(self._path), reason=reason)
@@ -150,7 +146,7 @@ class SnapshotKeeper:
             with suppress(OSError):
                 new.unlink(missing_ok=True)
         else:
-            self._failure, self.saved_s = "", saved_s
+            self._failure, self._cluster.snapshot.saved_s = "", saved_s
 
     async def _write(self, file: BinaryIO, values: Iterable[object]) -> None:
         encode, digest, chunk, size_bytes = msgspec.json.Encoder().encode, sha256(), bytearray(), 0

@@ -13,9 +13,8 @@ from prometheus_client.registry import Collector
 
 import kdns
 from kdns import logs
-from kdns.cluster.io.clusters import Cluster
+from kdns.cluster.io.cluster import Cluster
 from kdns.cluster.io.reflector import WatchStats
-from kdns.cluster.io.snapshots import SnapshotKeeper
 from kdns.dnsserver.blocks import Server
 from kdns.dnsserver.io.burst.event_loop import is_compiled
 from kdns.runtime.http.sites import HealthProbe
@@ -70,12 +69,12 @@ def gauges(
             if (measured := value(stats)) is not None
         )
 
-    def of_snapshots(value: Callable[[Cluster, SnapshotKeeper], float | None]) -> Callable[[], Iterator[Sample]]:
+    def of_snapshots(value: Callable[[Cluster], float | None]) -> Callable[[], Iterator[Sample]]:
         """One sample for each cluster with a snapshot, none for a value of None."""
         return lambda: (
             Sample((name,), float(measured))
             for name, cluster in _named(clusters())
-            if cluster.keeper and (measured := value(cluster, cluster.keeper)) is not None
+            if cluster.spec.snapshot and (measured := value(cluster)) is not None
         )
 
     rows = MetricFamilies()
@@ -101,11 +100,11 @@ def gauges(
     text = "Time since the last message of the API server."
     add("kdns_watch_staleness_seconds", text, by_kind, watched(_staleness_s))
     text = "1 while answers are made from a snapshot."
-    add("kdns_snapshot_served", text, by_server, of_snapshots(lambda cluster, _: bool(cluster.state.stale)))
+    add("kdns_snapshot_served", text, by_server, of_snapshots(lambda cluster: bool(cluster.state.stale)))
     text = "Time since the snapshot was saved."
     add("kdns_snapshot_age_seconds", text, by_server, of_snapshots(_snapshot_age_s))
     text = "Writes of the snapshot that failed."
-    add("kdns_snapshot_failures", text, by_server, of_snapshots(lambda _, keeper: keeper.failures), COUNTER)
+    add("kdns_snapshot_failures", text, by_server, of_snapshots(lambda cluster: cluster.snapshot.failures), COUNTER)
     add("kdns_objects", "Objects of the cluster in memory.", by_kind, lambda: _objects(clusters()))
     text = "Answers in the answer table."
     add("kdns_answers", text, by_server, lambda: [Sample((server.label,), len(server.table)) for server in servers])
@@ -166,8 +165,8 @@ def _staleness_s(stats: WatchStats) -> float | None:
     return None if stats.last_contact_s is None else time.monotonic() - stats.last_contact_s
 
 
-def _snapshot_age_s(_cluster: Cluster, keeper: SnapshotKeeper) -> float | None:
-    return time.time() - keeper.saved_s if keeper.saved_s else None
+def _snapshot_age_s(cluster: Cluster) -> float | None:
+    return time.time() - cluster.snapshot.saved_s if cluster.snapshot.saved_s else None
 
 
 def _objects(clusters: tuple[Cluster, ...]) -> Iterator[Sample]:

@@ -14,7 +14,8 @@ from math import inf
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from kdns import logs
-from kdns.cluster.io.clusters import Cluster, Clusters
+from kdns.cluster.io.cluster import Cluster
+from kdns.cluster.io.clusters import Clusters
 from kdns.cluster.source import Source
 from kdns.dnsserver.io.interfaces import Sharing, reachable, usable_addresses
 from kdns.dnsserver.io.listeners import Listeners, Listening

@@ -17,7 +17,8 @@ from typing import Any, Final, TypeVar
 from kdns import logs
 from kdns.answers.chain import UNHANDLED, Block, Chain, Plugin, Reply, Request, ServeResult, awaited
 from kdns.answers.response import Subject
-from kdns.cluster.io.clusters import Cluster, Clusters, Listener
+from kdns.cluster.io.cluster import Cluster, Listener
+from kdns.cluster.io.clusters import Clusters
 from kdns.cluster.source import ClusterSpec
 from kdns.cluster.state import OnChange, State
 from kdns.dnsserver.blocks import Server

@@ -40,9 +40,7 @@ async def shown(server: DnsServer, name: str, qtype: str = "A") -> tuple[str, li
 
 
 async def saved(server: DnsServer) -> None:
-    keeper = server.clusters[0].keeper
-    assert keeper
-    await until(lambda: keeper.saved_s > 0)
+    await until(lambda: server.clusters[0].snapshot.saved_s > 0)
 
 
 async def metric(server: DnsServer, name: str) -> float:
@@ -101,9 +99,7 @@ async def test_a_file_that_cannot_be_written_is_told_and_tried_again(
 ) -> None:
     options = f"snapshot {tmp_path}/absent/cluster"
     async with api_of(cluster()) as api, serving(api.url, monkeypatch, options=options) as server:
-        keeper = server.clusters[0].keeper
-        assert keeper
-        await until(lambda: keeper.failures > 1)
+        await until(lambda: server.clusters[0].snapshot.failures > 1)
         (tmp_path / "absent").mkdir()
         await saved(server)
     assert capfd.readouterr().out.count("snapshot not saved") == 1

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from dns_chain import FakeWorld
 
-from kdns.cluster.io.clusters import Cluster, Clusters, Listener
+from kdns.cluster.io.cluster import Cluster, Listener
+from kdns.cluster.io.clusters import Clusters
 from kdns.cluster.objects import Meta, Namespace
 from kdns.cluster.source import ClusterSpec, Scope, Source
 from kdns.errors import CorefileError

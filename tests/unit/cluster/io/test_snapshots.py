@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from kdns.cluster.io.clusters import Cluster
+from kdns.cluster.io.cluster import Cluster
 from kdns.cluster.io.snapshots import SnapshotKeeper
 from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service
 from kdns.cluster.snapshot import SnapshotError, read
@@ -74,8 +74,8 @@ def keeper_of(cluster: Followed, path: Path, *, now_s: float = 1000.0, max_age_s
 
 @pytest.fixture
 async def file(tmp_path: Path) -> Path:
-    keeper = keeper_of(listed(*objects()), tmp_path / "snapshot")
-    await ran(keeper, lambda: keeper.saved_s > 0)
+    cluster = listed(*objects())
+    await ran(keeper_of(cluster, tmp_path / "snapshot"), lambda: cluster.snapshot.saved_s > 0)
     return tmp_path / "snapshot"
 
 
@@ -146,15 +146,15 @@ async def test_a_quiet_cluster_is_saved_again_while_it_is_followed(tmp_path: Pat
         cluster, SnapshotFile(str(tmp_path / "snapshot"), 0.04), every_s=0.0, now_s=lambda: now_s[0]
     )
     task = asyncio.create_task(keeper.run())
-    await until(lambda: keeper.saved_s == 1000.0)
+    await until(lambda: cluster.snapshot.saved_s == 1000.0)
     now_s[0] = 2000.0
-    await until(lambda: keeper.saved_s == 2000.0)
+    await until(lambda: cluster.snapshot.saved_s == 2000.0)
     cluster.is_connected = False
     await asyncio.sleep(0.05)
     now_s[0] = 3000.0
     await asyncio.sleep(0.05)
     task.cancel()
-    assert keeper.saved_s == 2000.0
+    assert cluster.snapshot.saved_s == 2000.0
 
 
 @given(st.binary(max_size=300))

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from kdns.answers.answer import ResponseKind
 from kdns.answers.chain import Reply, Request
-from kdns.cluster.io.clusters import Cluster
+from kdns.cluster.io.cluster import Cluster
 from kdns.cluster.objects import Service
 from kdns.cluster.source import ClusterSpec, Scope, Source
 from kdns.dns.message import query
