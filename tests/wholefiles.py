@@ -1,7 +1,5 @@
 """Files that somebody reads while a test rewrites them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -1,7 +1,5 @@
 """The recorded cases' cluster over HTTP: the real REST server on loopback, and one connection to it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Slices are made by the controller itself, fed event by event; after each run it must have nothing left to do.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

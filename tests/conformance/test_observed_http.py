@@ -3,8 +3,6 @@
 observed.yaml has the requests, with code, reason and message of each answer.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Recorded defaults of Services: what a created Service says over HTTP."""
 
-from __future__ import annotations
-
 from operator import itemgetter
 
 from recorded_cases import each_case, recorded

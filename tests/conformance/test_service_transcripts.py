@@ -4,8 +4,6 @@ A transcript is one fresh server and its requests in order. Dynamic values are b
 The recorder called the registry without defaults; where a request meets them, `DEFAULTED` says with which result.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from operator import itemgetter

@@ -4,8 +4,6 @@ The recorded cases look at validation alone. A request meets defaults, families 
 feature gates are those of 1.36: where that changes the answer, `INSTEAD` says why and what is answered.
 """
 
-from __future__ import annotations
-
 from operator import itemgetter
 
 import pytest

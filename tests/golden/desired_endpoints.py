@@ -1,7 +1,5 @@
 """The Endpoints of a Service whose Pods come all at once; the controller learns of them one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from kdns.controlplane.apimachinery.kinds import Json

@@ -4,8 +4,6 @@ A row: `ask` (name and type; relative names end in the case's `origin`), `is` (N
 master-file text. `NODATA zone`, `NXDOMAIN zone` and `SERVFAIL zone` stand for an authority section of that zone's SOA.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A control plane that stands still between two steps: a test moves the clock, the controllers and the kubelet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count

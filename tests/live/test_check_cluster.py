@@ -1,7 +1,5 @@
 """`kdns check` on a cluster that runs: its objects, the configuration in its ConfigMaps, and what its server knows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

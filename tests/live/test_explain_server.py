@@ -1,7 +1,5 @@
 """`kdns explain` and `kdns trace` over the objects of an API server."""
 
-from __future__ import annotations
-
 from click.testing import CliRunner
 
 from kdns import testing

@@ -1,7 +1,5 @@
 """The cluster that other programs have in their tests."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

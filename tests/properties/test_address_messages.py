@@ -1,7 +1,5 @@
 """Addresses and denials that one pattern reads are read as by loops over records, also with damaged bytes."""
 
-from __future__ import annotations
-
 from itertools import product
 from struct import pack
 from unittest.mock import patch

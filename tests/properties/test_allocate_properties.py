@@ -1,7 +1,5 @@
 """Any writes, refusals and deletions in any order: no number has two owners, and none is lost."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address, ip_network
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Structural schemas and values: whatever a client sends gets causes, never an exception."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Any deletions of owners and dependents: no orphan remains, and no deletion waits for ever."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from object_api import Api

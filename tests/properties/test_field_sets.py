@@ -1,7 +1,5 @@
 """Sets of field paths behave as sets: their trees and plain sets of paths agree."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Any

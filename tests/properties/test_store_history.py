@@ -1,7 +1,5 @@
 """A list and a watch from its revision always reach the current state; pages are of one snapshot."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

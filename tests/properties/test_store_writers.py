@@ -1,7 +1,5 @@
 """For any requests in any order: no lost update, no exception but StatusError."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

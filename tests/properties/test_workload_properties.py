@@ -4,8 +4,6 @@ While Pods only get better, a rolling update never has more Pods than the surge 
 that must stay.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,12 +1,10 @@
 """Chromium without a screen, led by its DevTools protocol: pages as a person with a keyboard has them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -26,7 +24,7 @@ class Tab:
     """One tab."""
 
     socket: aiohttp.ClientWebSocketResponse
-    numbers: count[int] = field(default_factory=lambda: count(1))
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     async def do(self, method: str, **parameters: Any) -> Any:
         """The result of a command."""

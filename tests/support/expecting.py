@@ -1,7 +1,5 @@
 """What objects shall look like, as far as it is said, and asking until they do."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A Kubernetes API with faults on demand: `Cluster` remembers objects and history, `FakeApi` serves it over HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """Certificates for tests, made on the spot."""
 
-from __future__ import annotations
-
 import datetime as dt
 import ipaddress
 import ssl

@@ -1,7 +1,5 @@
 """Starts kdns's commands as a user does, and talks to them with dig and kubectl."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue

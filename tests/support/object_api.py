@@ -1,7 +1,5 @@
 """A Registry with verbs on plain objects, whose clock stands, and objects for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 from typing import Any

@@ -1,7 +1,5 @@
 """Recorded cases as parameters: each is a test of its own, which `-k` finds and processes share."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """A REST server over a real socket, and a client of it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

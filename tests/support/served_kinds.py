@@ -1,7 +1,5 @@
 """The built-in kinds for tables of tests."""
 
-from __future__ import annotations
-
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.kinds.catalogue import Catalogue, built_in
 from kdns.controlplane.server.openapi import Documents

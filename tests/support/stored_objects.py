@@ -1,7 +1,5 @@
 """Objects go into a store as they are, without the API's defaults and validation."""
 
-from __future__ import annotations
-
 from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.storage.store import Store, StoredObject, stored_object_of

@@ -1,7 +1,5 @@
 """A Service and a Deployment of three Pods, as a manifest, and the configuration of a cluster for it."""
 
-from __future__ import annotations
-
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.net import parse_network
 

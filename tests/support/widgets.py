@@ -1,7 +1,5 @@
 """A CustomResourceDefinition for tests, in the shapes of those that charts bring."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kdns.controlplane.apimachinery.kinds import Json

@@ -1,7 +1,5 @@
 """/metrics of the REST API: what the allocators did, as a scraper reads it; for those who may read the API."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from functools import partial
 from ipaddress import ip_network

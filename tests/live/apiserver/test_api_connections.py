@@ -1,7 +1,5 @@
 """Connections that bring nothing: they end, and do not keep others out."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import re

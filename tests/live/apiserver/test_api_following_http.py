@@ -1,7 +1,5 @@
 """Watches over a real socket: from the first event to the last, and how many."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

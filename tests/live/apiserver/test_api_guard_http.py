@@ -1,7 +1,5 @@
 """Who may talk to the REST server, where it may listen, and what it shows of what is not yet kept."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

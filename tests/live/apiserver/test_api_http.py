@@ -1,7 +1,5 @@
 """The REST server over a real socket: routes, refusals, warnings, writers."""
 
-from __future__ import annotations
-
 import asyncio
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator

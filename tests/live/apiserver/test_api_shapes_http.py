@@ -1,7 +1,5 @@
 """What the REST server shows objects as: tables, metadata alone, YAML, indented, compressed; and discovery."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import AsyncIterator

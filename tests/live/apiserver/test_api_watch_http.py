@@ -1,7 +1,5 @@
 """Watches over a real socket: long initial lists, clients that read slowly or not, many that watch alike."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

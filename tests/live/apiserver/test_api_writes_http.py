@@ -1,7 +1,5 @@
 """Writes over HTTP: apply patches, who counts as the writer, fields given twice, and bodies in YAML."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncIterator

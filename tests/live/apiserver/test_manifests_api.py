@@ -1,7 +1,5 @@
 """Manifests against the real API: allocation, defaults, validation and namespaces included."""
 
-from __future__ import annotations
-
 from ipaddress import ip_network
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The server runs in a thread of its own, as the client blocks. Its history is short, so that revisions expire soon.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """The official Python client's models read objects of every served kind, as manifests and controllers write them."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 

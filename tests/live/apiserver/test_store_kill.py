@@ -4,8 +4,6 @@ Writers create, change, retype and delete Services, each its own names and one r
 look like afterwards is known: the last answer says it, or the request that got none.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

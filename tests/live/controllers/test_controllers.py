@@ -1,7 +1,5 @@
 """The controllers on a real Registry in this process: what clients write, and what follows by itself."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Odd objects, which the API takes, stop no controller; nor does a controller that cannot read one of them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterable
 from typing import TypeVar
 

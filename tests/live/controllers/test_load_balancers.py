@@ -1,7 +1,5 @@
 """`kdns up --lb-pool` as kubectl sees it: addresses come, move, are waited for, outlive a restart and are freed."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

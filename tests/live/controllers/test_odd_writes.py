@@ -1,7 +1,5 @@
 """Whatever clients write, within the schema: it is taken or refused, and no controller stumbles over it."""
 
-from __future__ import annotations
-
 import asyncio
 from copy import deepcopy
 from pathlib import Path

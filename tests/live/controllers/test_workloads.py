@@ -1,7 +1,5 @@
 """Workloads as a person meets them: an application's manifests, real kubectl, and the names that come of it."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What an API server sends without an end is not read without one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The same follower on kdns's own control plane."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Any sequence of changes and faults ends with a State equal to the server's, and never loses what was not deleted."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import deque

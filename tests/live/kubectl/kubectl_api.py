@@ -1,7 +1,5 @@
 """Real kubectl against an API server in this process: no controllers, the API alone."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Each folder of deploy/, applied twice over kubeadm's addons: the second time changes nothing."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

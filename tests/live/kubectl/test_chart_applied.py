@@ -1,7 +1,5 @@
 """What Helm makes of deploy/chart, applied with kubectl: the API accepts it, and the Pods are behind their Services."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

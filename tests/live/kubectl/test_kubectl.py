@@ -3,8 +3,6 @@
 No controllers run here: what is shown is the API alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

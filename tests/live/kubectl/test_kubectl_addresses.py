@@ -1,7 +1,5 @@
 """ServiceCIDRs and IPAddresses as people use them: kubectl against `kdns up`, restarts with other flags included."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Real kubectl: the ways to apply, who manages what afterwards, and what it says when two want different things."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

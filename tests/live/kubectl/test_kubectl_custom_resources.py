@@ -1,7 +1,5 @@
 """kubectl on the kinds of CustomResourceDefinitions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path

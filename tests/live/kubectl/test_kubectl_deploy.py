@@ -1,7 +1,5 @@
 """kubectl builds, creates and understands the manifests of deploy/."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from pathlib import Path

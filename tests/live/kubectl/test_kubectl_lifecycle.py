@@ -1,7 +1,5 @@
 """kubectl on what comes and goes: pruning, graceful deletion, owners, namespaces, nodes, Jobs. On a real `kdns up`."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ The promises stand in service_promises.yaml, page by page, each with the steps t
 and have a namespace each. Objects are read, created and applied without kubectl, which takes a hundred times as long.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from functools import partial

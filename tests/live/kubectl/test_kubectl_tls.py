@@ -1,7 +1,5 @@
 """kubectl over TLS with a bearer token or a client certificate: the ways in from other machines."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

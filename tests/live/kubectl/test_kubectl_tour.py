@@ -1,7 +1,5 @@
 """A newcomer's tour with kubectl: what each command shows, also where nothing runs that it could reach."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -5,8 +5,6 @@ of the ConfigMap that its Deployment mounts, with what a Pod's own network names
 API, and the node's resolver.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """kubectl with the schema over HTTP: explain, strict validation and merge keys."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

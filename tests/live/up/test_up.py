@@ -1,7 +1,5 @@
 """`kdns up` as a user meets it: real kubectl writes, real dig reads."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

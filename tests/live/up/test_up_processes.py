@@ -1,7 +1,5 @@
 """The two processes of `kdns up`: DNS does not wait for the control plane, and neither outlives the other."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

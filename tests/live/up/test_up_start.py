@@ -1,7 +1,5 @@
 """A start of `kdns up` that fails or succeeds, without the process of its control plane: what it leaves on disk."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

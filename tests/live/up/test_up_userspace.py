@@ -1,7 +1,5 @@
 """`kdns up --proxy-mode userspace` as a person without root has it: Services can be reached, by name and by address."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

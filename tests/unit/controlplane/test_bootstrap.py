@@ -1,7 +1,5 @@
 """The Services that every cluster has: who has an address before them keeps it, and nothing ends for it."""
 
-from __future__ import annotations
-
 from ipaddress import ip_network
 from itertools import count
 

@@ -1,7 +1,5 @@
 """Small formats: quantities, base64, and errors of objects with many mistakes."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.controlplane.apimachinery.errors import invalid

@@ -1,7 +1,5 @@
 """Events: what a notice becomes, that repetitions count, and that Events go after an hour."""
 
-from __future__ import annotations
-
 from kdns.controlplane.apimachinery.kinds import EVENT, NODE, SERVICE, Json
 from kdns.controlplane.controllers.events import TTL_S, EventExpiry, aggregate_key, new_event, repeated
 from kdns.controlplane.controllers.reconciler import Change, Event, Request

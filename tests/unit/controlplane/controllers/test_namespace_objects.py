@@ -1,7 +1,5 @@
 """ConfigMap `kube-root-ca.crt`: what is published in each namespace, and what of a file is fit for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 Ranges: 10.0.0.0/28 by default (10.0.0.1 … 10.0.0.14; the API's Service is not there), "more" is 10.0.1.0/29.
 """
 
-from __future__ import annotations
-
 from ipaddress import ip_network
 
 import pytest

@@ -1,7 +1,5 @@
 """What the endpoint controllers say: trigger times as annotations, refused writes and left-out Pods as Events."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import pytest

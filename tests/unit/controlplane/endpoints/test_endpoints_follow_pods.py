@@ -3,8 +3,6 @@
 Addresses: 10.244.0.N are Pods, node n1 is in zone z1, node gone does not exist.
 """
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest

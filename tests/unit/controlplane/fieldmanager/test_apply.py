@@ -1,7 +1,5 @@
 """Field ownership and server-side apply, with the real schema and strategies."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

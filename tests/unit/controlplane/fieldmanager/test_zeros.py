@@ -1,7 +1,5 @@
 """Writes of false, 0 and "" to fields where an absent value means the same change nothing, as with kube-apiserver."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A local cluster that cannot start leaves nothing behind."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Manifests of kinds that other manifests, or clients, define."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

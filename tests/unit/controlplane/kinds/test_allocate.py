@@ -1,7 +1,5 @@
 """Cluster IPs and node ports: bands, order, errors, owners."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 

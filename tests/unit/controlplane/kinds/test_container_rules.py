@@ -1,7 +1,5 @@
 """The rules of containers: mounts, resources, probes and hooks, with the messages and order of kube-apiserver."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.controlplane.apimachinery.kinds import Json

@@ -1,7 +1,5 @@
 """Defaults and rules of ConfigMaps, Secrets, ServiceAccounts and Jobs."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Defaults of Pods, and QoS classes."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.controlplane.apimachinery.kinds import Json

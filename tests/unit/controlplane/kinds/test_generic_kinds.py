@@ -1,7 +1,5 @@
 """Kinds that nothing acts on: each is one row in kinds.py, and these tests derive from the table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

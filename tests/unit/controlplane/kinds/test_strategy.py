@@ -3,8 +3,6 @@
 Ranges: 10.96.0.0/16 (dynamic from 10.96.1.1), node ports 30000-32767 (dynamic from 30086).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_network
 

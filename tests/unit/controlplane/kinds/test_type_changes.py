@@ -3,8 +3,6 @@
 What the server chose is kept while the new type needs it, cleared when it does not, and chosen where it lacks.
 """
 
-from __future__ import annotations
-
 from ipaddress import ip_network
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Validation of metadata, formats, Pods, Namespaces and Events: fields and messages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

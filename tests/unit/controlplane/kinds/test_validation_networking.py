@@ -1,7 +1,5 @@
 """Validation of ServiceCIDR and IPAddress: fields and messages."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.controlplane.apimachinery.kinds import Json

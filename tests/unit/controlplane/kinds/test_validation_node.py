@@ -1,7 +1,5 @@
 """Validation of Nodes, with the messages of kube-apiserver."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.controlplane.apimachinery.kinds import Json

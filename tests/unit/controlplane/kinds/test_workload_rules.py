@@ -1,7 +1,5 @@
 """Workloads: defaults, validation with its messages, and scale."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Following manifests against a small API that keeps objects in a dict and refuses what it is told to."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import os

@@ -1,7 +1,5 @@
 """What kustomizations leave out of folders of manifests, and which manifests are alternatives."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The text of the manifest that was applied last; long ones fit into an annotation."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.controlplane.apimachinery.kinds import Json

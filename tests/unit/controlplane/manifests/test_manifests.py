@@ -1,7 +1,5 @@
 """What manifests say, line by line, and the three-way merge, as tables."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Every mistake in manifests at once: what one object hides of its own, and what several objects do to each other."""
 
-from __future__ import annotations
-
 from ipaddress import ip_network
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The committed data are what tools/schema makes of the release's OpenAPI, and one release is named everywhere."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The schema is complete: every kind, type and field; merge rules; the format of the data."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec

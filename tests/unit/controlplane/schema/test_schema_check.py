@@ -1,7 +1,5 @@
 """Field validation as tables: unknown fields, values of the wrong type, pruned objects."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Properties: validation of any JSON raises nothing; objects that match the schema are valid and can be printed."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from hypothesis import given

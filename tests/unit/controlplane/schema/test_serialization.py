@@ -1,7 +1,5 @@
 """What Go writes of absent fields, and how other values are written."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, ENDPOINT_SLICE, ENDPOINTS, EVENT, POD, SERVICE, Json, Kind

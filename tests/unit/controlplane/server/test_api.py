@@ -1,7 +1,5 @@
 """The verbs that write and read: what the API does alike for every kind, with the real registry."""
 
-from __future__ import annotations
-
 import pytest
 from object_api import NOW, Api, pod, refused, service
 

@@ -1,7 +1,5 @@
 """Protobuf bodies: messages encoded here by hand are decoded, and any other bytes are 400."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from datetime import UTC, datetime

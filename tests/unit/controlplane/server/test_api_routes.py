@@ -1,7 +1,5 @@
 """Tables of paths and Accept headers."""
 
-from __future__ import annotations
-
 import pytest
 from served_kinds import CATALOGUE
 

@@ -1,7 +1,5 @@
 """Kinds that CustomResourceDefinitions add to a server while it runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

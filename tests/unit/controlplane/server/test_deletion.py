@@ -1,7 +1,5 @@
 """Deletion: grace periods, finalizers, owners and dependents, namespaces; with a clock of the test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

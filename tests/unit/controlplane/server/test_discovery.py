@@ -1,7 +1,5 @@
 """Discovery documents: order, heads, and kinds of subresources."""
 
-from __future__ import annotations
-
 from served_kinds import CATALOGUE
 
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, POD, Json, Kind

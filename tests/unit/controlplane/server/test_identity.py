@@ -1,7 +1,5 @@
 """Which object a write means: kind, namespace, name, uid and resourceVersion, in the body and in preconditions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Numbers of thousands of digits in clients' text, which Python refuses to read: 4xx, or no number, and never 500."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The OpenAPI documents: well-formed, complete, and with what kubectl reads from them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Tables of the three patches: before, patch, after."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reviews of access and identity, as tables of what is sent and what comes back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

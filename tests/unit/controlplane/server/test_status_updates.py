@@ -1,7 +1,5 @@
 """What an update of the status may change, what other updates leave of it, and refusals by their fields."""
 
-from __future__ import annotations
-
 import pytest
 from object_api import Api, pod, service
 

@@ -1,7 +1,5 @@
 """Server-side printing compared with golden rows, and ages."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 from typing import Any

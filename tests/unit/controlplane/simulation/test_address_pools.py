@@ -3,8 +3,6 @@
 The pool is 192.0.2.1 to 192.0.2.2 and 2001:db8::1; 198.51.100.0/24 is somebody else's.
 """
 
-from __future__ import annotations
-
 from itertools import count
 
 import pytest

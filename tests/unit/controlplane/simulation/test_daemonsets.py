@@ -1,7 +1,5 @@
 """DaemonSets: which nodes get a Pod, and how Pods are replaced."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Deployments: ReplicaSets, revisions, conditions and what is told of a rollout."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The controllers around nodes, Pods and namespaces, against a real Registry: what they write, until they rest."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

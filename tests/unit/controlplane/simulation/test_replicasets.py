@@ -1,7 +1,5 @@
 """ReplicaSets and ReplicationControllers: who is deleted first, who is adopted, what is told."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The arithmetic of rollouts, rule by rule."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.controlplane.apimachinery.kinds import Json

@@ -1,7 +1,5 @@
 """Which nodes take which Pods, and what is said when none does."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.controlplane.apimachinery.kinds import NODE, POD, Json

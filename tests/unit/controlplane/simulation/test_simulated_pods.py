@@ -1,7 +1,5 @@
 """The simulated kubelet's decisions."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from ipaddress import ip_network
 

@@ -1,7 +1,5 @@
 """StatefulSets: numbers, order, claims and revisions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

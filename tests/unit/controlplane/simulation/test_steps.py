@@ -1,7 +1,5 @@
 """One step from the Pods of a workload to its plan, whatever the Pods are."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

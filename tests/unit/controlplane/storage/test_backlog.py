@@ -1,7 +1,5 @@
 """The work that follows from a deletion: what is done at once, what in batches, and what after a restart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Indexes of controllers hold nothing of deleted objects."""
 
-from __future__ import annotations
-
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEPLOYMENT, NODE, POD, REPLICA_SET, Json
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Change

@@ -1,7 +1,5 @@
 """Label and field selectors, one rule in each row."""
 
-from __future__ import annotations
-
 import pytest
 from served_kinds import CATALOGUE
 

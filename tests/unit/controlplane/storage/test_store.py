@@ -1,7 +1,5 @@
 """The store: revisions, watches with selectors, bounded history, pages of one snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Versions of large objects: a new revision takes no look at the rest."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

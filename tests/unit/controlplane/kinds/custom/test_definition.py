@@ -1,8 +1,6 @@
 """CustomResourceDefinitions: each row is a definition, and the fields and texts of what is wrong."""
 
 # ruff: noqa: E501 - rows of tables
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

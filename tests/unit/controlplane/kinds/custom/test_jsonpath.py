@@ -1,7 +1,5 @@
 """Paths and the first value that each finds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

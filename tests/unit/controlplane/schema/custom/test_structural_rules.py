@@ -1,8 +1,6 @@
 """Which schemas are structural: each row is a schema, and the paths and texts of what is wrong."""
 
 # ruff: noqa: E501 - rows of tables
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """Values against schemas: each row is a schema, a value, and the causes."""
 
 # ruff: noqa: E501 - rows of tables
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

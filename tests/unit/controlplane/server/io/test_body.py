@@ -1,7 +1,5 @@
 """Bodies as Go's encoding/json reads them, where other decoders differ."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

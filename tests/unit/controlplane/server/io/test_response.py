@@ -1,7 +1,5 @@
 """Which responses are compressed."""
 
-from __future__ import annotations
-
 import pytest
 
 from kdns.controlplane.server.io.response import accepts_gzip

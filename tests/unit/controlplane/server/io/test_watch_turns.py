@@ -1,7 +1,5 @@
 """A watch with much to send leaves turns of the event loop to other requests."""
 
-from __future__ import annotations
-
 import asyncio
 from math import inf
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """How far a write has to go: the modules and calls of kdns between a request on a socket and its answer."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

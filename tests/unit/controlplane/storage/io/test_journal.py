@@ -1,7 +1,5 @@
 """`--data DIR`: what was acknowledged is there again, in one process at a time, and only in kdns's own files."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import shutil
