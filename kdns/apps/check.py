@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 from kdns.apps.block_warnings import block_warnings
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEFINITION
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.kinds.catalogue import built_in
+from kdns.controlplane.kinds.served import ServedKinds
 from kdns.controlplane.manifests.io.files import SUFFIXES, check_exist, located, manifests_of, regular_text, stamps
 from kdns.controlplane.manifests.kustomization import NAMES, Kustomization, clusters, left_out
 from kdns.controlplane.manifests.manifest import Manifest, UnknownKind
@@ -121,7 +121,7 @@ class _Check:
     """The read files, and the mistakes."""
 
     def __init__(self, dns_port: int) -> None:
-        self._dns_port, self._kinds = dns_port, built_in()
+        self._dns_port, self._kinds = dns_port, ServedKinds()
         self.read: Counter[str] = Counter(dict.fromkeys(_PLURALS, 0))
         self.warnings: list[Mistake] = []
         """Warnings: possibly intended or valid elsewhere, such as kinds that kdns does not serve."""

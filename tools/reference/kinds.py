@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from kdns.controlplane.apimachinery.kinds import Kind
-from kdns.controlplane.kinds.catalogue import built_in
+from kdns.controlplane.kinds.served import ServedKinds
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 
 
@@ -26,7 +26,7 @@ def page() -> str:
 
 
 def _sections() -> Iterator[str]:
-    kinds = sorted(built_in(), key=lambda each: (each.group, each.version, each.kind))
+    kinds = sorted(ServedKinds(), key=lambda each: (each.group, each.version, each.kind))
     for api_version, members in groupby(kinds, lambda each: each.api_version):
         yield from (f"## {api_version}", "", "| kind | short names | subresources | notes |", "|---|---|---|---|")
         for kind in members:

@@ -13,8 +13,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from kdns.controlplane.kinds.catalogue import built_in
 from kdns.controlplane.kinds.conversion import SCALE
+from kdns.controlplane.kinds.served import ServedKinds
 from kdns.controlplane.schema.schema import KUBERNETES_VERSION
 from kdns.controlplane.schema.types import META
 from kdns.controlplane.server.discovery import BINDING, EVICTION
@@ -69,7 +69,7 @@ def files() -> dict[str, str]:
 
 
 def _roots(known: Mapping[str, Json]) -> list[str]:
-    kinds = [(kind.api_version, kind.kind) for kind in (*built_in(), SCALE, EVICTION, BINDING)]
+    kinds = [(kind.api_version, kind.kind) for kind in (*ServedKinds(), SCALE, EVICTION, BINDING)]
     roots = [release.type_of(known, api_version, kind) for api_version, kind in kinds]
     return [*roots, *(f"{META}.{name}" for name in _META_ROOTS)]
 

@@ -169,3 +169,8 @@ class Kinds:
     def by_resource(self, resource: str) -> Kind | None:
         """The stored kind of `plural` or `plural.group`."""
         return self._by_resource.get(resource)
+
+    def by_definition(self, name: str) -> Kind | None:
+        """The stored kind of a CustomResourceDefinition; None if it is not served, or built in."""
+        kind = self._by_resource.get(name)
+        return kind if kind and kind.schema is not None else None

@@ -295,7 +295,7 @@ class Deletion:
     def _empty_kind(self, definition: str) -> None:
         """Queues the deletion of all objects of a kind, then of its CustomResourceDefinition."""
         version = self._store.get(DEFINITION, ("", definition))
-        kind = self._kinds.custom.kind_of(version.obj) if version else None
+        kind = self._kinds.by_definition(definition) if version else None
         for obj in self._store.page(kind, Filter()).items if kind else ():
             self._backlog.add(partial(self._delete_latest, obj))
         self._end_kind(definition)
@@ -311,7 +311,7 @@ class Deletion:
             return
         if not object_meta.is_terminating(version.obj):
             return
-        kind = self._kinds.custom.kind_of(version.obj)
+        kind = self._kinds.by_definition(name)
         if kind and self._store.page(kind, Filter(), limit=1).items:
             obj = with_termination(version.obj, object_meta.timestamp(self._now_s()))
             if obj != version.obj:

@@ -21,7 +21,7 @@ from kdns.controlplane.controllers.io.controller_manager import ControllerManage
 from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.endpoints.pod_endpoints import MANAGED_BY
 from kdns.controlplane.fieldmanager.managed_fields import Entries
-from kdns.controlplane.kinds.catalogue import built_in
+from kdns.controlplane.kinds.served import ServedKinds
 from kdns.controlplane.manifests.io.files import load, texts_read_once
 from kdns.controlplane.manifests.io.follower import ManifestFollower
 from kdns.controlplane.manifests.manifest import Manifest
@@ -44,7 +44,7 @@ async def in_memory_cluster(paths: Sequence[Path], config: ClusterConfig, warn: 
     """
     texts = texts_read_once(paths)
     # a broken file is an error here; ManifestFollower would only report it
-    manifests, unknown = load(paths, built_in(), texts)
+    manifests, unknown = load(paths, ServedKinds(), texts)
     chance, names = random.Random(0), random.Random(0)  # two, so that addresses do not depend on the number of names
     api = assembled_api(config, Store(revision=1), time.time, chance.randrange, names.randrange)
     for text in establish_cluster(api):

@@ -23,7 +23,7 @@ from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.kubernetes_service import KubernetesService
 from kdns.controlplane.controllers.table import controllers_of
-from kdns.controlplane.kinds.catalogue import built_in
+from kdns.controlplane.kinds.served import ServedKinds
 from kdns.controlplane.manifests.changes import ChangeLog
 from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
 from kdns.controlplane.server.io import server
@@ -68,7 +68,7 @@ class LocalCluster:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         check_config(self.rest_config)
-        kinds = built_in()
+        kinds = ServedKinds()
         with gc_paused():
             journal = open_journal(self.data, kinds) if self.data else None
             if journal:

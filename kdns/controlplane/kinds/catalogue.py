@@ -8,19 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kdns.controlplane.apimachinery import kinds
-from kdns.controlplane.apimachinery.inert import AUTOSCALER_V1
-from kdns.controlplane.apimachinery.kinds import DEFINITION, Kind, Kinds
-from kdns.controlplane.kinds.conversion import VersionConversion, version_conversion
-from kdns.controlplane.kinds.core import STRATEGIES as CORE
-from kdns.controlplane.kinds.custom.kinds import CustomKinds
-from kdns.controlplane.kinds.discovery import STRATEGIES as DISCOVERY
-from kdns.controlplane.kinds.generic import STRATEGIES as GENERIC
-from kdns.controlplane.kinds.node import STRATEGIES as NODE
-from kdns.controlplane.kinds.pod.strategy import STRATEGIES as POD
-from kdns.controlplane.kinds.service.strategy import STRATEGIES as SERVICE
+from kdns.controlplane.apimachinery.kinds import Kind, Kinds
+from kdns.controlplane.kinds.conversion import VersionConversion
 from kdns.controlplane.kinds.strategy import Strategy
-from kdns.controlplane.kinds.workloads import STRATEGIES as WORKLOADS
 from kdns.controlplane.storage.field_selectors import FieldLabels
 
 
@@ -36,7 +26,6 @@ class Catalogue(Kinds):
         self._strategies = dict(strategies)
         self._conversions = {conversion.kind: conversion for conversion in conversions}
         super().__init__((*strategies, *self._conversions, *reviews))
-        self.custom = CustomKinds(self)
 
     def __getitem__(self, kind: Kind) -> Strategy:
         """Kinds that are no longer served keep their strategies, for requests in flight."""
@@ -76,24 +65,3 @@ class Catalogue(Kinds):
 
     def remove(self, kind: Kind) -> None:
         self._forget(kind)
-
-
-def built_in() -> Catalogue:
-    catalogue = Catalogue(
-        {**CORE, **SERVICE, **DISCOVERY, **NODE, **POD, **WORKLOADS, **GENERIC},
-        (version_conversion(AUTOSCALER_V1),),
-        _REVIEWS,
-    )
-    catalogue.put(DEFINITION, catalogue.custom.strategy())
-    catalogue.definer = DEFINITION, catalogue.custom.define
-    return catalogue
-
-
-_REVIEWS = (
-    kinds.SELF_REVIEW,
-    kinds.TOKEN_REVIEW,
-    kinds.LOCAL_ACCESS_REVIEW,
-    kinds.SELF_ACCESS_REVIEW,
-    kinds.RULES_REVIEW,
-    kinds.ACCESS_REVIEW,
-)

@@ -25,9 +25,10 @@ from kdns.controlplane.gc import namespaces
 from kdns.controlplane.gc.backlog import Backlog
 from kdns.controlplane.gc.deletion import Deletion
 from kdns.controlplane.gc.objects import Objects
-from kdns.controlplane.kinds.catalogue import Catalogue, built_in
+from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.kinds.conversion import Conversion
 from kdns.controlplane.kinds.defaults import without_nulls
+from kdns.controlplane.kinds.served import ServedKinds
 from kdns.controlplane.kinds.service.allocation import ServiceAllocator
 from kdns.controlplane.kinds.service.allocator import Choose
 from kdns.controlplane.kinds.strategy import Strategy
@@ -91,7 +92,7 @@ class Registry:
         grace: bool = False,
         kinds: Catalogue | None = None,
     ) -> None:
-        self.store, self.config, self.kinds = store, config, kinds or built_in()
+        self.store, self.config, self.kinds = store, config, kinds or ServedKinds()
         self.now_s, self._random_suffix = now_s, random_suffix
         self.services = ServiceAllocator(config, choose)
         self._objects = Objects(store, self.kinds, config, self.services, now_s, new_uid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -14,6 +14,7 @@ from kdns.controlplane.apimachinery.errors import Cause, method_not_allowed
 from kdns.controlplane.apimachinery.human_duration import since
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.apimachinery.structural import Schema, merged, parsed
+from kdns.controlplane.kinds.catalogue import Catalogue
 from kdns.controlplane.kinds.columns import DEFAULT, NAME, Column, Printer, name
 from kdns.controlplane.kinds.conversion import ScalePaths, VersionConversion, version_conversion
 from kdns.controlplane.kinds.custom import jsonpath
@@ -32,9 +33,6 @@ from kdns.controlplane.schema.custom.validation import Validator
 from kdns.controlplane.storage.field_selectors import FieldLabels, fields
 from kdns.controlplane.storage.object_meta import content, is_terminating
 from kdns.spelling import listed
-
-if TYPE_CHECKING:
-    from kdns.controlplane.kinds.catalogue import Catalogue
 
 _AGE: Final[Json] = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
@@ -192,9 +190,6 @@ class CustomKinds:
         self._sources.pop(definition["metadata"]["name"], None)
         if kind := self._served.pop(definition["metadata"]["name"], None):
             self._catalogue.remove(kind)
-
-    def kind_of(self, definition: Json) -> Kind | None:
-        return self._served.get(definition["metadata"]["name"])
 
 
 def _version_of(source: Json, before: _Version | None) -> _Version:

@@ -13,7 +13,7 @@ from served_kinds import CATALOGUE, KINDS
 from kdns.controlplane.apimachinery.errors import Cause, StatusError
 from kdns.controlplane.apimachinery.kinds import ENDPOINTS, NAMESPACE, SERVICE, Json, Kind
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.kinds.catalogue import built_in
+from kdns.controlplane.kinds.served import ServedKinds
 from kdns.controlplane.kinds.service.ip_families import fill_on_read
 from kdns.controlplane.storage.store import Filter, Store, stored_object_of
 
@@ -216,7 +216,7 @@ def test_every_stored_kind_has_a_strategy_and_names_of_its_own() -> None:
 
 def test_two_catalogues_have_kinds_of_their_own() -> None:
     widget = Kind("example.com", "v1", "Widget", "widgets", is_inert=True)
-    one, other = built_in(), built_in()
+    one, other = ServedKinds(), ServedKinds()
     one.put(widget, CATALOGUE[SERVICE])
     assert one.by_type("example.com/v1", "Widget") is one.by_plural["example.com/v1", "widgets"] is widget
     assert one.by_resource("widgets.example.com") is widget

@@ -9,7 +9,7 @@ from served_kinds import table
 from widgets import COLUMNS, SCHEMA, definition, version, widget
 
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEFINITION, NAMESPACE, Json, Kind
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEFINITION, ENDPOINT_SLICE, NAMESPACE, Json, Kind
 from kdns.controlplane.kinds.custom.kinds import warnings_of
 from kdns.controlplane.schema.descriptions import common_description
 from kdns.controlplane.schema.field_validation import FieldValidator
@@ -276,6 +276,17 @@ def test_names_in_conflict_are_not_accepted(api: Api) -> None:
     api.update(DEFINITION, "gadgets.example.com", found)
     assert conditions(api, "gadgets.example.com")["Established"][0] == "True"
     assert api.kinds.by_type("example.com/v1", "Gadget")
+
+
+def test_a_definition_with_the_name_of_a_built_in_kind_takes_none_of_its_objects(api: Api) -> None:
+    slice_ = {"metadata": {"name": "web"}, "addressType": "IPv4", "endpoints": []}
+    api.create(ENDPOINT_SLICE, slice_)
+    plural = {"plural": "endpointslices", "kind": "EndpointSlice", "shortNames": []}
+    claim = definition(group="discovery.k8s.io", names=plural)
+    claim["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}
+    api.create(DEFINITION, claim)
+    api.delete(DEFINITION, "endpointslices.discovery.k8s.io")
+    assert [found["metadata"]["name"] for found in api.items(ENDPOINT_SLICE)] == ["web"]
 
 
 def test_versions_differ_by_their_apiversion_alone() -> None:

@@ -3,12 +3,12 @@
 from served_kinds import CATALOGUE
 
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, POD, Json, Kind
-from kdns.controlplane.kinds.catalogue import built_in
+from kdns.controlplane.kinds.served import ServedKinds
 from kdns.controlplane.server import discovery
 
 
 def test_versions_of_a_group_are_in_the_order_of_their_priority() -> None:
-    catalogue, versions = built_in(), ("v1", "v2beta1", "v1beta2", "v1beta1", "v1alpha3", "nightly")
+    catalogue, versions = ServedKinds(), ("v1", "v2beta1", "v1beta2", "v1beta1", "v1alpha3", "nightly")
     for version in sorted(versions, reverse=True):
         catalogue.put(Kind("example.com", version, "Widget", "widgets"), catalogue[CONFIG_MAP])
     group = discovery.group(catalogue, "example.com") or {}

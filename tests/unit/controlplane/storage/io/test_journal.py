@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import DEFINITION, NAMESPACE, SERVICE, Json
-from kdns.controlplane.kinds.catalogue import built_in
+from kdns.controlplane.kinds.served import ServedKinds
 from kdns.controlplane.storage.io import journal as module
 from kdns.controlplane.storage.io import sqlite
 from kdns.controlplane.storage.io.journal import Journal, open_journal
@@ -348,7 +348,7 @@ async def test_nobody_else_may_read_what_is_kept(tmp_path: Path) -> None:
 
 async def test_a_restart_resumes_the_objects_of_custom_kinds(tmp_path: Path) -> None:
     """Also those whose rows precede the newest one of their definition; those of a deleted one are gone."""
-    kinds = built_in()
+    kinds = ServedKinds()
     journal = open_journal(tmp_path, kinds)
     api = Api(journal.store(), kinds=kinds)
     for plural in ("widgets", "gadgets"):
@@ -362,7 +362,7 @@ async def test_a_restart_resumes_the_objects_of_custom_kinds(tmp_path: Path) -> 
     await journal.durable()
     await journal.close()
 
-    kinds = built_in()
+    kinds = ServedKinds()
     again = open_journal(tmp_path, kinds)
     api = Api(again.store(), kinds=kinds)
     kind = kinds.by_type("example.com/v1", "Widget")
@@ -373,7 +373,7 @@ async def test_a_restart_resumes_the_objects_of_custom_kinds(tmp_path: Path) -> 
 
 
 async def test_objects_of_several_stored_versions_are_read_in_each(tmp_path: Path) -> None:
-    kinds = built_in()
+    kinds = ServedKinds()
     journal = open_journal(tmp_path, kinds)
     api = Api(journal.store(), kinds=kinds)
     made = api.create(DEFINITION, widgets.definition(widgets.version("v1"), widgets.version("v2", storage=False)))
@@ -384,7 +384,7 @@ async def test_objects_of_several_stored_versions_are_read_in_each(tmp_path: Pat
     await journal.durable()
     await journal.close()
 
-    kinds = built_in()
+    kinds = ServedKinds()
     again = open_journal(tmp_path, kinds)
     api = Api(again.store(), kinds=kinds)
     for name in ("example.com/v1", "example.com/v2"):
