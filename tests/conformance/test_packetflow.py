@@ -20,7 +20,7 @@ from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.nftables.table import Table
 from kdns.proxy.plan.branches import Verdict
 from kdns.proxy.plan.config import LocalPods, NodeView, ProxyConfig
-from kdns.proxy.plan.endpoints import Candidate, Policies, ServiceEndpoint, endpoint_lists
+from kdns.proxy.plan.endpoints import Candidate, ServiceEndpoint, endpoint_lists
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.semantics import Semantics
@@ -55,10 +55,16 @@ def candidate(row: Case) -> Candidate:
 
 def choice_agrees(case: Case) -> bool:
     told = case["service"]
-    policies = Policies(told["internalPolicyLocal"], told["externalPolicyLocal"], told["externallyAccessible"])
     node = NodeView(case["nodeName"], (case["nodeLabels"] or {}).get("topology.kubernetes.io/zone", ""))
     gated = "feature gate disabled" in case["name"]
-    got = endpoint_lists([candidate(row) for row in case["endpoints"]], policies, node, node_hints=not gated)
+    got = endpoint_lists(
+        [candidate(row) for row in case["endpoints"]],
+        node,
+        internal_local=told["internalPolicyLocal"],
+        external_local=told["externalPolicyLocal"],
+        is_external=told["externallyAccessible"],
+        node_hints=not gated,
+    )
     expect = case["expect"]
     lists = {
         "clusterEndpoints": got.cluster,

@@ -63,27 +63,6 @@ class EndpointLists(Struct, frozen=True):
         return tuple(sorted({*self.cluster, *self.local}))
 
 
-class Policies(Struct, frozen=True):
-    """The traffic policies: `internal_local` for packets to the cluster IP, `external_local` for all others.
-
-    `is_external`: there are fronts beside the cluster IP.
-    """
-
-    internal_local: bool = False
-    external_local: bool = False
-    is_external: bool = False
-
-    @property
-    def uses_cluster(self) -> bool:
-        """Whether some packets may go to any node; with external policy Local those from this node may."""
-        return self.is_external or not self.internal_local
-
-    @property
-    def uses_local(self) -> bool:
-        """Whether some packets have to stay on this node."""
-        return self.internal_local or (self.is_external and self.external_local)
-
-
 def candidates(
     slices: Iterable[EndpointSlice], family: Family, port_name: str, protocol: str, node_name: str
 ) -> tuple[Candidate, ...]:
@@ -128,16 +107,26 @@ def _candidate(row: Endpoint, port: int, family: Family, node_name: str) -> Cand
 
 
 def endpoint_lists(
-    known: Sequence[Candidate], policies: Policies, node: NodeView, *, node_hints: bool = True
+    known: Sequence[Candidate],
+    node: NodeView,
+    *,
+    internal_local: bool,
+    external_local: bool,
+    is_external: bool,
+    node_hints: bool,
 ) -> EndpointLists:
-    """Returns the endpoints of one Service port on this node. `node_hints`: gate PreferSameTrafficDistribution."""
+    """Returns the endpoints of one Service port on this node.
+
+    `internal_local` is the traffic policy of packets to the cluster IP, `external_local` that of all others.
+    `is_external`: there are fronts beside the cluster IP. `node_hints`: gate PreferSameTrafficDistribution.
+    """
     ready = [each for each in known if each.is_ready]
     cluster: tuple[ServiceEndpoint, ...] = ()
     local: tuple[ServiceEndpoint, ...] = ()
-    if policies.uses_cluster:
+    if is_external or not internal_local:  # with external policy Local, packets from this node may go to any
         hinted = _by_topology(ready, node, node_hints=node_hints)
         cluster = _endpoints(hinted or [each for each in known if each.is_fallback])
-    if policies.uses_local:
+    if internal_local or (is_external and external_local):
         here = [each for each in known if each.endpoint.is_local]
         local = _endpoints([each for each in here if each.is_ready] or [each for each in here if each.is_fallback])
     has_any = bool(ready) or any(each.is_fallback for each in known)

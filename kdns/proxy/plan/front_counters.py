@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from heapq import nlargest
-from typing import Final, TypeAlias
+from typing import Final
 
 from kdns.net import Family
 from kdns.proxy.plan.plan import FamilyPlan, FrontKey, Plan, PortName
 
-FamilyPort: TypeAlias = tuple[PortName, Family]
-"""The owner of a total."""
 MAX_SERVICE_PORTS: Final = 5000
 """Service ports that have samples of their own: those with the highest counts."""
 LABELS: Final = ("namespace", "service", "port", "protocol", "ip_family")
-_NO_READING: Final[Mapping[FrontKey, int]] = {}
 
 
 class FrontCounters:
@@ -27,10 +24,10 @@ class FrontCounters:
 
     def __init__(self) -> None:
         self._readings: dict[Family, Mapping[FrontKey, int]] = {}
-        self._totals: Counter[FamilyPort] = Counter()
+        self._totals: Counter[tuple[PortName, Family]] = Counter()
 
     def read(self, family_plan: FamilyPlan, counts: Mapping[FrontKey, int]) -> None:
-        before = self._readings.get(family_plan.family, _NO_READING)
+        before = self._readings.get(family_plan.family) or {}
         for key, count in counts.items():
             front = family_plan.fronts.get(key)
             if front:
@@ -38,12 +35,9 @@ class FrontCounters:
                 self._totals[front.port.name, family_plan.family] += count - since if count >= since else count
         self._readings[family_plan.family] = counts
 
-    def totals(self, plan: Plan) -> Mapping[FamilyPort, int]:
-        for name, family in [each for each in self._totals if each[0] not in plan.of(each[1]).ports]:
-            del self._totals[name, family]
-        return self._totals
-
     def highest(self, plan: Plan) -> list[tuple[tuple[str, ...], int]]:
         """Returns the highest totals with the values of LABELS, those of MAX_SERVICE_PORTS at most."""
-        highest = nlargest(MAX_SERVICE_PORTS, self.totals(plan).items(), key=lambda row: row[1])
+        for name, family in [key for key in self._totals if key[0] not in plan.of(key[1]).ports]:
+            del self._totals[name, family]
+        highest = nlargest(MAX_SERVICE_PORTS, self._totals.items(), key=lambda row: row[1])
         return [((*name, family), count) for (name, family), count in highest]

@@ -7,7 +7,6 @@ port, to the Service port behind them. Service ports hold the decisions, as bran
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, assert_never
@@ -162,7 +161,7 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FamilyPlan:
-    """One family's part of a plan.
+    """One family's part of a plan, whose maps only their owner changes.
 
     `refused` are the Service ports that do not get a front, by that front. `limited` are the Service ports with limits.
     `shadows` says what else is at the address of a front.
@@ -180,12 +179,12 @@ class FamilyPlan:
     mode: Semantics
     node: NodeView
     node_ports: NodePortAddresses
-    ports: Mapping[PortName, PortPlan] = field(default_factory=dict)
-    fronts: Mapping[FrontKey, Front] = field(default_factory=dict)
-    refused: Mapping[FrontKey, tuple[Refusal, ...]] = field(default_factory=dict)
-    limited: Mapping[PortName, PortPlan] = field(default_factory=dict)
-    shadows: Mapping[FrontKey, str] = field(default_factory=dict)
-    virtual_ips: Mapping[str, int] = field(default_factory=dict)
+    ports: dict[PortName, PortPlan] = field(default_factory=dict)
+    fronts: dict[FrontKey, Front] = field(default_factory=dict)
+    refused: dict[FrontKey, tuple[Refusal, ...]] = field(default_factory=dict)
+    limited: dict[PortName, PortPlan] = field(default_factory=dict)
+    shadows: dict[FrontKey, str] = field(default_factory=dict)
+    virtual_ips: dict[str, int] = field(default_factory=dict)
     local_pods: LocalPods | None = None
     cluster_ip: Branches = field(default_factory=Branches)
     external_local: Branches = field(default_factory=Branches)

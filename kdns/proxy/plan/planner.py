@@ -7,15 +7,15 @@ state alone, so an updated plan equals a new one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kdns.cluster.objects import EndpointSlice, Key, Service
 from kdns.cluster.state import Change, State
 from kdns.net import FAMILIES, Family, parse_unmapped_address
 from kdns.proxy.plan.claims import API_SERVICE, Claims
 from kdns.proxy.plan.config import NodeView, ProxyConfig
-from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind, Plan, PortName, PortPlan, Refusal
-from kdns.proxy.plan.service_ports import cluster_ips, empty_plan, is_proxied, plan_service, source_nat
+from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind, Plan, PortName, PortPlan
+from kdns.proxy.plan.service_ports import cluster_ips, empty_plan, is_proxied, plan_port, source_nat
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ class Planner:
             service, slices = self.state.services.get(key), self.state.slices_of(key)
             addresses = cluster_ips(service) if service and is_proxied(service) else {}
             for family, family_planner in self._families.items():
-                ports: tuple[PortPlan, ...] = ()
+                ports: list[PortPlan] = []
                 if service and (address := addresses.get(family)):
                     inputs = family, self.config, self.node, self._nats[family]
-                    ports = plan_service(service, address, slices, *inputs)
+                    ports = [plan_port(service, port, address, slices, *inputs) for port in service.ports]
                 family_planner.replace(key, ports)
         return {family: family_planner.settle() for family, family_planner in self._families.items()}
 
@@ -76,75 +76,57 @@ class _FamilyPlanner:
     """One family's plan with the claims to its fronts, so that a change costs what changes."""
 
     def __init__(self, start: FamilyPlan, config: ProxyConfig) -> None:
-        self._ports: dict[PortName, PortPlan] = {}
-        self._fronts: dict[FrontKey, Front] = {}
-        self._refused: dict[FrontKey, tuple[Refusal, ...]] = {}
-        self._limited: dict[PortName, PortPlan] = {}
-        self._shadows: dict[FrontKey, str] = {}
-        self._virtual_ips: dict[str, int] = {}
-        self.plan = replace(
-            start,
-            ports=self._ports,
-            fronts=self._fronts,
-            refused=self._refused,
-            limited=self._limited,
-            shadows=self._shadows,
-            virtual_ips=self._virtual_ips,
-        )
-        self.claims = Claims(start, config)
+        self.plan, self.claims = start, Claims(start, config)
         self._by_service: dict[Key, tuple[PortName, ...]] = {}
         self._old_ports: dict[PortName, PortPlan | None] = {}
 
-    def replace(self, service: Key, ports: tuple[PortPlan, ...]) -> None:
-        names = self._by_service.pop(service, ())
-        if not (names or ports):
-            return
-        new = {port.name: port for port in ports}
+    def replace(self, service: Key, ports: Iterable[PortPlan]) -> None:
+        names, new = self._by_service.pop(service, ()), {port.name: port for port in ports}
         if new:
             self._by_service[service] = tuple(new)
         for name in dict.fromkeys((*names, *new)):
-            old, now = self._ports.get(name), new.get(name)
+            old, now = self.plan.ports.get(name), new.get(name)
             if old == now:
                 continue
             self._old_ports.setdefault(name, old)
             if old:
-                del self._ports[name]
-                self._limited.pop(name, None)
+                del self.plan.ports[name]
+                self.plan.limited.pop(name, None)
                 self.claims.remove(old)
             if now:
-                self._ports[name] = now
+                self.plan.ports[name] = now
                 self.claims.add(now)
                 if now.limits:
-                    self._limited[name] = now
+                    self.plan.limited[name] = now
 
     def settle(self) -> Difference:
         """Brings the plan up to all replacements since the last call; returns the difference."""
-        self.claims.examine(self._ports.values())
-        virtual_ips = self._virtual_ips
+        plan = self.plan
+        self.claims.examine(plan.ports.values())
         changed: dict[FrontKey, tuple[Front | None, Front | None]] = {}
         for key in self.claims.changed:
             winner, refusals = self.claims.decision(key)
             if refusals:
-                self._refused[key] = refusals
+                plan.refused[key] = refusals
             else:
-                self._refused.pop(key, None)
-            self._shadows.pop(key, None)
+                plan.refused.pop(key, None)
+            plan.shadows.pop(key, None)
             if winner and (shadowed := self.claims.shadowed(key, winner)):
-                self._shadows[key] = shadowed
-            old, new = self._fronts.get(key), Front(key, winner.kind, self._ports[winner.name]) if winner else None
+                plan.shadows[key] = shadowed
+            old, new = plan.fronts.get(key), Front(key, winner.kind, plan.ports[winner.name]) if winner else None
             if old == new:
                 continue
             changed[key] = old, new
             if new:
-                self._fronts[key] = new
+                plan.fronts[key] = new
             else:
-                del self._fronts[key]
+                del plan.fronts[key]
             for front, step in ((old, -1), (new, 1)):
                 if front and self._is_virtual(front):
-                    virtual_ips[key.address] = virtual_ips.get(key.address, 0) + step
-            if not virtual_ips.get(key.address, 1):
-                del virtual_ips[key.address]
-        ports = {name: (old, self._ports.get(name)) for name, old in self._old_ports.items()}
+                    plan.virtual_ips[key.address] = plan.virtual_ips.get(key.address, 0) + step
+            if not plan.virtual_ips.get(key.address, 1):
+                del plan.virtual_ips[key.address]
+        ports = {name: (old, plan.ports.get(name)) for name, old in self._old_ports.items()}
         ports = {name: pair for name, pair in ports.items() if pair[0] != pair[1]}
         self._old_ports, self.claims.changed = {}, {}
         return Difference(changed, ports)

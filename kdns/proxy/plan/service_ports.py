@@ -20,7 +20,7 @@ from kdns.net import (
 )
 from kdns.proxy.plan.branches import SourceNat, Verdict, cluster_ip_branches, external_branches
 from kdns.proxy.plan.config import PRIMARY, NodeView, ProxyConfig
-from kdns.proxy.plan.endpoints import EndpointLists, Policies, candidates, endpoint_lists, with_one_port
+from kdns.proxy.plan.endpoints import EndpointLists, candidates, endpoint_lists, with_one_port
 from kdns.proxy.plan.node_ports import node_port_addresses
 from kdns.proxy.plan.plan import SPECIAL_ENDPOINT, FamilyPlan, FrontKey, FrontKind, Limit, PortName, PortPlan
 from kdns.proxy.plan.semantics import Semantics
@@ -88,20 +88,7 @@ def cluster_ips(service: Service) -> dict[Family, str]:
     return addresses
 
 
-def plan_service(
-    service: Service,
-    address: str,
-    slices: Collection[EndpointSlice],
-    family: Family,
-    config: ProxyConfig,
-    node: NodeView,
-    nat: SourceNat,
-) -> tuple[PortPlan, ...]:
-    """Returns the plans of the Service's ports in one family, where its cluster IP is `address`."""
-    return tuple(_port_plan(service, port, address, slices, family, config, node, nat) for port in service.ports)
-
-
-def _port_plan(
+def plan_port(
     service: Service,
     port: ServicePort,
     address: str,
@@ -111,10 +98,20 @@ def _port_plan(
     node: NodeView,
     nat: SourceNat,
 ) -> PortPlan:
+    """Returns the plan of one of the Service's ports in one family, where its cluster IP is `address`."""
     spec, mode = service.spec, config.mode
-    policies = _policies(service, port)
+    is_external = spec.type in {"LoadBalancer", "NodePort"} or bool(spec.external_ips)
+    is_local = is_external and spec.external_traffic_policy == "Local"
+    internal_local = spec.internal_traffic_policy == "Local"
     known = candidates(slices, family, port.name or "", port.protocol, node.name)
-    endpoints = endpoint_lists(known, policies, node, node_hints=config.node_hints)
+    endpoints = endpoint_lists(
+        known,
+        node,
+        internal_local=internal_local,
+        external_local=is_local,
+        is_external=is_external or bool(port.node_port or service.ingress),  # left from a former type, they work too
+        node_hints=config.node_hints,
+    )
     ranges = _source_ranges(service, family)
     affinity = spec.session_affinity_config.client_ip if spec.session_affinity_config else None
     timeout_s = min(max(affinity.timeout_seconds or 0, 0) if affinity else 0, AFFINITY_MAX_S) or AFFINITY_DEFAULT_S
@@ -133,12 +130,12 @@ def _port_plan(
         # A packet of the node to such an address returns with that address as its source.
         ranges += tuple(own for each in balancer_ips if (own := parse_network(each)))
     is_guarded = bool(ranges) and (mode.guards_without_endpoints or endpoints.has_any)
-    verdict, is_local = _verdict(endpoints, is_local=policies.external_local), policies.external_local
+    verdict = _verdict(endpoints, is_local=is_local)
     external = external_branches(verdict, nat, is_local=is_local)
     fronts = tuple(_fronts(port, address, _canonical(spec.external_ips or (), family), balancer_ips))
     return PortPlan(
         PortName(*service.key, port.name or "", port.protocol),
-        cluster_ip_branches(_verdict(endpoints, is_local=policies.internal_local), nat),
+        cluster_ip_branches(_verdict(endpoints, is_local=internal_local), nat),
         external,
         external_branches(verdict, nat, is_local=is_local, is_guarded=True) if is_guarded else external,
         endpoints,
@@ -213,18 +210,6 @@ def health_check_port(service: Service) -> int:
     spec = service.spec
     is_local = spec.type == "LoadBalancer" and spec.external_traffic_policy == "Local"
     return spec.health_check_node_port if is_local and is_proxied(service) else 0
-
-
-def _policies(service: Service, port: ServicePort) -> Policies:
-    """The policies. A node port or a load balancer's address that is left from a former type works like any other."""
-    spec = service.spec
-    is_external = spec.type in {"LoadBalancer", "NodePort"} or bool(spec.external_ips)
-    is_left = bool(port.node_port or service.ingress)
-    return Policies(
-        internal_local=spec.internal_traffic_policy == "Local",
-        external_local=spec.external_traffic_policy == "Local" and is_external,
-        is_external=is_external or is_left,
-    )
 
 
 def _fronts(

@@ -9,7 +9,7 @@ port counts at the node's own addresses only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from kdns.net import parse_unmapped_address
@@ -19,7 +19,7 @@ from kdns.proxy.plan.planner import Difference
 
 UDP: Final = "UDP"
 
-Fronts: TypeAlias = Mapping[FrontKey, frozenset[SocketAddress] | None]
+Fronts: TypeAlias = dict[FrontKey, frozenset[SocketAddress] | None]
 """UDP fronts and the destinations of their packets; None: the front was deleted. The address "" means any."""
 
 Targets: TypeAlias = Callable[[Front], frozenset[SocketAddress]]
@@ -39,11 +39,6 @@ def udp_fronts(family_plan: FamilyPlan, difference: Difference | None, targets: 
             keys.update(key for port in pair if port for key, _ in port.fronts)
     fronts = ((key, family_plan.fronts.get(key)) for key in sorted(keys))
     return {key: targets(front) if front else None for key, front in fronts}
-
-
-def merged(earlier: Fronts, later: Fronts) -> Fronts:
-    """Returns both; a later front replaces an earlier one."""
-    return {**earlier, **later}
 
 
 def is_stale(flow: Flow, fronts: Fronts, family_plan: FamilyPlan) -> bool:

@@ -39,12 +39,10 @@ class _FamilyCapture:
 
     def __init__(self, family_plan: FamilyPlan, ports: Mapping[RelayKey, int], to: Address) -> None:
         self._relay_ports, self._to = ports, str(to)
-        self._fronts: dict[FrontKey, Front] = {}
-        self._ports: dict[PortName, PortPlan] = {}
         self.plan = replace(
             family_plan,
-            fronts=self._fronts,
-            ports=self._ports,
+            fronts={},
+            ports={},
             cluster_ip=_unmasqueraded(family_plan.cluster_ip),
             external_local=_unmasqueraded(family_plan.external_local),
         )
@@ -54,16 +52,16 @@ class _FamilyCapture:
         fronts: dict[FrontKey, tuple[Front | None, Front | None]] = {}
         ports: dict[PortName, tuple[PortPlan | None, PortPlan | None]] = {}
         for key, (_, front) in difference.fronts.items():
-            old, new = self._fronts.get(key), self._captured(front) if front else None
+            old, new = self.plan.fronts.get(key), self._captured(front) if front else None
             if old == new:
                 continue
             fronts[key] = old, new
             if old:
-                del self._fronts[key], self._ports[old.port.name]
+                del self.plan.fronts[key], self.plan.ports[old.port.name]
                 ports[old.port.name] = old.port, None
             if new:
-                self._fronts[key] = new
-                self._ports[new.port.name] = new.port
+                self.plan.fronts[key] = new
+                self.plan.ports[new.port.name] = new.port
                 ports[new.port.name] = ports.get(new.port.name, (None, None))[0], new.port
         return Difference(fronts, ports)
 

@@ -13,7 +13,7 @@ from kdns import logs
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io.conntrack import delete_flows, udp_flows
 from kdns.proxy.plan.plan import Plan
-from kdns.proxy.plan.stale_flows import Fronts, is_stale, merged, udp_fronts
+from kdns.proxy.plan.stale_flows import Fronts, is_stale, udp_fronts
 from kdns.proxy.sync.io.proxier import UdpTargets
 from kdns.proxy.sync.io.runner import SyncResult
 from kdns.runtime.metrics import Histogram
@@ -59,7 +59,7 @@ class ConntrackReconciler:
             difference = result.differences[family] if result.differences else None
             fronts = udp_fronts(result.plan.of(family), difference, partial(self._targets, family))
             if fronts:
-                self._fronts[family] = merged(self._fronts[family], fronts)
+                self._fronts[family] = self._fronts[family] | fronts
                 self._pending[family].set()
 
     def examine(self) -> None:
@@ -82,7 +82,7 @@ class ConntrackReconciler:
             try:
                 await self._reconcile(family, fronts)
             except OSError as error:
-                self._fronts[family] = merged(fronts, self._fronts[family])
+                self._fronts[family] = fronts | self._fronts[family]
                 self._pending[family].set()
                 if reason != str(error):
                     reason = str(error)
@@ -98,7 +98,7 @@ class ConntrackReconciler:
         family_plan = self._plan.of(family)
         stale_flows = await asyncio.to_thread(udp_flows, family, lambda flow: is_stale(flow, fronts, family_plan))
         if later := self._fronts[family]:  # a sync during the listing may have led a flow to where it belongs now
-            fronts, family_plan = merged(fronts, later), self._plan.of(family)
+            fronts, family_plan = fronts | later, self._plan.of(family)
             stale_flows = [flow for flow in stale_flows if is_stale(flow, fronts, family_plan)]
         if stale_flows:
             deleted = await asyncio.to_thread(delete_flows, family, stale_flows)

@@ -8,11 +8,11 @@ from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan import front_counters
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.front_counters import LABELS, FrontCounters
-from kdns.proxy.plan.plan import FrontKey, Plan, PortName
+from kdns.proxy.plan.plan import FrontKey, Plan
 from kdns.proxy.plan.planner import plan
 
 ONE, TWO, STRANGE = (FrontKey(f"10.96.0.{number}", "TCP", 80) for number in (1, 2, 9))
-WEB, DNS = PortName("d", "web", "p", "TCP"), PortName("d", "dns", "p", "TCP")
+WEB, DNS = (("d", name, "p", "TCP", "IPv4") for name in ("web", "dns"))
 
 
 def planned(*names: str) -> Plan:
@@ -42,24 +42,17 @@ def test_totals_are_what_was_gained(readings: list[dict[FrontKey, int]], total: 
     whole, tally = planned("web"), FrontCounters()
     for each in readings:
         tally.read(whole.ipv4, each)
-    assert tally.totals(whole) == {(WEB, "IPv4"): total}
+    assert tally.highest(whole) == [(WEB, total)]
 
 
-def test_services_that_go_are_forgotten() -> None:
-    both, tally = planned("web", "dns"), FrontCounters()
-    tally.read(both.ipv4, {ONE: 5, FrontKey("10.96.0.3", "TCP", 80): 2})
-    tally.read(both.ipv4, {ONE: 6, FrontKey("10.96.0.3", "TCP", 80): 2})
-    assert tally.totals(both) == {(WEB, "IPv4"): 6, (DNS, "IPv4"): 2}
-    assert tally.totals(planned("dns")) == {(DNS, "IPv4"): 2}
-    tally.read(both.ipv4, {ONE: 1})
-    assert tally.totals(both) == {(WEB, "IPv4"): 1, (DNS, "IPv4"): 2}
-
-
-def test_the_service_ports_with_the_highest_totals_have_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_services_that_go_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     both, tally = planned("web", "dns"), FrontCounters()
     tally.read(both.ipv4, {FrontKey("10.96.0.3", "TCP", 80): 2, ONE: 5})
-    web, dns = (("d", "web", "p", "TCP", "IPv4"), 5), (("d", "dns", "p", "TCP", "IPv4"), 2)
-    assert tally.highest(both) == [web, dns]
+    tally.read(both.ipv4, {FrontKey("10.96.0.3", "TCP", 80): 2, ONE: 6})
+    assert tally.highest(both) == [(WEB, 6), (DNS, 2)]
     assert {len(labels) for labels, _ in tally.highest(both)} == {len(LABELS)}
+    assert tally.highest(planned("dns")) == [(DNS, 2)]
+    tally.read(both.ipv4, {ONE: 1})
+    assert tally.highest(both) == [(DNS, 2), (WEB, 1)]
     monkeypatch.setattr(front_counters, "MAX_SERVICE_PORTS", 1)
-    assert tally.highest(both) == [web]
+    assert tally.highest(both) == [(DNS, 2)]

@@ -23,7 +23,7 @@ from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.plan import FrontKey
 from kdns.proxy.plan.planner import Planner
-from kdns.proxy.plan.stale_flows import Fronts, is_stale, merged, udp_fronts
+from kdns.proxy.plan.stale_flows import Fronts, is_stale, udp_fronts
 from kdns.proxy.userspace.mode import USERSPACE
 
 NODE = NodeView("here", "", (ip_address("192.0.2.1"),), (ip_address("192.0.2.1"), ip_address("192.0.2.9")))
@@ -129,11 +129,6 @@ def test_a_flow_to_an_external_ip_is_not_the_node_ports_of_the_same_number() -> 
     assert fronts.keys() == {FrontKey(address, "UDP", 53) for address in (VIP, NODE_IP)} | {FrontKey("", "UDP", 30053)}
     flows = [flow(NODE_IP, 53, A), flow(NODE_IP, 30053, B, 5300)]
     assert [is_stale(each, fronts, planner.plan.ipv4) for each in flows] == [True, False]
-
-
-def test_a_later_look_counts() -> None:
-    key = FrontKey(VIP, "UDP", 53)
-    assert merged({key: frozenset({(A, 53)})}, {key: None}) == {key: None}
 
 
 @pytest.mark.parametrize(
