@@ -45,6 +45,8 @@ async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
 
 
 async def test_apply_edit_and_delete(kubectl: Kubectl) -> None:
+    unknown = await kubectl.run("apply -f -", SERVICE_YAML.replace("spec:", "spec:\n  foo: 1"))
+    assert 'strict decoding error: unknown field "spec.foo"' in unknown.err
     assert await kubectl("apply -f -", SERVICE_YAML) == "service/my-service created\n"
     assert await kubectl("apply -f -", SERVICE_YAML) == "service/my-service unchanged\n"
     changed = SERVICE_YAML.replace("port: 80", "port: 81").replace("app: web}\nspec", "app: web, tier: front}\nspec")
@@ -143,47 +145,21 @@ async def test_discovery(kubectl: Kubectl) -> None:
     listed = (*SERVED, *REVIEWS)
     assert set(resources.split()) == {f"{kind.plural}.{kind.group}".rstrip(".") for kind in listed}
     assert set((await kubectl("api-versions")).split()) == {kind.api_version for kind in listed}
-    assert "Server Version: v1.36.0+kdns" in await kubectl("version")
-    assert "FIELD: port <integer>" in await kubectl("explain svc.spec.ports.port")
-    assert "addressType" in await kubectl("explain endpointslices")
-    assert "is running at" in await kubectl("cluster-info")
-
-
-async def test_wait(kubectl: Kubectl) -> None:
-    await kubectl("create -f -", f"{SERVICE_YAML}\n---\n{POD_YAML}")
-    waits = [
-        asyncio.create_task(kubectl(f"wait --timeout=60s {what}"))
-        for what in ("pod/web-0 --for=condition=Ready", "pod/web-0 --for=jsonpath={.status.podIP}=10.244.0.7")
-    ]
-    status = '{"status":{"podIP":"10.244.0.7","conditions":[{"type":"Ready","status":"True"}]}}'
-    await kubectl(f"patch pod web-0 --subresource=status -p {status}")
-    assert [await wait for wait in waits] == ["pod/web-0 condition met\n"] * 2
-    gone = asyncio.create_task(kubectl("wait --timeout=60s --for=delete pod/web-0"))
-    await kubectl("delete pod web-0")
-    await gone
 
 
 async def test_watch(kubectl: Kubectl) -> None:
     process = await kubectl.start("get", "svc", "-w", "--output-watch-events")
     assert process.stdout
-    assert process.stderr
     async with asyncio.timeout(90):
-        assert b"No resources found" not in await _after(kubectl, process)
+        await kubectl("create -f -", SERVICE_YAML)
+        assert (await process.stdout.readline()).split()[:2] == [b"EVENT", b"NAME"]
+        for event, command in (
+            ("ADDED", "label svc my-service a=b"),
+            ("MODIFIED", "delete svc my-service"),
+            ("DELETED", ""),
+        ):
+            assert (await process.stdout.readline()).decode().split()[:2] == [event, "my-service"]
+            if command:
+                await kubectl(command)
         process.terminate()
         await process.communicate()
-
-
-async def _after(kubectl: Kubectl, process: asyncio.subprocess.Process) -> bytes:
-    """Change things until the watch has shown an added, a modified and a deleted Service."""
-    assert process.stdout
-    await kubectl("create -f -", SERVICE_YAML)
-    header, added = await process.stdout.readline(), await process.stdout.readline()
-    assert header.split()[:2] == [b"EVENT", b"NAME"]
-    assert added.split()[:2] == [b"ADDED", b"my-service"]
-    await kubectl("label svc my-service a=b")
-    modified = await process.stdout.readline()
-    assert modified.split()[:2] == [b"MODIFIED", b"my-service"]
-    await kubectl("delete svc my-service")
-    deleted = await process.stdout.readline()
-    assert deleted.split()[:2] == [b"DELETED", b"my-service"]
-    return header + added + modified + deleted

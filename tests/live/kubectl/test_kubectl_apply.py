@@ -59,25 +59,6 @@ async def test_server_side_apply(kubectl: Kubectl) -> None:
     assert target_port(kubectl) == 9376
 
 
-@pytest.mark.parametrize(
-    ("change", "manager"),
-    [
-        ("label svc my-service x=y", "kubectl-label Update"),
-        ('patch svc my-service -p {"spec":{"selector":{"x":"y"}}}', "kubectl-patch Update"),
-        ('patch svc my-service --type=merge --field-manager=mine -p {"spec":{"type":"NodePort"}}', "mine Update"),
-        ("apply -f -", "kubectl-client-side-apply Update"),
-    ],
-)
-async def test_every_command_leaves_its_name(kubectl: Kubectl, change: str, manager: str) -> None:
-    await kubectl("create -f -", WEB)
-    assert managers(kubectl) == [], "fields have managers from the first server-side apply on"
-    await kubectl("apply --server-side -f -", WEB)
-    assert managers(kubectl) == ["kubectl Apply", "before-first-apply Update"]
-    kubectl.edit_with('sed -i "s/targetPort: 9376/targetPort: 8080/" "$1"')
-    await kubectl(change, CHANGED)
-    assert manager in managers(kubectl)
-
-
 async def test_conflicts(kubectl: Kubectl) -> None:
     await kubectl("apply --server-side --field-manager=team -f -", WEB)
     refused = await kubectl.run("apply --server-side -f -", CHANGED)
