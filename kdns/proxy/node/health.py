@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from kdns.cluster.objects import EndpointSlice, Key, Node
 from kdns.cluster.state import State
@@ -30,38 +29,24 @@ def is_eligible(node: Node | None) -> bool:
     return all(taint.key != TO_BE_DELETED for taint in node.spec.taints or ())
 
 
-class HealthCheckPort(NamedTuple):
-    """A health check node port of one family, at every address that has node ports."""
+class HealthCheck(NamedTuple):
+    """A health check node port in one family, at every address that has node ports, and its answer."""
 
     family: Family
     port: int
-
-
-@dataclass(frozen=True, slots=True)
-class HealthCheck:
-    """The answer of a health check."""
-
-    namespace: str
-    service: str
+    service: Key
     local_endpoints: int
 
 
-HealthChecks: TypeAlias = dict[Key, Mapping[HealthCheckPort, HealthCheck]]
-
-
-def health_checks(state: State, node_name: str, keys: Iterable[Key]) -> HealthChecks:
-    return {key: dict(_of_service(state, node_name, key)) for key in keys}
-
-
-def _of_service(state: State, node_name: str, key: Key) -> Iterable[tuple[HealthCheckPort, HealthCheck]]:
+def health_checks(state: State, node_name: str, key: Key) -> tuple[HealthCheck, ...]:
+    """Returns the health checks of a Service."""
     service = state.services.get(key)
     port = health_check_port(service) if service else 0
     if not service or not port:
-        return
-    slices = state.slices_of(key)
-    for family in FAMILIES:
-        if family in cluster_ips(service):
-            yield HealthCheckPort(family, port), HealthCheck(*key, len(_local_ready(slices, family, node_name)))
+        return ()
+    own, slices = cluster_ips(service), state.slices_of(key)
+    counts = {family: len(_local_ready(slices, family, node_name)) for family in FAMILIES if family in own}
+    return tuple(HealthCheck(family, port, key, count) for family, count in counts.items())
 
 
 def _local_ready(slices: Iterable[EndpointSlice], family: Family, node_name: str) -> set[str]:

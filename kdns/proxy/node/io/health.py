@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from typing import Any, Final
 
@@ -17,12 +18,11 @@ from kdns.cluster.objects import Key, Node
 from kdns.cluster.state import State
 from kdns.errors import ListenError
 from kdns.net import FAMILIES
-from kdns.proxy.node.health import HealthCheck, HealthCheckPort, health_checks, is_current, is_eligible
+from kdns.proxy.node.health import HealthCheck, health_checks, is_current, is_eligible
 from kdns.proxy.node.io.events import EventRecorder
-from kdns.proxy.plan.plan import Plan
 from kdns.proxy.sync.io.runner import SyncResult, SyncRunner
 from kdns.runtime.connections import Connections
-from kdns.runtime.http.server import Handler, HttpServer
+from kdns.runtime.http.server import HttpServer
 from kdns.runtime.http.sites import ANY_PATH, start_site
 
 RETRY_S: Final = 5.0
@@ -90,7 +90,7 @@ class ServiceHealthServers:
         self._lasting_s = lasting_s
         self._state, self._node_name, self._health, self._events = state, node_name, health, events
         self._connections = connections
-        self._places: dict[Key, Mapping[HealthCheckPort, HealthCheck]] = {}
+        self._by_service: dict[Key, tuple[HealthCheck, ...]] = {}
         self._checks: dict[tuple[str, int], HealthCheck] = {}
         self._sites: dict[tuple[str, int], HttpServer] = {}
         self._failed: dict[tuple[str, int], float] = {}
@@ -98,19 +98,21 @@ class ServiceHealthServers:
         self._changed = asyncio.Event()
 
     def synced(self, result: SyncResult) -> None:
-        if result.differences is None:
-            self._places = {}
-        changed = health_checks(
-            self._state, self._node_name, self._state.services if result.differences is None else result.services
-        )
-        before = dict(self._places)
-        for key, places in changed.items():
-            if places:
-                self._places[key] = places
-            else:
-                self._places.pop(key, None)
-        if result.differences is None or before != self._places:
-            self._update_checks(result.plan)
+        is_full = result.differences is None
+        keys: Mapping[Key, object] = self._state.services if is_full else result.services
+        checks = {key: own for key, own in self._by_service.items() if not is_full and key not in keys}
+        checks |= {key: own for key in keys if (own := health_checks(self._state, self._node_name, key))}
+        before, self._by_service = self._by_service, checks
+        if not is_full and checks == before:
+            return
+        addresses = {f: result.plan.of(f).node_ports.listen_addresses(loopback=False) for f in FAMILIES}
+        self._checks = {
+            (address, check.port): check
+            for own in checks.values()
+            for check in own
+            for address in addresses[check.family]
+        }
+        self._changed.set()
 
     async def run(self) -> None:
         """Opens and close servers until cancelled; what cannot be opened is retried every RETRY_S.
@@ -129,16 +131,6 @@ class ServiceHealthServers:
         finally:
             await asyncio.gather(*(site.close() for site in self._sites.values()))
 
-    def _update_checks(self, plan: Plan) -> None:
-        addresses = {family: plan.of(family).node_ports.listen_addresses(loopback=False) for family in FAMILIES}
-        self._checks = {
-            (address, place.port): check
-            for places in self._places.values()
-            for place, check in places.items()
-            for address in addresses[place.family]
-        }
-        self._changed.set()
-
     async def _reconcile(self) -> None:
         unused = [self._sites.pop(at) for at in list(self._sites) if at not in self._checks]
         await asyncio.gather(*(site.close() for site in unused))
@@ -147,29 +139,27 @@ class ServiceHealthServers:
             if at in self._sites:
                 continue
             try:
-                self._sites[at] = await start_site(*at, {ANY_PATH: self._answer(at)}, self._connections)
+                self._sites[at] = await start_site(*at, {ANY_PATH: partial(self._answer, at=at)}, self._connections)
                 self._failed.pop(at, None)
             except ListenError as error:
                 if time.monotonic() - self._failed.setdefault(at, time.monotonic()) >= self._lasting_s:
                     self._failed[at] = inf
                     message = f"node {self._node_name}: {error}"
-                    self._events.warn(check.namespace, check.service, FAILED_TO_START, message)
+                    self._events.warn(*check.service, FAILED_TO_START, message)
 
-    def _answer(self, at: tuple[str, int]) -> Handler:
-        async def answer(_request: web.BaseRequest) -> web.Response:
-            check = self._checks.get(at)
-            if check is None:  # about to be closed
-                return web.Response(status=503)
-            body = {
-                "service": {"namespace": check.namespace, "name": check.service},
-                "localEndpoints": check.local_endpoints,
-                "serviceProxyHealthy": self._health.is_current,
-            }
-            response = _json(body, 200 if check.local_endpoints and self._health.is_current else 503)
-            response.headers[WEIGHT_HEADER] = str(check.local_endpoints)
-            return response
-
-        return answer
+    async def _answer(self, _request: web.BaseRequest, *, at: tuple[str, int]) -> web.Response:
+        check = self._checks.get(at)
+        if check is None:  # about to be closed
+            return web.Response(status=503)
+        namespace, name = check.service
+        body = {
+            "service": {"namespace": namespace, "name": name},
+            "localEndpoints": check.local_endpoints,
+            "serviceProxyHealthy": self._health.is_current,
+        }
+        response = _json(body, 200 if check.local_endpoints and self._health.is_current else 503)
+        response.headers[WEIGHT_HEADER] = str(check.local_endpoints)
+        return response
 
 
 def _json(body: Mapping[str, Any], status: int) -> web.Response:

@@ -22,7 +22,7 @@ from kdns.cluster.state import State
 from kdns.errors import InputError
 from kdns.net import FAMILIES
 from kdns.proxy.nftables.mode import NFTABLES, NftablesSettings
-from kdns.proxy.node.health import HealthCheck, HealthCheckPort, health_checks, is_current, is_eligible
+from kdns.proxy.node.health import HealthCheck, health_checks, is_current, is_eligible
 from kdns.proxy.node.io import host_settings
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import plan
@@ -64,28 +64,27 @@ def state_of(made: State, *objects: Any) -> State:
     return made
 
 
-CHECKS: tuple[tuple[str, Json, dict[HealthCheckPort, HealthCheck]], ...] = (
+WEB = ("d", "web")
+CHECKS: tuple[tuple[str, Json, tuple[HealthCheck, ...]], ...] = (
     (
         "ready endpoints of this node, each address once, by family",
         {},
-        {
-            HealthCheckPort("IPv4", 32000): HealthCheck("d", "web", 2),
-            HealthCheckPort("IPv6", 32000): HealthCheck("d", "web", 1),
-        },
+        (HealthCheck("IPv4", 32000, WEB, 2), HealthCheck("IPv6", 32000, WEB, 1)),
     ),
-    ("one family", {"clusterIPs": ["10.96.0.1"]}, {HealthCheckPort("IPv4", 32000): HealthCheck("d", "web", 2)}),
-    ("policy Cluster", {"externalTrafficPolicy": "Cluster"}, {}),
-    ("no load balancer", {"type": "NodePort"}, {}),
-    ("no port", {"healthCheckNodePort": 0}, {}),
-    ("no cluster IP", {"clusterIP": "None", "clusterIPs": ["None"]}, {}),
+    ("one family", {"clusterIPs": ["10.96.0.1"]}, (HealthCheck("IPv4", 32000, WEB, 2),)),
+    ("policy Cluster", {"externalTrafficPolicy": "Cluster"}, ()),
+    ("no load balancer", {"type": "NodePort"}, ()),
+    ("no port", {"healthCheckNodePort": 0}, ()),
+    ("no cluster IP", {"clusterIP": "None", "clusterIPs": ["None"]}, ()),
 )
 
 
 @pytest.mark.parametrize(("what", "spec", "wanted"), CHECKS, ids=[row[0] for row in CHECKS])
 @pytest.mark.parametrize("kind", [State, ProxyState])
-def test_health_checks(what: str, spec: Json, wanted: dict[HealthCheckPort, HealthCheck], kind: type[State]) -> None:
-    found = health_checks(state_of(kind(), service(**spec), *SLICES), "here", [("d", "web"), ("d", "nobody")])
-    assert found == {("d", "web"): wanted, ("d", "nobody"): {}}, what
+def test_health_checks(what: str, spec: Json, wanted: tuple[HealthCheck, ...], kind: type[State]) -> None:
+    state = state_of(kind(), service(**spec), *SLICES)
+    assert health_checks(state, "here", WEB) == wanted, what
+    assert health_checks(state, "here", ("d", "nobody")) == ()
 
 
 def test_health_checks_are_where_node_ports_are() -> None:
