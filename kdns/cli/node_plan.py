@@ -94,7 +94,7 @@ _OPTIONS: Final = (
 def node_plan(options: NodePlanOptions) -> NodePlan:
     settings = load_settings(options.config, warn) if options.config else Settings()
     settings = replace(settings, mode=options.mode) if options.mode else settings
-    for name, value in flag_values(options.of_mode).given.items():
+    for name, value in flag_values(options.of_mode).items():
         if OWNERS[name] not in MODES[settings.mode].sections:
             names = " and ".join(mode.name for mode in MODES.values() if OWNERS[name] in mode.sections)
             raise click.UsageError(f"--{name} is for mode {names}, not {settings.mode}")

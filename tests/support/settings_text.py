@@ -13,8 +13,8 @@ BIT = "must be within the range [0, 31]"
 
 
 def read(text: str) -> Settings:
-    settings, mistakes, ignored = decoded({**HEAD, **(yaml.safe_load(text) or {})})
-    assert (mistakes, ignored) == ((), ())
+    settings, mistakes = decoded({**HEAD, **(yaml.safe_load(text) or {})})
+    assert not mistakes
     return settings
 
 

@@ -14,7 +14,7 @@ from kdns.cli.command import CONTEXT, command
 from kdns.cli.console import announce, reported_errors, run, warn
 from kdns.cli.flags import complete_mode
 from kdns.proxy.node.io.host_settings import apply_sysctls
-from kdns.proxy.settings.flags import FLAGS, UNSUPPORTED, FlagValues, all_flags, flag_values
+from kdns.proxy.settings.flags import FLAGS, UNSUPPORTED, all_flags, flag_values
 from kdns.proxy.settings.io.files import settings_of, write_settings
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.takeover.io.modes import clean_ups
@@ -88,24 +88,24 @@ def proxy(**options: str | None) -> None:
             settings = settings_of(flags, remarks.append)
             configure_logs(settings)  # they may ask for JSON
         finally:
-            for remark in remarks if ONE_SHOT.isdisjoint(flags.given) else ():
+            for remark in remarks if ONE_SHOT.isdisjoint(flags) else ():
                 warn(remark)
     if run(_run_proxy(flags, settings)):
         start_again()
 
 
-async def _run_proxy(flags: FlagValues, settings: Settings) -> bool:
+async def _run_proxy(flags: Mapping[str, Any], settings: Settings) -> bool:
     """Returns whether the process has to start again."""
-    if path := flags.given.get("write-config-to"):
+    if path := flags.get("write-config-to"):
         write_settings(Path(path), settings)
-    elif flags.given.get("cleanup"):
+    elif flags.get("cleanup"):
         for removed in await remove_everything(settings, clean_ups()):
             announce(f"removed     {removed}")
-    elif flags.given.get("init-only"):
+    elif flags.get("init-only"):
         apply_sysctls(settings.conntrack)  # all that needs more capabilities than CAP_NET_ADMIN
     else:
         share_out(ConnectionKind.NODE_SITES, ConnectionKind.RELAYS)
-        master, flagz = str(flags.given.get("master", "")), all_flags(flags.given)
+        master, flagz = str(flags.get("master", "")), all_flags(flags)
 
         def node(settings: Settings) -> app.NodeProxy:
             configure_logs(settings)
@@ -117,7 +117,7 @@ async def _run_proxy(flags: FlagValues, settings: Settings) -> bool:
             node,
             stop,
             reload_event(stop),
-            file=Path(flags.config) if flags.config else None,
+            file=Path(config) if (config := flags.get("config")) else None,
             say=announce,
         )
     return False

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from kdns.durations import format_duration, parse_duration
 from kdns.net import VERSION, join_host_port, parse_unmapped_address
 from kdns.proxy.modes import sections
-from kdns.proxy.settings.section import Problem, Section, api_name
+from kdns.proxy.settings.section import Problem, api_name
 from kdns.proxy.settings.settings import API_VERSION, HEALTHZ_PORT, KIND, METRICS_PORT, Settings
 from kdns.spelling import closest
 
@@ -34,14 +34,6 @@ _UNSUPPORTED: Final[Mapping[str, tuple[object, ...]]] = {
 """kube-proxy's fields that have to be empty or to have their defaults, by their paths."""
 
 
-class Decoded(NamedTuple):
-    """Settings, the mistakes in their types, and fields that are ignored. Fields with mistakes have their defaults."""
-
-    settings: Settings
-    mistakes: tuple[Problem, ...] = ()
-    ignored: tuple[Problem, ...] = ()
-
-
 _REMOVED: Final = {
     "conntrack.max": "kube-proxy has removed it; maxPerCore and min set the limit",
     "resourceContainer": "kube-proxy has removed it; containers are the kubelet's",
@@ -49,28 +41,25 @@ _REMOVED: Final = {
 """Fields of earlier releases, by their paths."""
 
 
-def decoded(document: object) -> Decoded:
+def decoded(document: object) -> tuple[Settings, list[Problem]]:
+    """Returns the settings, with defaults where a field has a mistake; the mistakes, and fields that are ignored."""
     if not isinstance(document, dict):
-        return Decoded(Settings(), (Problem("", f"expected an object of kind {KIND}"),))
+        return Settings(), [Problem("", f"expected an object of kind {KIND}")]
     problems = list(_of_another_kind(document))
     if document.get("kind") != KIND and document.get("apiVersion") != API_VERSION:
-        return Decoded(Settings(), tuple(problems))
-    given = {name: value for name, value in document.items() if name not in _TYPE_META}
+        return Settings(), problems
+    general = {name: value for name, value in document.items() if name not in _TYPE_META}
     settings = Settings()
     for kind in sections():
-        settings = settings.with_section(_section(kind, given, problems))
-    at_top = {name for kind in sections() for name in ([kind.PATH] if kind.PATH else _names(kind))}
-    general = _object(Settings, {name: value for name, value in given.items() if name not in at_top}, "", problems)
-    settings = _addressed(replace(general, sections=settings.sections), document)
-    ignored = tuple(problem for problem in problems if problem.is_ignored)
-    return Decoded(settings, tuple(problem for problem in problems if not problem.is_ignored), ignored)
-
-
-def _section(kind: type[Section], given: Json, problems: list[Problem]) -> Section:
-    if kind.PATH:
-        return _object(kind, given.get(kind.PATH), f"{kind.PATH}.", problems)
-    names = _names(kind)
-    return _object(kind, {name: value for name, value in given.items() if name in names}, "", problems)
+        path = f"{kind.PATH}." if kind.PATH else ""
+        own = (
+            general.pop(kind.PATH, None)
+            if path
+            else {name: general.pop(name) for name in _names(kind) if name in general}
+        )
+        settings = settings.with_section(_object(kind, own, path, problems))
+    settings = replace(_object(Settings, general, "", problems), sections=settings.sections)
+    return _addressed(settings, document), problems
 
 
 def encoded(settings: Settings) -> Json:

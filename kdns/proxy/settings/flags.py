@@ -9,7 +9,7 @@ Differs: --protected-ports and flags of mode userspace exist; kube-proxy's flags
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import reduce
 from typing import Any, Final
 
@@ -89,24 +89,8 @@ UNSUPPORTED: Final = (
 """Flags of kube-proxy's that are refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlagValues:
-    """The flags of one command line, by name, each in its type."""
-
-    given: Mapping[str, Any]
-
-    @property
-    def config(self) -> str:
-        """The configuration file, "" for none."""
-        return str(self.given.get("config", ""))
-
-    @property
-    def ignored(self) -> tuple[str, ...]:
-        return tuple(name for name in self.given if self.config and not _counts_beside_a_file(BY_NAME[name]))
-
-
-def flag_values(texts: Mapping[str, str]) -> FlagValues:
-    """Returns the values of flags from their texts; InputError with every text that is not of its flag's type."""
+def flag_values(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the values of flags, by name, from their texts; InputError with every text not of its flag's type."""
     values, wrong = {}, []
     for name, text in texts.items():
         if name in UNSUPPORTED:
@@ -118,11 +102,11 @@ def flag_values(texts: Mapping[str, str]) -> FlagValues:
             wrong.append(f'invalid argument "{text}" for "--{name}" flag: {error}')
     if wrong:
         raise InputError("\n".join(wrong))
-    return FlagValues(values)
+    return values
 
 
-def settings_from_flags(flags: FlagValues) -> Settings:
-    settings = _with(Settings(), flags.given)
+def settings_from_flags(flags: Mapping[str, Any]) -> Settings:
+    settings = _with(Settings(), flags)
     return replace(
         settings,
         healthz_bind_address=with_port(settings.healthz_bind_address, HEALTHZ_PORT),
@@ -130,18 +114,18 @@ def settings_from_flags(flags: FlagValues) -> Settings:
     )
 
 
-def settings_beside_file(settings: Settings, flags: FlagValues) -> Settings:
-    return _with(settings, {name: flags.given[name] for name in flags.given if _counts_beside_a_file(BY_NAME[name])})
+def settings_beside_file(settings: Settings, flags: Mapping[str, Any]) -> Settings:
+    return _with(settings, {name: value for name, value in flags.items() if counts_beside_a_file(name)})
 
 
-def _counts_beside_a_file(flag: Flag) -> bool:
-    return flag.path.startswith("logging.") or flag.name == "hostname-override" or not flag.path
+def counts_beside_a_file(name: str) -> bool:
+    path = BY_NAME[name].path
+    return not path or path.startswith("logging.") or name == "hostname-override"
 
 
-def flag_at(field: str, flags: FlagValues, settings: Settings) -> str:
+def flag_at(field: str, flags: Mapping[str, Any], settings: Settings) -> str:
     """Returns the flag that sets a field, such as iptables.masqueradeBit, in this mode; "" if it is that of a file."""
-    names: tuple[str, ...] = (*flags.given, *(() if flags.config else BY_NAME))
-    for name in names:
+    for name in flags if flags.get("config") else (*flags, *BY_NAME):
         flag, own = BY_NAME[name], _owner(BY_NAME[name], settings.mode)
         path = [*([own.PATH] if own and own.PATH else []), *map(api_name, flag.path.split("."))]
         if flag.path and ".".join(path) == field.partition("[")[0]:

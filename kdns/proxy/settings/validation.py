@@ -38,8 +38,9 @@ _CIDR_PAIR: Final = (
 )
 _PROTECTED_PORT: Final = "must be [IP or CIDR:]PORT[/PROTOCOL] (e.g. 2222, 8.8.8.8:53 or [fde4:8dba:82e1::/48]:22/tcp)"
 _CONTENT_TYPES: Final = frozenset({ClientConnection().content_type, "application/json"})
-_INTERFACE_NAME: Final = re.compile(r"[^\s/\"*\\]{1,15}")
-_PREFIX: Final = re.compile(r"[^\s/\"*\\]{1,14}")
+_INTERFACE_NAME: Final = re.compile(r"[^\s/\"*\\]+")
+_INTERFACES: Final = {"BridgeInterface": ("bridge_interface", 15), "InterfaceNamePrefix": ("interface_name_prefix", 14)}
+"""Fields of detectLocal by detectLocalMode, with their longest text; a prefix gets an asterisk in nft."""
 _NO_INTERFACE: Final = "must be at most {} characters, without blanks, slashes, quotes and asterisks"
 
 
@@ -129,15 +130,13 @@ def _local(settings: Settings) -> Iterator[Problem]:
     if mode not in LOCAL_MODES:
         names = ", ".join(f'"{name}"' for name in (*LOCAL_MODES, ""))
         yield Problem("detectLocalMode", f'Unsupported value: "{mode}": supported values: {names}')
-    elif mode == "BridgeInterface" and not settings.detect_local.bridge_interface:
-        yield invalid("detectLocal.bridgeInterface", "", "must not be empty")
-    elif mode == "InterfaceNamePrefix" and not settings.detect_local.interface_name_prefix:
-        yield invalid("detectLocal.interfaceNamePrefix", "", "must not be empty")
-    elif mode == "BridgeInterface" and not _INTERFACE_NAME.fullmatch(settings.detect_local.bridge_interface):
-        yield invalid("detectLocal.bridgeInterface", settings.detect_local.bridge_interface, _NO_INTERFACE.format(15))
-    elif mode == "InterfaceNamePrefix" and not _PREFIX.fullmatch(settings.detect_local.interface_name_prefix):
-        prefix = settings.detect_local.interface_name_prefix  # nft takes 15 characters with the asterisk
-        yield invalid("detectLocal.interfaceNamePrefix", prefix, _NO_INTERFACE.format(14))
+    elif mode in _INTERFACES:
+        name, most = _INTERFACES[mode]
+        field, text = f"detectLocal.{api_name(name)}", getattr(settings.detect_local, name)
+        if not text:
+            yield invalid(field, "", "must not be empty")
+        elif len(text) > most or not _INTERFACE_NAME.fullmatch(text):
+            yield invalid(field, text, _NO_INTERFACE.format(most))
     elif mode == "ClusterCIDR":
         yield from _cluster_cidrs(settings.cluster_cidrs)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, TypeAlias
 
 from kdns.cluster.objects import Endpoint, EndpointSlice, Key, Service
 from kdns.cluster.state import State
@@ -24,6 +24,9 @@ _EXPECTED: Final = (
 _TEXT: Final = re.compile(
     r"(?:\[(?P<bracketed>[^\[\]]*)\]|(?P<host>[^\[\]:]+)):(?P<port>[^:/]+)(?:/(?P<protocol>\w+))?"
 )
+
+_Port: TypeAlias = tuple[str | None, str, int | None]
+"""Name, protocol and number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ def packet(state: State, source: str, to: str, search: Search = Search(), interf
     if target.address.version != origin.version:
         families = f"{family_of(origin)} and {family_of(target.address)}"
         raise InputError(f"--from {source} --to {to}: expected addresses of one IP family, got {families}")
-    return Packet(origin, target.address, target.protocol or "TCP", _number(target), interface)
+    return Packet(origin, target.address, *_port(target), interface)
 
 
 def destination(text: str) -> Destination:
@@ -79,65 +82,58 @@ def destination(text: str) -> Destination:
     return Destination(text, host, address, match["port"], protocol)
 
 
-def _number(target: Destination) -> int:
-    if not re.fullmatch(r"[0-9]{1,5}", target.port) or not 1 <= int(target.port) <= 65535:
-        raise InputError(f"--to {target.text!r}: expected a port from 1 to 65535, got {target.port!r}")
-    return int(target.port)
+def _wrong(target: Destination, reason: str) -> InputError:
+    return InputError(f"--to {target.text!r}: {reason}")
 
 
 def _to_service(state: State, source: Address, target: Destination, search: Search, interface: str) -> Packet:
     label, service = _named(state, target, search)
-    name = "/".join(service.key)
+    name, family = "/".join(service.key), family_of(source)
     if service.is_external_name:
         alias = service.spec.external_name
-        raise InputError(f"--to {target.text!r}: Service {name} is only another name for {alias}; it has no address")
+        raise _wrong(target, f"Service {name} is only another name for {alias}; it has no address")
     if label:
-        return _to_endpoint(state, source, target, (label, service), interface)
+        address, ports = _endpoint(state, source, target, label, service)
+        return Packet(source, address, *_port(target, name, ports), interface)
     if service.is_headless:
         why = "its name leads to the endpoints' own addresses, and packets go there directly"
         labels = _endpoint_labels(state, service)[:SHOWN]
         ways = ", ".join(f"{each}.{'.'.join(reversed(service.key))}" for each in labels)
-        raise InputError(
-            f"--to {target.text!r}: Service {name} is headless: {why}{ways and f'; expected one of {ways}'}"
-        )
+        raise _wrong(target, f"Service {name} is headless: {why}{ways and f'; expected one of {ways}'}")
     if not service.virtual_ips:
-        raise InputError(f"--to {target.text!r}: Service {name} has no cluster IP yet")
-    family = family_of(source)
-    address = parse_unmapped_address(cluster_ips(service).get(family, ""))
-    if address is None:
+        raise _wrong(target, f"Service {name} has no cluster IP yet")
+    cluster_ip = parse_unmapped_address(cluster_ips(service).get(family, ""))
+    if cluster_ip is None:
         has = ", ".join(service.virtual_ips)
-        raise InputError(
-            f"--to {target.text!r}: Service {name} has no {family} cluster IP, only {has}; --from is {source}"
-        )
-    if target.port.isdecimal():
-        return Packet(source, address, target.protocol or "TCP", _number(target), interface)
-    port = _port(target, name, tuple((each.name, each.protocol, each.port) for each in service.ports))
-    return Packet(source, address, *port, interface)
+        raise _wrong(target, f"Service {name} has no {family} cluster IP, only {has}; --from is {source}")
+    of_service = [(each.name, each.protocol, each.port) for each in service.ports]
+    return Packet(source, cluster_ip, *_port(target, name, of_service), interface)
 
 
-def _to_endpoint(
-    state: State, source: Address, target: Destination, named: tuple[str, Service], interface: str
-) -> Packet:
-    """The packet to a Pod by its name below a Service: the port is the Pod's own, a name is that of the Service's."""
-    label, service = named
-    name, family = "/".join(service.key), family_of(source)
+def _endpoint(
+    state: State, source: Address, target: Destination, label: str, service: Service
+) -> tuple[Address, list[_Port]]:
+    """Returns the address of a Pod by its name below a Service, and the Pod's own ports by the names of the Service."""
     for endpoint_slice, endpoint in _ready_endpoints(state, service):
         for text in endpoint.addresses:
             address = parse_unmapped_address(text)
             if address and _label(endpoint, text) == label and address.version == source.version:
-                if target.port.isdecimal():
-                    return Packet(source, address, target.protocol or "TCP", _number(target), interface)
-                ports = [(each.name, each.protocol or "TCP", each.port) for each in endpoint_slice.ports or ()]
-                return Packet(source, address, *_port(target, name, ports), interface)
-    raise InputError(f"--to {target.text!r}: {label} of Service {name} has no {family} address; --from is {source}")
+                return address, [(each.name, each.protocol or "TCP", each.port) for each in endpoint_slice.ports or ()]
+    family = family_of(source)
+    raise _wrong(target, f"{label} of Service {'/'.join(service.key)} has no {family} address; --from is {source}")
 
 
-def _port(target: Destination, service: str, ports: Sequence[tuple[str | None, str, int | None]]) -> tuple[str, int]:
+def _port(target: Destination, service: str = "", ports: Sequence[_Port] = ()) -> tuple[str, int]:
+    """Returns protocol and number of the port, which may be one of a Service by its name."""
+    if target.port.isdecimal() or not service:
+        if not re.fullmatch(r"[0-9]{1,5}", target.port) or not 1 <= int(target.port) <= 65535:
+            raise _wrong(target, f"expected a port from 1 to 65535, got {target.port!r}")
+        return target.protocol or "TCP", int(target.port)
     for name, protocol, number in ports:
         if number and name == target.port and target.protocol in {"", protocol}:
             return protocol, number
     has = ", ".join(f"{name or number}/{protocol}" for name, protocol, number in ports)
-    raise InputError(f"--to {target.text!r}: Service {service} has no port {target.port!r}; it has {has}")
+    raise _wrong(target, f"Service {service} has no port {target.port!r}; it has {has}")
 
 
 def _named(state: State, target: Destination, search: Search) -> tuple[str, Service]:
@@ -152,19 +148,17 @@ def _named(state: State, target: Destination, search: Search) -> tuple[str, Serv
             return label, service
     if not candidates:
         expected = f"expected SERVICE, SERVICE.NAMESPACE or SERVICE.NAMESPACE.svc.{search.domain}"
-        raise InputError(f"--to {target.text!r}: no name of a Service; {expected}, or before it the name of a Pod")
+        raise _wrong(target, f"no name of a Service; {expected}, or before it the name of a Pod")
     for label, key in candidates:
         if service := state.services.get(key):
             labels = _endpoint_labels(state, service)
             has = ", ".join(get_close_matches(label, labels, n=SHOWN) or labels[:SHOWN]) or "none"
-            raise InputError(
-                f"--to {target.text!r}: Service {'/'.join(key)} has no ready endpoint {label}; it has {has}"
-            )
+            raise _wrong(target, f"Service {'/'.join(key)} has no ready endpoint {label}; it has {has}")
     label, (namespace, name) = min(candidates, key=lambda candidate: bool(candidate[0]))
     near = get_close_matches(name, dict.fromkeys(other for _, other in state.services), n=3)
     meant = [f"{space}/{other}" for close in near for space, other in state.services if other == close]
     hint = f"; did you mean {' or '.join(meant[:3])}?" if meant else ""
-    raise InputError(f"--to {target.text!r}: no Service {namespace}/{name}{hint}")
+    raise _wrong(target, f"no Service {namespace}/{name}{hint}")
 
 
 def _candidates(host: str, search: Search) -> list[tuple[str, Key]]:

@@ -64,7 +64,7 @@ def test_accepted_version(accept: str, version: str | None) -> None:
 
 async def test_status_and_flags() -> None:
     clock_s = 1_792_000_000.0
-    flags = all_flags(flag_values({"v": "2", "nodeport-addresses": "10.0.0.0/8,fd00::/8"}).given)
+    flags = all_flags(flag_values({"v": "2", "nodeport-addresses": "10.0.0.0/8,fd00::/8"}))
     paths = zpages(flags, lambda: ["/metrics", "/metrics/slis", "/healthz"], lambda: clock_s)
     clock_s += 3723.9
     async with site(paths) as url:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kdns import logs
 from kdns.errors import InputError, ManifestError, SettingsError
 from kdns.proxy.settings import validation
 from kdns.proxy.settings.document import decoded, encoded
-from kdns.proxy.settings.flags import FlagValues, flag_at, settings_beside_file, settings_from_flags
+from kdns.proxy.settings.flags import counts_beside_a_file, flag_at, settings_beside_file, settings_from_flags
 from kdns.proxy.settings.section import Problem
 from kdns.proxy.settings.settings import KIND, Settings
 from kdns.runtime.files.bounded import text_of
@@ -64,7 +64,9 @@ def read_first_settings(path: str, text: str) -> tuple[Settings, list[ManifestEr
 
 def read_settings(text: str, document: Document) -> tuple[Settings, list[ManifestError], list[ManifestError]]:
     """Returns the settings of a document of this text, every mistake in it, and remarks, each at its line."""
-    settings, mistyped, ignored = decoded(document.value)
+    settings, problems = decoded(document.value)
+    mistyped = [problem for problem in problems if not problem.is_ignored]
+    ignored = [problem for problem in problems if problem.is_ignored]
     wrong = (*mistyped, *validation.problems_beside(settings, mistyped))
 
     def at_lines(problems: Sequence[Problem]) -> list[ManifestError]:
@@ -76,14 +78,15 @@ def read_settings(text: str, document: Document) -> tuple[Settings, list[Manifes
     return settings, at_lines(wrong), at_lines((*ignored, *(validation.remarks(settings) if not wrong else ())))
 
 
-def settings_of(flags: FlagValues, warn: Callable[[str], None]) -> Settings:
+def settings_of(flags: Mapping[str, Any], warn: Callable[[str], None]) -> Settings:
     """Returns the settings of a command line, with its configuration file where --config names one."""
     in_file: tuple[str, ...] = ()
-    if flags.config:
-        if flags.ignored:
-            warn(f"with --config these do not count: {', '.join(f'--{name}' for name in flags.ignored)}")
+    config = flags.get("config")
+    if config:
+        if ignored := [f"--{name}" for name in flags if not counts_beside_a_file(name)]:
+            warn(f"with --config these do not count: {', '.join(ignored)}")
         try:
-            settings = load_settings(Path(flags.config), warn)
+            settings = load_settings(Path(config), warn)
         except SettingsError as error:
             settings, in_file = Settings(), error.problems
         settings = settings_beside_file(settings, flags)
@@ -96,7 +99,7 @@ def settings_of(flags: FlagValues, warn: Callable[[str], None]) -> Settings:
 
     if wrong := (*in_file, *map(at, validation.problems(settings))):
         raise SettingsError(wrong)
-    if not flags.config:
+    if not config:
         for remark in validation.remarks(settings):
             warn(at(remark))
     return settings
