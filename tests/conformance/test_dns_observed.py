@@ -3,13 +3,9 @@
 from typing import Any
 
 import pytest
-from decoded_message import decode
-from dns_chain import ask, respond
 from dns_harness import difference, directive_of, server_of, state_of
+from harness import reply_to
 from recorded_cases import each_case, recorded
-
-from kdns.dns.message import query
-from kdns.dns.types import A
 
 Case = dict[str, Any]
 RECORDED = recorded("dns-observed-coredns.json")
@@ -74,8 +70,7 @@ async def test_what_is_cut_over_udp_is_as_recorded_over_tcp() -> None:
         server = server_of(
             state_of(RECORDED["objects"]), directive_of(f"{case['stanza']} {{\n{case['options'] or ''}\n}}")
         )
-        response = respond(server, query(case["qname"], A), "tcp")
-        assert not difference(case, decode(response))
+        assert not difference(case, await reply_to(server, {"name": case["qname"], "proto": "tcp"}))
     assert cases
 
 
@@ -88,7 +83,8 @@ async def test_dns_observed(name: str, case: Case) -> None:
         namespace_labels=directive.namespace_labels,
         synced=case["api_state"] == "synced",
     )
-    wrong = difference(case, await ask(server_of(state, directive), case["qname"], case["qtype"]))
+    query = {"name": case["qname"], "type": case["qtype"], "edns": {}}
+    wrong = difference(case, await reply_to(server_of(state, directive), query))
     if wrong and (reason := reason_of(case)):
         pytest.xfail(reason)
     assert not wrong, name

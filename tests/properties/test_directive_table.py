@@ -1,10 +1,10 @@
 """For random directives, questions and changes: the table changes no answer of `rewrite`, `view` and `template`."""
 
-from dns_chain import Behind, FakeWorld, held
+from configured import configured
+from dns_chain import Behind, FakeWorld, held, server_of_blocks
 from harness import server_of, shown
 from hypothesis import given
 from hypothesis import strategies as st
-from integration import server_of_corefile
 
 from kdns.answers.chain import Reply, Request, Sees
 from kdns.answers.response import Response, Reuse, ZoneSoa
@@ -145,7 +145,7 @@ def corefile_of(blocks: list[tuple[str, list[str], list[str]]]) -> str:
 def test_the_table_changes_no_answer_of_views(
     blocks: list[tuple[str, list[str], list[str]]], questions: list[tuple[str, int, int, tuple[str, int]]]
 ) -> None:
-    server = server_of_corefile(corefile_of(blocks), {})
+    server = server_of_blocks(configured(corefile_of(blocks)))
     for name, qtype, payload_bytes, client in questions:
         packet = query(name, qtype, payload_bytes=payload_bytes)
         kept, anew = (ask(server, packet, client, from_table=from_table) for from_table in (True, False))

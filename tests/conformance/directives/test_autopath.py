@@ -1,4 +1,4 @@
-"""The recorded cases of autopath: whole replies, what is below a search path, and what acl says of its names."""
+"""The recorded cases of autopath: whole replies, and what is below a search path."""
 
 from dns_chain import Behind, FakeWorld
 from harness import Case, Report, difference, recorded, reply_to, server_of, shown
@@ -41,25 +41,4 @@ async def test_autopath_cases() -> None:
         if case["id"].startswith("autopath/"):
             report.add(case["id"], await outcome(case))
     assert report.counts.total() == 7
-    report.check()
-
-
-async def test_acl_judges_the_names_of_a_path() -> None:
-    """The EDE goes to a client that sent an OPT only, so the queries here have one."""
-    report = Report("integration-cases.json, autopath and acl")
-    for case in recorded("integration")["cases"]:
-        if case["id"].startswith("test/TestACLAuthorizesAutopath"):
-            corefile = case["servers"][0]["corefile"].split("{", 1)[1].rsplit("}", 1)[0].split("hosts")[0]
-            answer = Response(answer=(parse_record("secret.protected.example. 5 IN A 192.0.2.123"),))
-            absent = Response(NXDOMAIN)
-            held = Behind(lambda request: answer if request.query.name == "secret.protected.example." else absent)  # noqa: B023
-            server = server_of(corefile, FakeWorld(files=case["files"]), held)
-            for step in case["steps"]:
-                got = shown(await reply_to(server, step["query"] | {"edns": {}}))
-                wrong = difference(step["reply"], got, with_flags=True)
-                report.add(
-                    f"{case['id']} {step['query']['name']}",
-                    wrong or ("" if got["options"] == ["15=000f"] else "no EDE"),
-                )
-    assert report.counts.total() == 2
     report.check()

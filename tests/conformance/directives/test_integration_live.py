@@ -55,9 +55,17 @@ def corefile_of(text: str, number: int, ports: list[int], folder: Path) -> str:
 async def serving(case: Case, ports: list[int], folder: Path) -> AsyncIterator[None]:
     """All servers of a case; one that asks another at the start comes first and asks again."""
     async with AsyncExitStack() as stack:
-        for number, one in enumerate(case["servers"]):
-            await stack.enter_async_context(dns_server(corefile_of(one["corefile"], number, ports, folder)))
+        for number in asked_servers(case):
+            corefile = corefile_of(case["servers"][number]["corefile"], number, ports, folder)
+            await stack.enter_async_context(dns_server(corefile))
         yield
+
+
+def asked_servers(case: Case) -> list[int]:
+    """Those that the test or another server of it asks."""
+    texts = " ".join(server["corefile"] for server in case["servers"])
+    asked = {step.get("server", "S0") for step in case["steps"]}
+    return [number for number in range(len(case["servers"])) if f"S{number}" in asked or f"_S{number}" in texts]
 
 
 def question(query: Case) -> bytes:
@@ -142,7 +150,8 @@ def reason_to_skip(case: Case) -> str:
     """Why a case is not run, "" for no reason."""
     if any("additional" in step.get("query", {}) for step in case["steps"]):
         return SIGNED
-    words = {line.split()[0] for one in case["servers"] for line in one["corefile"].splitlines() if line.split()}
+    corefiles = [case["servers"][number]["corefile"] for number in asked_servers(case)]
+    words = {line.split()[0] for corefile in corefiles for line in corefile.splitlines() if line.split()}
     missing = sorted(words & COREDNS_ONLY)
     return f"kdns does not have {', '.join(missing)}" if missing else ""
 

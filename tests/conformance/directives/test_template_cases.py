@@ -1,12 +1,10 @@
 """Recorded cases of `template`: matching, records, expressions, variables and fallthrough."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from configured import configured
 from dns_chain import Behind, FakeWorld, plugin_of, response_to
 from harness import Case, Report, client_of, difference, packet_of, recorded, response_of, shown
-from integration import cases, steps_otherwise
 
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, ServeResult
 from kdns.answers.response import Response
@@ -17,7 +15,6 @@ from kdns.plugins.sources.template.stencil import stencil_of
 from kdns.serverblocks.expressions.values import EvaluationError
 from kdns.values import evolve
 
-DEVIATIONS: Mapping[str, str] = MappingProxyType({})
 PASSED_ON = 77
 """The response code of what is behind the directive: a query that gets it fell through."""
 
@@ -96,14 +93,7 @@ def matched_otherwise(case: Case) -> str:
 
 
 async def test_recorded_cases() -> None:
-    report = Report("template-cases.json", DEVIATIONS)
+    report = Report("template-cases.json")
     for case in recorded("template")["cases"]:
         report.add(case["id"], matched_otherwise(case) if case.get("op") == "match" else await wrong(case))
-    report.check()
-
-
-async def test_recorded_servers() -> None:
-    report = Report("integration-cases.json, rewrite and template")
-    for case, files in cases(("TestTemplateUpstream", "TestRewriteFailure")):
-        report.add(case["id"], await steps_otherwise(case, files))
     report.check()

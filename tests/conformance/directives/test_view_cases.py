@@ -1,17 +1,11 @@
-"""Recorded cases of `view`: whether a query is for a block, and which of several blocks answers."""
-
-from collections.abc import Mapping
-from types import MappingProxyType
+"""Recorded cases of `view`: whether a query is for a block."""
 
 from dns_chain import FakeWorld, plugin_of
 from harness import Case, Report, client_of, packet_of, recorded
-from integration import cases, steps_otherwise
 
 from kdns.answers.chain import Block, Chain
 from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.plugins.guards import view
-
-DEVIATIONS: Mapping[str, str] = MappingProxyType({})
 
 
 def chosen_otherwise(case: Case) -> str:
@@ -24,15 +18,8 @@ def chosen_otherwise(case: Case) -> str:
 
 
 def test_recorded_cases() -> None:
-    report = Report("misc-cases.json, view", DEVIATIONS)
+    report = Report("misc-cases.json, view")
     for case in recorded("misc")["cases"]:
         if case["id"].startswith("view/"):
             report.add(case["id"], chosen_otherwise(case))
-    report.check()
-
-
-async def test_recorded_servers() -> None:
-    report = Report("integration-cases.json, view")
-    for case, files in cases(("TestView", "TestViewServerBlockOrdering")):
-        report.add(case["id"], await steps_otherwise(case, files))
     report.check()

@@ -1,8 +1,5 @@
 """`whoami` tells each client its own address and port, and is never answered for by the table."""
 
-import json
-from pathlib import Path
-
 import pytest
 from configured import configured
 from decoded_message import decode
@@ -11,9 +8,7 @@ from dns_chain import FakeWorld, response_at_once, server_of
 from kdns.dns.message import query
 from kdns.dns.types import type_name, type_number
 from kdns.dnsserver.blocks import Server
-from kdns.net import join_host_port, unpacked
-
-CASES = Path(__file__).parents[3].parent / "shared" / "conformance" / "directives" / "misc-cases.json"
+from kdns.net import unpacked
 
 
 @pytest.fixture
@@ -66,25 +61,3 @@ def test_each_client_gets_its_own(server: Server) -> None:
 def test_transfers_are_refused(server: Server, qtype: str) -> None:
     response = response_at_once(server, query("example.org.", type_number(qtype)), transport="tcp")
     assert decode(response.wire).rcode == "REFUSED"
-
-
-def test_recorded_cases(server: Server) -> None:
-    if not CASES.exists():
-        pytest.skip(f"the conformance data is not here: {CASES}")
-    cases = [case for case in json.loads(CASES.read_bytes())["cases"] if case.get("config") == "whoami"]
-    passed = 0
-    for case in cases:
-        host, port = case["query"]["client"].rsplit(":", 1)
-        if not host:  # a client without an address is the recorder's, not a resolver's
-            continue
-        recorded = case["query"]
-        additional_records = additional(server, recorded["name"], recorded["type"], (host, int(port)), "udp")
-        srv = f"Srv(priority=0, weight=0, port={port}, target='.')"
-        expected = [
-            record.replace(" IN ", " ").replace(f"SRV 0 0 {port} .", f"SRV {srv}")
-            for record in case["expect"]["additional"]
-        ]
-        assert additional_records == expected, case["id"]
-        assert join_host_port(host, int(port)) == recorded["client"]
-        passed += 1
-    assert passed == 2
