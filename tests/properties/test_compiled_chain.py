@@ -22,10 +22,6 @@ from kdns.cluster.objects import (
     EndpointSlice,
     Meta,
     Namespace,
-    Pod,
-    PodIP,
-    PodMeta,
-    PodStatus,
     Service,
     ServiceMeta,
     ServicePort,
@@ -253,44 +249,6 @@ def test_what_clusters_ask_most_never_takes_the_whole_chain(monkeypatch: pytest.
         assert world.ask(packet_of(name, qtype, 1232, RD | AD), "udp"), (name, qtype)
 
 
-COMMON_QUESTIONS = (
-    ("t.a.svc.cluster.local", "A"),
-    ("t.a.svc.cluster.local", "AAAA"),
-    ("t.a.svc.cluster.local", "HTTPS"),
-    ("none.a.svc.cluster.local", "A"),
-    ("s.a.svc.cluster.local", "A"),
-    ("_http._tcp.s.a.svc.cluster.local", "SRV"),
-    ("1.0.0.10.in-addr.arpa", "PTR"),
-    ("5.0.1.10.in-addr.arpa", "PTR"),
-)
-
-
-@pytest.mark.parametrize("ttl_s", [0, 7, 60])
-@pytest.mark.parametrize(("name", "qtype"), COMMON_QUESTIONS)
-def test_all_records_have_the_directive_s_ttl(name: str, qtype: str, ttl_s: int) -> None:
-    world = World(KUBEADM.replace("ttl 30", f"ttl {ttl_s}"), (".",), with_first_objects())
-    response = decode(world.ask(packet_of(name, qtype, 4096, RD), "udp"))
-    ttls_s = {rrset.ttl for section in (response.answer, response.authority, response.additional) for rrset in section}
-    assert ttls_s == {min(ttl_s, 30)}, "`cache 30` is the limit"
-
-
-@pytest.mark.parametrize(("name", "qtype"), COMMON_QUESTIONS)
-def test_a_cache_that_is_skipped_counts_misses(name: str, qtype: str) -> None:
-    """Also those that the table answers; names in other zones are none of its queries."""
-    world = World(KUBEADM, (".",), with_first_objects())
-    for _ in range(3):
-        world.ask(packet_of(name, qtype, 0, RD), "udp")
-    world.counts()  # counts the uses of the table's answers
-    tallied = {
-        name: family.samples() for name, family in world.setup.counted.items() if name.startswith("coredns_cache")
-    }
-    values = {
-        name.removeprefix("coredns_cache_"): [sample.value for sample in samples] for name, samples in tallied.items()
-    }
-    assert (values["requests"], values["misses"]) == ([3], [3])
-    assert not any(values["hits"])
-
-
 def with_first_objects() -> State:
     state = State(synced=set(KINDS))
     for one in (Namespace(Meta("a")), *first_objects()):
@@ -310,15 +268,3 @@ def test_what_a_cache_has_of_a_name_stands_before_a_new_service() -> None:
         if change := state.upsert(decoded):
             world.change(change, 1.0)
     assert decode(world.ask(packet, "tcp")).answer[0].rdata == (bytes((192, 0, 2, 1)),)
-
-
-def test_a_verified_pod_ends_its_denial() -> None:
-    state = State(synced=set(KINDS))
-    state.upsert(Namespace(Meta("a")))
-    world = World(". {\nkubernetes cluster.local {\npods verified\n}\n}\n", (".",), state)
-    packet = packet_of("10-1-0-1.a.pod.cluster.local", "A", 0, RD)
-    assert decode(world.ask(packet, "udp")).rcode == "NXDOMAIN"
-    change = state.upsert(Pod(PodMeta("p", "a"), PodStatus("Running", "10.1.0.1", (PodIP("10.1.0.1"),))))
-    assert change
-    world.change(change, 1.0)
-    assert decode(world.ask(packet, "udp")).rcode == "NOERROR"

@@ -4,7 +4,6 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import pytest
 from cache_world import Pause
 from configured import configured
 from dns_chain import FakeWorld, held
@@ -285,13 +284,6 @@ def test_a_chain_is_compiled_for_each_zone_of_a_directive() -> None:
     }
 
 
-@pytest.mark.parametrize(("name", "is_forwarded"), [("a.", True), ("x.a.", True), ("b.a.", False), ("c.", False)])
-def test_what_except_leaves_out(name: str, *, is_forwarded: bool) -> None:
-    world = World(["forward a 192.0.2.53 {\n except b.a\n}"])
-    world.ask(1, bytes(query(name, A)), "udp")
-    assert len(world.setup.asked) == is_forwarded
-
-
 def test_the_closest_zone_of_several_blocks_has_a_name() -> None:
     def block(zone: str, upstream: str) -> Block:
         (config,) = configured(f"{zone} {{\nforward . {upstream}\n}}\n")
@@ -302,15 +294,6 @@ def test_the_closest_zone_of_several_blocks_has_a_name() -> None:
     assert {text_of(zone): route.block for zone, route in found.items()} == dict(
         zip((".", "example.org.", "b.example.org."), blocks, strict=True)
     )
-
-
-def test_the_same_question_waits_for_the_first_one() -> None:
-    world = World(["cache", "forward . 192.0.2.53"])
-    for number in range(3):
-        world.ask(number, bytes(query("a.", A)), "udp")
-    assert len(world.setup.asked) == 1
-    world.reply(Reply())
-    assert list(world.answers) == [0, 1, 2]
 
 
 def test_a_client_that_left_has_the_next_one_ask() -> None:

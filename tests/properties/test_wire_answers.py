@@ -1,39 +1,23 @@
 """Answers in bytes, read back by dnslib: nothing lost, nothing too long, no address left out for ever."""
 
-from collections import Counter
-from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 import dnslib
 from decoded_message import Decoded, decode
-from dns_chain import cluster_server, read, respond
+from dns_chain import read
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kdns.answers.answer import compile_answer
-from kdns.answers.order import Order
 from kdns.answers.response import Response
-from kdns.cluster.objects import (
-    Endpoint,
-    EndpointSlice,
-    Meta,
-    Namespace,
-    Service,
-    ServiceMeta,
-    ServiceSpec,
-    SliceLabels,
-    SliceMeta,
-)
-from kdns.cluster.state import Index, State
+from kdns.cluster.state import Index
 from kdns.dns import types
 from kdns.dns.message import query
 from kdns.dns.query import AA, Query
 from kdns.dns.rdata import text_rdata
 from kdns.dns.rrset import Rdata, RRset, Soa, Srv
-from kdns.dnsserver.blocks import Server
 from kdns.net import packed
-from kdns.plugins.sources.kubernetes.options import Options
 
 ZONE = "cluster.local."
 LABELS = st.text("abcdefghijklmnopqrstuvwxyz0123456789-_", min_size=1, max_size=20)
@@ -131,33 +115,6 @@ def test_no_answer_is_longer_than_its_limit(
 
 def count(got: Decoded) -> int:
     return len(got.answer) + len(got.authority) + len(got.additional)
-
-
-@given(st.integers(1, 20), st.sampled_from([types.A, types.AAAA]), st.booleans())
-def test_rotation_begins_at_every_part_of_the_addresses_and_loses_none(number: int, rtype: int, rotate: bool) -> None:
-    make = IPv4Address if rtype == types.A else IPv6Address
-    addresses = [make(2**31 + index) for index in range(number)]
-    server = headless(addresses, rotate=rotate)
-    packet = query("s.default.svc.cluster.local", rtype, payload_bytes=4096)
-    first = Counter[bytes]()
-    for _ in range(4 * number):
-        response = respond(server, packet)
-        order = [rdata for record in decode(response).answer for rdata in record.rdata if isinstance(rdata, bytes)]
-        assert sorted(order) == [address.packed for address in addresses]
-        first[order[0]] += 1
-    if rotate:
-        assert set(first.values()) == {4} if number <= 16 else len(first) >= 9
-    else:
-        assert set(first) == {addresses[0].packed}
-
-
-def headless(addresses: Sequence[IPv4Address | IPv6Address], *, rotate: bool) -> Server:
-    state = State(synced={Service, EndpointSlice, Namespace})
-    state.upsert(Namespace(Meta("default")))
-    state.upsert(Service(ServiceMeta("s", "default"), ServiceSpec(cluster_ip="None")))
-    endpoints = tuple(Endpoint((str(address),)) for address in addresses)
-    state.upsert(EndpointSlice(SliceMeta("s", "default", SliceLabels("s")), "IPv4", endpoints))
-    return cluster_server(state, Options(), order=Order(rotate=rotate))[0]
 
 
 ADDRESSES = st.one_of(

@@ -396,12 +396,3 @@ async def test_a_connection_with_too_many_gaps_is_ended(tmp_path: Path, pieces: 
                 client.ask(4, QUERY)
                 await until(lambda: 4 in client.ended)
         assert made.seen("quic_responses") == ({} if is_ended else {0: 1})
-
-
-@pytest.mark.parametrize(("option", "sent"), [("read", b"\0\x20incomplete"), ("idle", b"")])
-async def test_timeouts_of_a_block_end_connections(tmp_path: Path, option: str, sent: bytes) -> None:
-    others = "".join(f" {other} 5m\n" for other in ("read", "write", "idle") if other != option)
-    options = f"timeouts {{\n {option} 1s\n{others}}}"
-    async with encrypted(tmp_path, options) as made, stream(made, "dot") as (reader, writer):
-        writer.write(sent)
-        await ends(reader)

@@ -90,25 +90,6 @@ AKS = """\
 }
 import custom/*.server
 """
-EKS = """\
-.:53 {
-    errors
-    health {
-        lameduck 5s
-      }
-    ready
-    kubernetes cluster.local in-addr.arpa ip6.arpa {
-      pods insecure
-      fallthrough in-addr.arpa ip6.arpa
-    }
-    prometheus :9153
-    forward . /etc/resolv.conf
-    cache 30
-    loop
-    reload
-    loadbalance
-}
-"""
 NODE_LOCAL = """\
 cluster.local:53 {
     errors
@@ -157,7 +138,7 @@ ip6.arpa:53 {
     prometheus :9253
 }
 """
-COREFILES = {"kubeadm": KUBEADM, "k3s": K3S, "AKS": AKS, "EKS": EKS, "NodeLocal": NODE_LOCAL}
+COREFILES = {"kubeadm": KUBEADM, "k3s": K3S, "AKS": AKS, "NodeLocal": NODE_LOCAL}
 FILES = {
     "/etc/resolv.conf": "search lan\nnameserver 192.0.2.53\noptions ndots:1\n",
     "/etc/coredns/NodeHosts": "192.0.2.10 node-1\n",

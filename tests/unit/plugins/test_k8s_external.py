@@ -49,9 +49,6 @@ OBJECTS = (
 )
 
 
-INSIDE_DB = of(Service, "db", spec={"clusterIP": "10.96.0.9"})
-
-
 def served(config: ExternalConfig, *objects: Object) -> tuple[Server, Kubernetes]:
     state = State()
     for obj in objects:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from configured import configured
 from dns_chain import Behind, server_of
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
@@ -19,7 +20,7 @@ from kdns.dns.query import HEADER_BYTES
 from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL, A, rcode_name, type_label
 from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.dnsserver.io.exchange import Answering
-from kdns.dnsserver.io.metrics import gauges
+from kdns.dnsserver.io.metrics import Enabled, gauges
 from kdns.dnsserver.io.request_metrics import (
     Requests,
     listener_metrics,
@@ -105,6 +106,22 @@ def test_what_is_exposed(key: str, value: float) -> None:
     assert scraped(metrics)[key] == value
 
 
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [
+        ("duration_seconds", [0.00025 * 2**k for k in range(16)]),
+        ("size_bytes", [0, 100, 200, 300, 400, 511, 1023, 2047, 4095, 8291, 16e3, 32e3, 48e3, 64e3]),
+    ],
+)
+def test_buckets_are_those_of_coredns(name: str, bounds: list[float]) -> None:
+    server, requests = server_of(Behind(defect)), Requests()
+    count(server, 1)
+    requests.observe(1, 0.1)
+    metrics = MetricFamilies(lambda: sent_metrics([server]), lambda: listener_metrics({"dns://:53": [requests]}))
+    keys = [key for key in scraped(metrics) if key.startswith(f"coredns_dns_request_{name}_bucket")]
+    assert [float(key.split('le="')[1].split('"')[0]) for key in keys] == [*bounds, float("inf")]
+
+
 def defect(_request: Request) -> Reply:
     raise ZeroDivisionError
 
@@ -170,8 +187,20 @@ def test_two_followers_of_one_api_have_samples_of_their_own() -> None:
     clusters = tuple(Cluster(ClusterSpec(source, Scope((Service,), labels))) for labels in ("", "app=web"))
     for cluster in clusters:
         cluster.stats.rest.requests["200", "GET", "a:1"] += 2
+        cluster.stats.rest.durations["GET", "a:1"] = Histogram((1.0,))
     samples = scraped(gauges(lambda: clusters, (), ()))
     assert samples['kdns_objects{kind="Service",server="http://a:1"}'] == 0
     assert samples['kdns_objects{kind="Service",server="http://a:1 (2)"}'] == 0
     labels = 'code="200",host="a:1",method="GET"'
     assert samples[f"coredns_kubernetes_rest_client_requests_total{{{labels}}}"] == 4
+    labels = 'host="a:1",le="1.0",verb="GET"'
+    assert samples[f"coredns_kubernetes_rest_client_request_duration_seconds_bucket{{{labels}}}"] == 0
+
+
+def test_directives_are_listed_with_the_view_of_their_block() -> None:
+    (config,) = configured("x {\nbind lo\ndebug\nview old {\nexpr true\n}\nerrors\n}")
+    samples = scraped(gauges(tuple, [Enabled("dns://:53", "x.", "old", config)], ()))
+    labels = 'server="dns://:53",view="old",zone="x."'
+    assert {key for key in samples if key.startswith("coredns_plugin_enabled")} == {
+        f'coredns_plugin_enabled{{name="{name}",{labels}}}' for name in ("errors", "view")
+    }
