@@ -1,7 +1,6 @@
 """What a resolver sees while the API server is away, late, mute or forgetful: the answers it had, and never less."""
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -97,25 +96,6 @@ async def test_no_answer_changes_while_the_api_server_is_killed_and_back(
         assert await page(server, "/ready") == (200, "OK")
 
 
-async def test_changes_made_while_the_api_server_was_away_show_when_it_is_back(
-    api: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with serving(api.url, monkeypatch, timing=PATIENT) as server:
-        await shows(server, name_of(0), "10.96.0.1")
-        await api.stop()
-        api.cluster.put("services", service("s0", "10.96.9.9"))
-        api.cluster.put("services", service("new", "10.96.9.8"))
-        api.cluster.delete("services", ("default", "s1"))
-        api.cluster.compact()
-        for number, address in ((0, "10.96.0.1"), (1, "10.96.0.2")):
-            await shows(server, name_of(number), address)
-        await api.start()
-        await shows(server, name_of(0), "10.96.9.9")
-        await shows(server, "new.default.svc.cluster.local", "10.96.9.8")
-        await shows(server, name_of(1), code="NXDOMAIN")
-        await shows(server, name_of(2), "10.96.0.3")
-
-
 async def test_without_an_api_server_answers_are_servfail_until_it_appears(monkeypatch: pytest.MonkeyPatch) -> None:
     api = FakeApi(cluster())
     await api.start()
@@ -154,37 +134,6 @@ async def test_one_kind_that_cannot_be_listed_yet_makes_servfail_and_never_nxdom
         del api.refuse_always["list", missing]
         await shows(server, name_of(0), "10.96.0.1")
         await shows(server, "no.default.svc.cluster.local", code="NXDOMAIN")
-
-
-async def test_a_watch_that_stalls_without_closing_heals(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving(api.url, monkeypatch) as server:
-        await until(lambda: bool(api.watching["services"]))
-        await shows(server, name_of(0), "10.96.0.1")
-        api.silent = True
-        watches = api.watches("services")
-        api.cluster.put("services", service("s0", "10.96.9.9"))
-        await until(lambda: api.watches("services") > watches)
-        await shows(server, name_of(0), "10.96.0.1")
-        api.silent = False
-        await shows(server, name_of(0), "10.96.9.9")
-        assert api.lists("services") == 1
-
-
-async def test_gone_in_mid_stream_lists_again_in_place(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving(api.url, monkeypatch, timing=PATIENT) as server, under_load(server) as load:
-        await more(load)
-        await until(lambda: bool(api.watching["services"]))
-        status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
-        gone = json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
-        for plural in ("services", "endpointslices", "namespaces"):
-            before = api.lists(plural)
-            await api.send(plural, gone)
-            await until(lambda plural=plural, before=before: api.lists(plural) > before)  # type: ignore[misc]
-        await more(load)
-        assert all(len(found) == 1 for found in load.seen.values())
-        assert {code for found in load.seen.values() for code, _ in found} == {"NOERROR"}
-        api.cluster.put("services", service("new", "10.96.9.8"))
-        await shows(server, "new.default.svc.cluster.local", "10.96.9.8")
 
 
 async def test_every_change_reaches_the_answer_while_queries_come(

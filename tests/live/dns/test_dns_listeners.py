@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 from configured import configured
-from dns_client import Tcp, Udp, answers, framed, packet, rcode, read
-from dns_live import MANY, api_of, cluster, dns_server, page, port_of, serving
+from dns_client import Tcp, Udp, answers, framed, packet
+from dns_live import MANY, api_of, cluster, dns_server, port_of, serving
 from fake_api import FakeApi
 
 from kdns.dnsserver.io.server import DnsServer
@@ -123,37 +123,15 @@ async def test_the_log_directive_writes_corednss_line(
     ]
 
 
-async def test_other_server_blocks_answer_on_the_sockets_that_are_bound(
-    api: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def corefile(options: str, zone: str = ".") -> str:
-        stanza = f"kubernetes cluster.local {{\nendpoint {api.url}\n{options}\n}}"
-        return f"{zone}:0 {{\nbind 127.0.0.1\nerrors\nprometheus 127.0.0.1:0\n{stanza}\n}}\n"
+async def test_other_server_blocks_answer_on_sockets_and_connections_that_stay() -> None:
+    def corefile(address: str, host: str = "127.0.0.1") -> str:
+        return f".:0 {{\nbind {host}\nhosts {{\n{address} a.test\n}}\n}}\n"
 
-    async with serving(api.url, monkeypatch) as other:
-        del other  # it shortens the waits of a follower
-        async with dns_server(corefile("ttl 5")) as server:
-            async with await Tcp.connect(port_of(server)) as stream:
-                with Udp(port_of(server)) as udp:
-
-                    async def ttls() -> set[int]:
-                        packets = [await udp.ask(packet(NAME)) for _ in range(2)]
-                        packets += [await stream.ask(packet(NAME)) for _ in range(2)]
-                        return {record.ttl for response in packets for record in read(response).rr}
-
-                    assert await ttls() == {5}
-                    followed = server.clusters
-                    await server.swap(configured(corefile("ttl 7")))
-                    assert await ttls() == {7}
-                    assert server.clusters == followed
-                    await server.swap(configured(corefile("ttl 9\nnamespaces elsewhere")))
-                    assert rcode(await udp.ask(packet(NAME))) == "NXDOMAIN"
-                    with pytest.raises(ListenError, match=r"cannot listen on 192\.0\.2\.1:0"):
-                        await server.swap(configured(corefile("ttl 1").replace("127.0.0.1", "192.0.2.1", 1)))
-                    assert rcode(await udp.ask(packet(NAME))) == "NXDOMAIN"
-                    await server.swap(configured(corefile("ttl 11\nlabels a=b")))
-                    assert len(server.clusters) == 1
-                    assert server.clusters != followed
-            lines = (await page(server, "/metrics"))[1].splitlines()
-            sent = sum(float(line.split()[-1]) for line in lines if line.startswith("coredns_dns_requests_total{"))
-            assert sent == 10
+    async with dns_server(corefile("10.0.0.1")) as server, await Tcp.connect(port_of(server)) as stream:
+        with Udp(port_of(server)) as udp:
+            for address in ("10.0.0.1", "10.0.0.2"):
+                await server.swap(configured(corefile(address)))
+                assert [answers(await client.ask(packet("a.test"))) for client in (udp, stream)] == [[address]] * 2
+            with pytest.raises(ListenError, match=r"cannot listen on 192\.0\.2\.1:0"):
+                await server.swap(configured(corefile("10.0.0.3", "192.0.2.1")))
+            assert answers(await udp.ask(packet("a.test"))) == ["10.0.0.2"]

@@ -91,13 +91,6 @@ async def test_it_shows_who_asks_for_what(monkeypatch: pytest.MonkeyPatch) -> No
 PEERS = ("s1.default.svc.cluster.local.", "s2.default.svc.cluster.local.", "example.org.")
 
 
-async def test_names_that_are_asked_equally_have_equal_parts_also_after_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each name is asked at its own place after a pause; a miss of the table is a query like any other."""
-    async with served(monkeypatch) as (_, server):
-        await asked_in_bursts(server, PEERS, 40)
-        await shows(server, "".join(rf".*{re.escape(name)}</th>(<td>\w*</td>){{2}}<td>33%" for name in PEERS))
-
-
 async def test_of_more_queries_a_fair_sample_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of twice as many as are in a sample, which begins and ends anywhere between the bursts."""
     times = 2 * MOST // len(PEERS)

@@ -1,18 +1,16 @@
 """`forward` and `loop` of a running server: names of a cluster and of others, with NSD and Unbound as upstreams."""
 
-import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator, MutableMapping
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from decoded_message import Decoded, decode
 from dns_live import api_of, dns_server, page
 from fake_api import Cluster, meta, service, until
 from fake_api_certs import authority, issue
-from fake_upstream import answer, answers_at, query_of, upstream_of
+from fake_upstream import answers_at, query_of, upstream_of
 from real_servers import free_ports, running
 
 from kdns.cluster.source import Source
@@ -103,19 +101,6 @@ async def test_names_of_the_cluster_and_of_others(upstreams: dict[str, dict[str,
         assert f"coredns_proxy_request_duration_seconds_count{{{labels}}} 2.0" in metrics
 
 
-async def test_one_of_two_upstreams_dies(tmp_path: Path) -> None:
-    issue(authority("ca"), "server", tmp_path)
-    with running("unbound", tmp_path) as ports:
-        await answers_at(ports["port"])
-        dead = next(free_ports())
-        stanza = f"forward . 127.0.0.1:{dead} 127.0.0.1:{ports['port']} {{\npolicy sequential\nhealth_check 50ms\n}}"
-        async with served(stanza) as server:
-            for _ in range(20):
-                assert addresses(await ask(server, "ns.example.org")) == [bytes((192, 0, 2, 1))]
-            _, metrics = await page(server, "/metrics")
-            assert f'coredns_proxy_healthcheck_failures_total{{proxy_name="forward",to="127.0.0.1:{dead}"}}' in metrics
-
-
 async def test_tls_with_the_right_name_and_with_a_wrong_one(
     upstreams: dict[str, dict[str, int]], tmp_path: Path
 ) -> None:
@@ -127,35 +112,6 @@ async def test_tls_with_the_right_name_and_with_a_wrong_one(
             async with served(stanza) as server:
                 assert (await ask(server, "ns.example.org")).rcode == rcode
                 assert addresses(await ask(server, CLUSTER_NAME)) == [bytes((10, 96, 0, 1))]
-
-
-class Resolver(asyncio.DatagramProtocol):
-    """Answers every query on port 53 of an address of loopback that no other process has."""
-
-    def __init__(self) -> None:
-        self.host = f"127.53.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.DatagramTransport", transport)
-
-    def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
-        self.transport.sendto(answer(data), addr)
-
-
-async def test_upstreams_of_a_file(tmp_path: Path) -> None:
-    resolver = Resolver()
-    loop = asyncio.get_running_loop()
-    try:
-        transport, _ = await loop.create_datagram_endpoint(lambda: resolver, (resolver.host, 53))
-    except PermissionError:
-        pytest.skip("port 53 needs privileges")
-    (tmp_path / "resolv.conf").write_text(f"search example.org\nnameserver {resolver.host}\n")
-    try:
-        async with served(f"forward . {tmp_path}/resolv.conf {{\nmax_concurrent 1000\n}}") as server:
-            assert addresses(await ask(server, "www.example.com")) == [bytes((192, 0, 2, 1))]
-            assert addresses(await ask(server, CLUSTER_NAME)) == [bytes((10, 96, 0, 1))]
-    finally:
-        transport.close()
 
 
 async def test_a_circle_ends_and_names_of_the_cluster_go_on(logs: list[MutableMapping[str, Any]]) -> None:
