@@ -1,9 +1,9 @@
 """Recorded cases of directives: blocks made of their Corefile text, stubs behind them, and replies compared."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from struct import pack
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import recorded_cases
@@ -33,6 +33,11 @@ Case: TypeAlias = dict[str, Any]
 def recorded(name: str) -> Case:
     """The content of NAME-cases.json."""
     return recorded_cases.recorded(f"directives/{name}-cases.json")
+
+
+def cases_of(name: str, prefix: str = "") -> list[Case]:
+    """The cases of NAME-cases.json with ids that begin so."""
+    return [case for case in recorded(name)["cases"] if case["id"].startswith(prefix)]
 
 
 def files_of(case: Case, content: Case) -> dict[str, str]:
@@ -163,29 +168,30 @@ def difference(expected: Case, got: Case, sections: Iterable[str] = SECTIONS, *,
     return ""
 
 
-@dataclass
-class Report:
-    """Counts outcomes, and fails the test at its end for what is neither as recorded nor a known deviation."""
+async def check_cases(
+    title: str,
+    cases: Iterable[Case],
+    outcome: Callable[[Case], str | Awaitable[str | None] | None],
+    deviations: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Compares recorded cases and prints how many passed; a deviation that is none any more fails too.
 
-    name: str
-    deviations: Mapping[str, str] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-    met: set[str] = field(default_factory=set)
-
-    def add(self, case_id: str, wrong: str) -> None:
-        """Note one case: `wrong` is what differs, "" for nothing."""
-        if not wrong:
-            self.counts["passed"] += 1
-        elif case_id in self.deviations:
-            self.met.add(case_id)
-            self.counts["known deviation"] += 1
-        else:
-            self.failures.append(f"{case_id}: {wrong}")
-            self.counts["failed"] += 1
-
-    def check(self) -> None:
-        """Print the counts, and fail for failures and for deviations that are none any more."""
-        print(f"{self.name}: {', '.join(f'{count} {outcome}' for outcome, count in self.counts.items())}")
-        assert not self.failures, "\n".join(self.failures)
-        assert set(self.deviations) - self.met == set(), "deviations that are none any more"
+    `outcome` says what differs, "" for nothing, and None of a case that is not for it.
+    """
+    counts, failures, unmet = Counter[str](), list[str](), set(deviations)
+    for case in cases:
+        wrong = outcome(case)
+        if isinstance(wrong, Awaitable):
+            wrong = await wrong
+        if wrong is None:
+            continue
+        is_known = case["id"] in deviations
+        counts["passed" if not wrong else "known deviation" if is_known else "failed"] += 1
+        if wrong and is_known:
+            unmet.discard(case["id"])
+        elif wrong:
+            failures.append(f"{case['id']}: {wrong}")
+    print(f"{title}: {', '.join(f'{count} {kind}' for kind, count in counts.items())}")
+    assert counts
+    assert not failures, "\n".join(failures)
+    assert not unmet, "deviations that are none any more"

@@ -1,7 +1,7 @@
 """`acl`: who is answered, refused, filtered or dropped, and the extended error that says so."""
 
 from dns_chain import Behind, FakeWorld
-from harness import Case, Report, recorded, reply_to, server_of, shown
+from harness import Case, cases_of, check_cases, reply_to, server_of, shown
 
 from kdns.answers.response import Response
 
@@ -29,7 +29,4 @@ async def outcome(case: Case) -> str:
 
 
 async def test_recorded_cases() -> None:
-    report = Report("acl-cases.json")
-    for case in recorded("acl")["cases"]:
-        report.add(case["id"], await outcome(case))
-    report.check()
+    await check_cases("acl-cases.json", cases_of("acl"), outcome)

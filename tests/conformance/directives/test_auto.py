@@ -1,8 +1,10 @@
 """Recorded cases of `auto`: which files are zones, and what is answered where none is."""
 
+from collections.abc import Awaitable
+
 import pytest
 from dns_chain import Behind, FakeWorld
-from harness import Case, Report, difference, recorded, reply_to, server_of, shown
+from harness import Case, cases_of, check_cases, difference, reply_to, server_of, shown
 
 from kdns.answers.response import Response
 from kdns.dns.types import NOERROR, SERVFAIL
@@ -46,18 +48,14 @@ async def served(case: Case) -> str:
     return "" if got == expected else f"{got}"
 
 
-async def test_recorded_cases_of_auto() -> None:
-    report = Report("functions-cases.json and transfer-secondary-auto-cases.json, auto")
-    for case in (*recorded("functions")["cases"], *recorded("transfer-secondary-auto")["cases"]):
-        if not case["id"].startswith("auto/"):
-            continue
+async def test_recorded_cases() -> None:
+    def outcome(case: Case) -> str | Awaitable[str] | None:
         if case["func"] == GO_ONLY:
-            report.counts["not applicable"] += 1
-        elif case["func"] == "auto_walk":
-            report.add(case["id"], walked(case))
-        else:
-            report.add(case["id"], await served(case))
-    report.check()
+            return None
+        return walked(case) if case["func"] == "auto_walk" else served(case)
+
+    cases = [*cases_of("functions", "auto/"), *cases_of("transfer-secondary-auto", "auto/")]
+    await check_cases("functions- and transfer-secondary-auto-cases.json, auto", cases, outcome)
 
 
 ZONE = "@ IN SOA ns admin {serial} 7200 3600 1209600 3600\n@ IN NS ns.example.\nwww IN A 127.0.0.1\n"

@@ -12,11 +12,11 @@ from harness import (
     ANY_TTL,
     FLAGS,
     Case,
-    Report,
+    cases_of,
+    check_cases,
     client_of,
     difference,
     packet_of,
-    recorded,
     response_of,
     server_of,
     shown,
@@ -277,23 +277,15 @@ def function(case: Case) -> str:
 
 
 @pytest.mark.parametrize("as_bytes", [False, True], ids=["records", "bytes"])
-def test_recorded_cases(*, as_bytes: bool) -> None:
-    cases = json.loads(SIGNATURE.sub(r"\1 AAAA", json.dumps(recorded("cache")["cases"])))
+async def test_recorded_cases(*, as_bytes: bool) -> None:
+    cases = json.loads(SIGNATURE.sub(r"\1 AAAA", json.dumps(cases_of("cache"))))
+    kinds = {"scenario": scenario, "insertion": insertion, "key": separation}
     outcomes: dict[str, str] = {}
     for case in cases:
-        match case["op"]:
-            case "scenario":
-                outcomes[case["id"]] = scenario(case, as_bytes=as_bytes)
-            case "insertion":
-                outcomes[case["id"]] = insertion(case, as_bytes=as_bytes)
-            case "key":
-                outcomes[case["id"]] = separation(case, as_bytes=as_bytes)
-            case "pick":
-                outcomes[case["id"]] = pick(case)
-            case _:
-                outcomes[case["id"]] = function(case)
+        if kind := kinds.get(case["op"]):
+            outcomes[case["id"]] = kind(case, as_bytes=as_bytes)
+        else:
+            outcomes[case["id"]] = pick(case) if case["op"] == "pick" else function(case)
     ours = {name: wrong for name, wrong in outcomes.items() if wrong in {AA, STALE_TTL}}
-    report = Report(f"cache-cases.json, {'bytes' if as_bytes else 'records'}", {**ours, **DEVIATIONS})
-    for name, wrong in outcomes.items():
-        report.add(name, wrong)
-    report.check()
+    title = f"cache-cases.json, {'bytes' if as_bytes else 'records'}"
+    await check_cases(title, cases, lambda case: outcomes[case["id"]], {**ours, **DEVIATIONS})

@@ -3,7 +3,18 @@
 from ipaddress import IPv6Network, ip_address
 
 from dns_chain import Behind, FakeWorld, plugin_of, read
-from harness import Case, Report, client_of, difference, packet_of, recorded, reply_to, response_of, server_of, shown
+from harness import (
+    Case,
+    cases_of,
+    check_cases,
+    client_of,
+    difference,
+    packet_of,
+    reply_to,
+    response_of,
+    server_of,
+    shown,
+)
 
 from kdns.answers.chain import Request
 from kdns.answers.response import Response
@@ -43,9 +54,5 @@ async def outcome(case: Case) -> str:
     return difference(expect, got, with_flags=True)
 
 
-async def test_dns64_cases() -> None:
-    report = Report("dns64-cases.json")
-    for case in recorded("dns64")["cases"]:
-        report.add(case["id"], await outcome(case))
-    assert report.counts.total() == 19
-    report.check()
+async def test_recorded_cases() -> None:
+    await check_cases("dns64-cases.json", cases_of("dns64"), outcome)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from harness import Case, Report, difference, recorded, response_of, shown
+from harness import Case, cases_of, check_cases, difference, response_of, shown
 from scripted_upstream import ForwardSetup, Script, answer, forward_of, wire_of
 
 from kdns.answers.chain import Request
@@ -164,9 +164,6 @@ async def function(case: Case) -> str:
     return f"{wrong}, recorded {expected}" if wrong else ""
 
 
-async def test_forward_cases() -> None:
-    report = Report("forward-cases.json", DEVIATIONS)
+async def test_recorded_cases() -> None:
     kinds = {"scenario": scenario, "health": health, "func": function}
-    for case in recorded("forward")["cases"]:
-        report.add(case["id"], await kinds[case["op"]](case))
-    report.check()
+    await check_cases("forward-cases.json", cases_of("forward"), lambda case: kinds[case["op"]](case), DEVIATIONS)

@@ -1,12 +1,11 @@
 """Functions that decide what a server accepts: names, zones, networks, addresses and the keys of server blocks."""
 
-from collections import Counter
 from collections.abc import Callable
 from ipaddress import ip_network
 from typing import Any, Final
 
 from configured import configured
-from harness import Report, recorded
+from harness import cases_of, check_cases
 
 from kdns.corefile.address import is_reverse, reverse_zones, zone_addresses, zones
 from kdns.corefile.lexer import Token
@@ -139,15 +138,6 @@ def outcome(case: dict[str, Any]) -> str:
     return "" if found == expected else f"{found!r}, recorded {expected!r}"
 
 
-def test_recorded_functions() -> None:
-    report = Report("functions-cases.json", DEVIATIONS)
-    elsewhere: Counter[str] = Counter()
-    for case in recorded("functions")["cases"]:
-        if case["func"] in ELSEWHERE:
-            elsewhere[ELSEWHERE[case["func"]]] += 1
-        else:
-            report.add(case["id"], outcome(case))
-    report.counts["not of these functions"] = elsewhere.total()
-    report.check()
-    for reason, count in elsewhere.items():
-        print(f"  {count:3} {reason}")
+async def test_recorded_cases() -> None:
+    cases = [case for case in cases_of("functions") if case["func"] not in ELSEWHERE]
+    await check_cases("functions-cases.json", cases, outcome, DEVIATIONS)

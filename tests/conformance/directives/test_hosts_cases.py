@@ -1,10 +1,11 @@
 """Recorded cases of `hosts`: whole replies, look-ups of names and addresses, and entries in the block."""
 
+from collections.abc import Awaitable
 from ipaddress import ip_address
 
 from configured import configured
 from dns_chain import Behind, FakeWorld, only
-from harness import Case, Report, difference, files_of, recorded, reply_to, response_of, server_of, shown
+from harness import Case, check_cases, difference, files_of, recorded, reply_to, response_of, server_of, shown
 
 from kdns.answers.chain import Reply
 from kdns.dns.names import labels_of
@@ -76,20 +77,19 @@ def wildcard(case: Case) -> str:
 
 async def test_recorded_cases() -> None:
     content = recorded("hosts")
-    report = Report("hosts-cases.json", DEVIATIONS)
-    for case in content["cases"]:
+
+    def outcome(case: Case) -> str | Awaitable[str]:
         files = files_of(case, content)
         table = HostTable(read_entries(files.get("hosts.txt", "")), (".",))
         match case.get("op"):
             case "lookup":
-                wrong = lookup(case, table)
+                return lookup(case, table)
             case "reverse":
-                wrong = reverse(case, table)
+                return reverse(case, table)
             case "inline":
-                wrong = inline(case)
+                return inline(case)
             case "func":
-                wrong = wildcard(case)
-            case _:
-                wrong = await reply(case, files)
-        report.add(case["id"], wrong)
-    report.check()
+                return wildcard(case)
+        return reply(case, files)
+
+    await check_cases("hosts-cases.json", content["cases"], outcome, DEVIATIONS)

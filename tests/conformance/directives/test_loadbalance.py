@@ -1,10 +1,11 @@
 """`loadbalance`: the order of kinds, whose turn it is at the front, preferred networks, and weight files."""
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 from configured import configured
 from dns_chain import Behind, FakeWorld
-from harness import Case, Report, recorded, reply_to, response_of, server_of, shown
+from harness import Case, cases_of, check_cases, reply_to, response_of, server_of, shown
 
 from kdns.answers.order import Order, Weights
 from kdns.dns.zonefile import parse_record, rdata_text
@@ -84,13 +85,10 @@ def read_weights(case: Case) -> str:
 
 
 async def test_recorded_cases() -> None:
-    report = Report("misc-cases.json, loadbalance", DEVIATIONS)
-    for case in recorded("misc")["cases"]:
-        match case["id"].split("/")[:2]:
-            case "loadbalance", "TestWeightFileUpdate":
-                report.add(case["id"], read_weights(case))
-            case "loadbalance", "TestSortPreferred":
-                report.add(case["id"], preferred(case))
-            case "loadbalance", _:
-                report.add(case["id"], await answered(case))
-    report.check()
+    checks: dict[str, Callable[[Case], str]] = {"TestWeightFileUpdate": read_weights, "TestSortPreferred": preferred}
+
+    def outcome(case: Case) -> str | Awaitable[str]:
+        check = checks.get(case["id"].split("/")[1])
+        return check(case) if check else answered(case)
+
+    await check_cases("misc-cases.json, loadbalance", cases_of("misc", "loadbalance/"), outcome, DEVIATIONS)

@@ -1,10 +1,12 @@
 """`log` with its formats, and `errors`: whether a line is written, and what it says."""
 
+from collections.abc import Awaitable
 from itertools import groupby
 from typing import Final
 
+import pytest
 from dns_chain import Behind, FakeWorld, response_to
-from harness import FLAGS, Case, Report, client_of, packet_of, recorded, response_of, server_of
+from harness import FLAGS, Case, cases_of, check_cases, client_of, packet_of, response_of, server_of
 
 from kdns.answers.chain import Request
 from kdns.answers.response import Response
@@ -102,19 +104,12 @@ async def failed(case: Case) -> str:
     return "" if (any(wanted in line for line in summaries) if wanted else not summaries) else f"lines {summaries}"
 
 
-async def test_recorded_cases() -> None:
-    reports = {name: Report(f"misc-cases.json, {name}") for name in ("log", "pkg/replacer", "errors")}
+@pytest.mark.parametrize("prefix", ["log/", "errors/", "pkg/replacer/"])
+async def test_recorded_cases(prefix: str) -> None:
+    def outcome(case: Case) -> str | Awaitable[str]:
+        if prefix == "pkg/replacer/":
+            return replaced(case) if case.get("op") == "replace" else read_format(case)
+        return logged(case) if prefix == "log/" else failed(case)
+
     assert errors.LEVELS.keys() == LEVELS.keys()
-    for case in recorded("misc")["cases"]:
-        group = next((name for name in reports if case["id"].startswith(f"{name}/")), "")
-        match group, case.get("op"):
-            case "log", _:
-                reports[group].add(case["id"], await logged(case))
-            case "errors", _:
-                reports[group].add(case["id"], await failed(case))
-            case "pkg/replacer", "replace":
-                reports[group].add(case["id"], replaced(case))
-            case "pkg/replacer", _:
-                reports[group].add(case["id"], read_format(case))
-    for report in reports.values():
-        report.check()
+    await check_cases(f"misc-cases.json, {prefix}", cases_of("misc", prefix), outcome)

@@ -7,7 +7,7 @@ from typing import Any
 
 from configured import configured
 from dns_chain import Behind, FakeWorld, response_to
-from harness import Case, Report, client_of, packet_of, recorded, shown, texts
+from harness import Case, cases_of, check_cases, client_of, packet_of, shown, texts
 
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
 from kdns.answers.decode import from_wire
@@ -191,13 +191,7 @@ def remapped_otherwise(case: Case) -> str:
 
 
 async def test_recorded_cases() -> None:
-    report = Report("rewrite-cases.json", DEVIATIONS)
-    for case in recorded("rewrite")["cases"]:
-        match case.get("op"):
-            case "parse":
-                report.add(case["id"], parsed_otherwise(case))
-            case "func":
-                report.add(case["id"], remapped_otherwise(case))
-            case _:
-                report.add(case["id"], await wrong(case))
-    report.check()
+    kinds = {"parse": parsed_otherwise, "func": remapped_otherwise}
+    await check_cases(
+        "rewrite-cases.json", cases_of("rewrite"), lambda case: kinds.get(case.get("op", ""), wrong)(case), DEVIATIONS
+    )

@@ -1,10 +1,10 @@
 """Recorded cases of `secondary`: catalog zones, transfers that fail, and NOTIFY."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from struct import pack
 
 from dns_chain import Behind, FakeWorld
-from harness import Case, Report, difference, recorded, reply_to, server_of, shown
+from harness import Case, cases_of, check_cases, difference, reply_to, server_of, shown
 
 from kdns.answers.response import Response
 from kdns.dns.names import encode_name, labels_of
@@ -136,21 +136,23 @@ async def transferred(case: Case) -> str:
     return f"without {missing}, with {surplus}" if missing or surplus else ""
 
 
-async def test_recorded_cases_of_secondary() -> None:
-    report = Report("transfer-secondary-auto-, functions- and file-cases.json, secondary", DEVIATIONS)
-    for case in recorded("transfer-secondary-auto")["cases"]:
+async def test_recorded_cases() -> None:
+    def outcome(case: Case) -> str | Awaitable[str] | None:
         if case["id"].startswith("secondary/"):
-            report.add(case["id"], await catalog_outcome(case))
-    for case in recorded("functions")["cases"]:
+            return catalog_outcome(case)
         if case["id"].startswith("pkg/catalog/"):
-            report.add(case["id"], catalog_parsed(case))
-    for case in recorded("file")["cases"]:
+            return catalog_parsed(case)
         if case.get("op") == "transfer_in":
-            report.add(case["id"], await transferred(case))
-        elif case.get("func") == "notify_accepted":
-            hosts = [
-                HostPort(host, int(port)) for host, port in (each.split(":") for each in case["in"]["transfer_from"])
-            ]
-            got = is_one_of(case["in"]["from"], hosts)
-            report.add(case["id"], "" if got == case["expect"]["out"] else f"{got}")
-    report.check()
+            return transferred(case)
+        return accepted(case) if case.get("func") == "notify_accepted" else None
+
+    names = ("transfer-secondary-auto", "functions", "file")
+    cases = [case for name in names for case in cases_of(name)]
+    await check_cases("transfer-secondary-auto-, functions- and file-cases.json, secondary", cases, outcome, DEVIATIONS)
+
+
+def accepted(case: Case) -> str:
+    """Whether a NOTIFY counts."""
+    hosts = [HostPort(host, int(port)) for host, port in (text.split(":") for text in case["in"]["transfer_from"])]
+    got = is_one_of(case["in"]["from"], hosts)
+    return "" if got == case["expect"]["out"] else f"{got}"

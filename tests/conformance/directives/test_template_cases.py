@@ -1,10 +1,10 @@
 """Recorded cases of `template`: matching, records, expressions, variables and fallthrough."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 from configured import configured
 from dns_chain import Behind, FakeWorld, plugin_of, response_to
-from harness import Case, Report, client_of, difference, packet_of, recorded, response_of, shown
+from harness import Case, cases_of, check_cases, client_of, difference, packet_of, response_of, shown
 
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, ServeResult
 from kdns.answers.response import Response
@@ -93,7 +93,7 @@ def matched_otherwise(case: Case) -> str:
 
 
 async def test_recorded_cases() -> None:
-    report = Report("template-cases.json")
-    for case in recorded("template")["cases"]:
-        report.add(case["id"], matched_otherwise(case) if case.get("op") == "match" else await wrong(case))
-    report.check()
+    def outcome(case: Case) -> str | Awaitable[str]:
+        return matched_otherwise(case) if case.get("op") == "match" else wrong(case)
+
+    await check_cases("template-cases.json", cases_of("template"), outcome)

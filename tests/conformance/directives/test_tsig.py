@@ -3,7 +3,7 @@
 from base64 import b64decode
 
 from dns_chain import Behind, FakeWorld, read
-from harness import Case, Report, packet_of, recorded, server_of
+from harness import Case, cases_of, check_cases, packet_of, server_of
 
 from kdns.answers.chain import Request
 from kdns.answers.response import Response
@@ -69,10 +69,5 @@ def outcome(case: Case) -> str:
     return ""
 
 
-def test_recorded_cases_of_tsig() -> None:
-    content = recorded("misc")
-    report = Report("misc-cases.json, tsig")
-    for case in content["cases"]:
-        if case["id"].startswith("tsig/"):
-            report.add(case["id"], outcome(case))
-    report.check()
+async def test_recorded_cases() -> None:
+    await check_cases("misc-cases.json, tsig", cases_of("misc", "tsig/"), outcome)
