@@ -11,8 +11,8 @@ import ctypes
 import errno
 import socket
 import struct
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from kdns import logs
@@ -34,12 +34,57 @@ _FILTER: Final = struct.Struct("=HBBI")
 log = logs.get(__name__)
 
 
+_monitors: list[TransactionMonitor] = []
+"""Those within their context."""
+_own_ports: set[int] = set()
+"""The netlink ports of sockets of this process, and of programs that it runs."""
+
+
+def own(port: int) -> None:
+    """What comes from this port is own from now on. May be called in a thread."""
+    _own_ports.add(port)
+    _attach_filters()
+
+
+def not_own(port: int) -> None:
+    """The port is free: a new process may get it. May be called in a thread."""
+    _own_ports.discard(port)
+    _attach_filters()
+
+
+def _attach_filters() -> None:
+    for monitor in tuple(_monitors):
+        monitor.attach_filter()
+
+
+@contextmanager
+def own_program() -> Iterator[Callable[[int], None]]:
+    """Makes the transactions of a program own. Call the result with its process id as soon as it has started."""
+    monitors, port = tuple(_monitors), 0
+
+    def started(process_id: int) -> None:
+        nonlocal port
+        port = process_id
+        own(port)
+        for monitor in monitors:
+            monitor.end()
+
+    for monitor in monitors:
+        monitor.begin()
+    try:
+        yield started
+    finally:
+        for monitor in monitors:
+            (monitor.read_all if port else monitor.end)()
+        if port:
+            not_own(port)
+
+
 class TransactionMonitor:
     """Calls `changed` with the author of each foreign transaction with a message that `matches`, within its context.
 
-    Own transactions are known by the port of their socket, see `own`. Where that is not known, what arrives between
-    their `begin` and `end` is that transaction, and at most one: a second one in between is foreign. It is one of
-    `monitors` within its context.
+    Own transactions are known by their port. What arrives while an own program starts, whose port is not known yet,
+    waits until it is.
 
     With `table` the kernel drops datagrams that begin with another table: the messages of large sets of other programs
     would fill the socket's buffer. Since the messages of a transaction that changes several tables share datagrams, of
@@ -50,27 +95,23 @@ class TransactionMonitor:
     def __init__(
         self,
         matches: Callable[[Message], bool],
-        monitors: list[TransactionMonitor],
         changed: Callable[[str], None],
         look: Callable[[], None],
         *,
         table: str = "",
-        ports: Iterable[int] = (),
         room_bytes: int = 1 << 20,
     ) -> None:
-        self._matches, self._monitors, self._changed, self._look = matches, monitors, changed, look
+        self._matches, self._changed, self._look = matches, changed, look
         self._table, self._room_bytes = table, room_bytes
         self._socket: socket.socket | None = None
         self._is_match = False
         """Whether a message of the transaction whose end has not come yet matches."""
         self._has_others = self._is_overrun = self._has_lost_end = False
         """Since the last look: a transaction without a match ended, messages were lost, among them a matching end."""
-        self._ports = set(ports)
-        """Those of own sockets."""
-        self._unknown = 0
-        """Own transactions under way whose port is not known."""
+        self._starting = 0
+        """Own programs whose port is not known."""
         self._suspects: list[Author] = []
-        """Authors of transactions that may be among these."""
+        """Authors of transactions that may be theirs."""
 
     def __enter__(self) -> None:
         """Listens. A refusal of the kernel is logged; then only the periodic full sync repairs foreign changes."""
@@ -82,13 +123,13 @@ class TransactionMonitor:
         with suppress(OSError):  # in a user namespace: as much as net.core.rmem_max lets every socket have
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, self._room_bytes)
         self._socket.setblocking(False)
-        self._attach_filter()
+        self.attach_filter()
         asyncio.get_running_loop().add_reader(self._socket, self.readable)
-        self._monitors.append(self)
+        _monitors.append(self)
 
     def __exit__(self, *_: object) -> None:
         if self._socket:
-            self._monitors.remove(self)
+            _monitors.remove(self)
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
             self._socket = None
@@ -97,14 +138,18 @@ class TransactionMonitor:
         if self._socket is None:
             return
         is_empty = self._receive(self._socket, datagrams)  # where more are queued, the event loop calls again
-        if self._unknown:
+        if self._starting:
             return
-        if foreign := self._foreign():
+        suspects, self._suspects = self._suspects, []
+        if foreign := [author for author in suspects if author.port not in _own_ports]:
             self._changed(str(foreign[-1]))
-        if is_empty:
-            if self._has_lost_end:
-                self._changed("more changes than could be followed")
-            self._look_if_unclear()
+        if not is_empty:
+            return
+        if self._has_lost_end:
+            self._changed("more changes than could be followed")
+        if self._is_overrun or (self._table and self._has_others):
+            self._is_overrun = self._has_lost_end = self._has_others = False
+            self._look()
 
     def _receive(self, queue: socket.socket, datagrams: int) -> bool:
         """Reads at most so many datagrams; True if no more are queued.
@@ -116,7 +161,7 @@ class TransactionMonitor:
                 self._read(queue.recv(_DATAGRAM_BYTES))
             except BlockingIOError:
                 if self._is_overrun:
-                    self._has_lost_end |= self._is_match
+                    self._has_lost_end |= self._is_match and not self._starting  # most likely it is the own one's
                     self._is_match = False
                 return True
             except OSError as error:
@@ -126,7 +171,7 @@ class TransactionMonitor:
         return False
 
     def _read(self, datagram: bytes) -> None:
-        if self._ports and NLMSGHDR.unpack_from(datagram)[4] in self._ports:
+        if _own_ports and NLMSGHDR.unpack_from(datagram)[4] in _own_ports:
             self._is_match = False
             return
         for message in messages(datagram):
@@ -141,35 +186,19 @@ class TransactionMonitor:
                 self._has_others = True
 
     def begin(self) -> None:
-        """What is queued is of before."""
+        self._starting += 1
+
+    def end(self) -> None:
+        """The port of an own program is known now, or it has not started at all."""
         self.read_all()
-        self._unknown += 1
-
-    def end(self, *, is_known: bool = False) -> None:
-        """An own transaction has ended, even if it failed, or its port `is_known` now, or it was not begun at all."""
+        self._starting -= 1
         self.read_all()
-        self._unknown -= 1
-        if self._unknown:
-            return
-        if (foreign := self._foreign())[0 if is_known else 1 :]:
-            self._changed(str(foreign[-1]) if is_known else "at the same time as kdns itself")
-        self._look_if_unclear()  # an overrun in between is from a large transaction, most likely the own one
 
-    def own(self, port: int) -> None:
-        """What comes from this port is own from now on. May be called in a thread."""
-        self._ports.add(port)
-        self._attach_filter()
-
-    def not_own(self, port: int) -> None:
-        """The port is free: a new process may get it. May be called in a thread."""
-        self._ports.discard(port)
-        self._attach_filter()
-
-    def _attach_filter(self) -> None:
+    def attach_filter(self) -> None:
         """The kernel drops own messages: those of a large transaction would not fit into the socket's buffer."""
         if self._socket is None:
             return
-        rows = socket_filter(self._ports, self._table)
+        rows = socket_filter(_own_ports, self._table)
         program = b"".join(_FILTER.pack(*row) for row in rows)
         buffer = ctypes.create_string_buffer(program, len(program))
         with suppress(OSError):
@@ -178,13 +207,3 @@ class TransactionMonitor:
 
     def read_all(self) -> None:
         self.readable(self._room_bytes // _QUEUED_BYTES)
-
-    def _foreign(self) -> list[Author]:
-        """Takes the suspects whose port is not own."""
-        suspects, self._suspects = self._suspects, []
-        return [author for author in suspects if author.port not in self._ports]
-
-    def _look_if_unclear(self) -> None:
-        if self._is_overrun or (self._table and self._has_others):
-            self._is_overrun = self._has_lost_end = self._has_others = False
-            self._look()

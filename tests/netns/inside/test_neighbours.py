@@ -167,20 +167,3 @@ def test_tables_of_iptables_legacy_are_read_and_none_is_made(family: Family) -> 
     content = xtables.legacy_content(family, "nat")  # to ask for it makes it
     assert content.rules == dict.fromkeys(("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"), 0)
     assert "nat" in names.read_text().split()
-
-
-@of_nftables
-@pytest.mark.usefixtures("world")
-def test_without_the_program_nft_the_library_does_large_transactions_too(
-    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nft, "program_path", lambda: None)
-    rules = "".join(f"\t\tip daddr 192.0.2.7 tcp dport {port} accept\n" for port in range(1, 2001))
-    text = f"table ip large {{\n\tchain c {{\n{rules}\t}}\n}}\n"
-    assert len(text) > nft.LARGE_BYTES
-    try:
-        loop.run_until_complete(nft.apply(text))
-        listed = subprocess.run(["nft", "list", "table", "ip", "large"], capture_output=True, text=True, check=True)
-        assert listed.stdout.count("accept") == 2000
-    finally:
-        loop.run_until_complete(nft.apply("add table ip large\ndelete table ip large"))

@@ -118,7 +118,6 @@ async def test_a_slow_program_is_logged(monkeypatch: pytest.MonkeyPatch) -> None
 def fake_programs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of programs that come before those of the machine: nft and iptables-restore."""
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    monkeypatch.setattr(nft, "_library", lambda: None)
     monkeypatch.setattr(programs, "RESTORE_S", 0.5)
     monkeypatch.setattr(nft, "PROGRAM_S", 0.5)
     return folder

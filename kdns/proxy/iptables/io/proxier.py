@@ -22,7 +22,6 @@ from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.kernel_mode import LOOK_S, KernelMode
 from kdns.proxy.sync.io.proxier import Footprint, ForeignChange
-from kdns.proxy.xtables.io import programs
 from kdns.proxy.xtables.io.clean_up import ROUTE_LOCALNET, marked, remove_chains
 from kdns.proxy.xtables.io.programs import Programs
 from kdns.proxy.xtables.io.restores import Restores
@@ -127,9 +126,7 @@ class IptablesProxier(KernelMode):
     def _notices(self, changed: ForeignChange) -> AbstractContextManager[None]:
         if self.is_polled:
             return nullcontext()
-        return TransactionMonitor(
-            changes_rules, programs.monitors, changed, self._unclear.set, room_bytes=_MESSAGE_BYTES
-        )
+        return TransactionMonitor(changes_rules, changed, self._unclear.set, room_bytes=_MESSAGE_BYTES)
 
     @property
     def pause_s(self) -> float:

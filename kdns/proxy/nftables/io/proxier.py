@@ -114,8 +114,7 @@ class NftablesProxier(KernelMode):
                     table.swept()
 
     def _notices(self, changed: ForeignChange) -> TransactionMonitor:
-        look, ports = self._unclear.set, nft.elements.ports
-        return TransactionMonitor(changes_table(TABLE), nft.monitors, changed, look, table=TABLE, ports=ports)
+        return TransactionMonitor(changes_table(TABLE), changed, self._unclear.set, table=TABLE)
 
     async def difference(self) -> str:
         """Elements are not compared."""

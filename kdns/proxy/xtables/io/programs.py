@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -17,7 +17,7 @@ from kdns import logs
 from kdns.errors import ApplyError, BusyError
 from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
-from kdns.netlink.io.transactions import TransactionMonitor
+from kdns.netlink.io.transactions import own_program
 from kdns.netlink.xtables import Backend
 from kdns.proxy.xtables.rules import Jump
 from kdns.runtime.requirements import CAPABILITY, Version, version_in, version_problem
@@ -66,9 +66,6 @@ _EACH_KIND: Final = {
 log = logs.get(__name__)
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
-
-monitors: list[TransactionMonitor] = []
-"""They hear of each program of this process that changes rules, whose netlink port is its id."""
 
 
 class Result(NamedTuple):
@@ -276,30 +273,12 @@ async def _run(argv: tuple[str, ...], restored: str | None = None) -> Result:
     is_restore = restored is not None
     lines = None if restored is None else (restored,)
     limit_s, output_bytes = (RESTORE_S, 0) if is_restore else (LIMIT_S, OUTPUT_BYTES)
-    observers = tuple(monitors) if is_restore else ()
-    pid = 0
-
-    def started(process_id: int) -> None:
-        nonlocal pid
-        pid = process_id
-        for monitor in observers:
-            monitor.own(pid)
-            monitor.end(is_known=True)
-
-    for monitor in observers:
-        monitor.begin()
     try:
-        done = await run_program(argv, lines=lines, limit_s=limit_s, output_bytes=output_bytes, started=started)
+        with own_program() if is_restore else nullcontext() as started:
+            done = await run_program(argv, lines=lines, limit_s=limit_s, output_bytes=output_bytes, started=started)
     except OSError as error:
         is_missing = isinstance(error, FileNotFoundError | PermissionError)
         raise (ApplyError if is_missing else BusyError)(argv, str(error)) from error
-    finally:
-        for monitor in observers:
-            if pid:
-                monitor.read_all()
-                monitor.not_own(pid)
-            else:
-                monitor.end(is_known=True)
     return Result(done.code, done.output.decode(errors="replace"), done.errors.decode(errors="replace").strip())
 
 

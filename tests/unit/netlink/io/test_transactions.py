@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kdns.netlink.io.transactions import TransactionMonitor
+from kdns.netlink.io import transactions
+from kdns.netlink.io.transactions import TransactionMonitor, own, own_program
 from kdns.netlink.protocol import attribute
 from kdns.netlink.transactions import changes_table
 
@@ -63,7 +64,7 @@ def monitor(
     packets: list[bytes | OSError] | Iterator[bytes | OSError], table: str = "kdns"
 ) -> tuple[Any, Queue, list[str]]:
     said: list[str] = []
-    opened: Any = TransactionMonitor(changes_table("kdns"), [], said.append, lambda: said.append(LOOK), table=table)
+    opened: Any = TransactionMonitor(changes_table("kdns"), said.append, lambda: said.append(LOOK), table=table)
     opened._socket = queue = Queue(iter(packets))
     return opened, queue, said
 
@@ -90,28 +91,6 @@ def test_strangers(packets: list[bytes | OSError], wanted: list[str]) -> None:
     assert said == wanted
 
 
-@pytest.mark.parametrize(
-    ("before", "within", "wanted"),
-    [
-        ([], [transaction()], []),
-        ([transaction()], [transaction()], ["by nft (process 7)"]),
-        ([], [transaction(), transaction()], ["at the same time as kdns itself"]),
-        ([transaction(b"others")] * 1000, [transaction()], [LOOK]),
-        ([], [transaction(b"others")] * 1000 + [transaction()], [LOOK]),
-        ([], [OSError(errno.ENOBUFS, "lost"), transaction()], [LOOK]),
-        ([], [OSError(errno.ENOBUFS, "lost"), cut()], [LOOK]),
-    ],
-)
-def test_an_own_transaction(before: list[bytes], within: list[bytes | OSError], wanted: list[str]) -> None:
-    """All that is there when it begins is of before, and all that is there when it ends is its own."""
-    opened, queue, said = monitor([*before, BlockingIOError(), *within])
-    opened.begin()
-    opened.end()
-    opened.readable()
-    assert said == wanted
-    assert next(queue.packets, None) is None
-
-
 def test_a_flood_leaves_others_their_turn() -> None:
     def flood() -> Iterator[bytes]:
         while True:
@@ -120,41 +99,47 @@ def test_a_flood_leaves_others_their_turn() -> None:
     opened, queue, said = monitor(flood())
     opened.readable()
     assert (queue.reads, len(said)) == (BURST, 1)
-    opened.begin()
+    opened.read_all()
     assert queue.reads <= BURST + 4096
 
 
-def test_own_programs_are_known_by_their_ports() -> None:
+def test_own_programs_are_known_by_their_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     opened, queue, said = monitor([], table="")
+    monkeypatch.setattr(transactions, "_monitors", [opened])
 
-    def arrive(port: int) -> None:
-        queue.packets = iter([transaction(port=port)])
+    def arrive(*packets: bytes | OSError) -> None:
+        queue.packets = iter(packets)
         opened.readable()
 
-    arrive(5)
+    arrive(transaction(port=5))
     assert said == ["by nft (process 5)"]
-    opened.begin()
-    arrive(70)  # it may be the program that is being started
-    assert said[1:] == []
-    opened.own(70)
-    opened.end(is_known=True)
-    arrive(70)
-    arrive(6)
-    assert said[1:] == ["by nft (process 6)"]
-    queue.packets = iter([transaction(port=70)])
-    opened.read_all()
-    opened.not_own(70)
-    assert said[2:] == []
-    arrive(70)  # another process has that id now
-    assert said[2:] == ["by nft (process 70)"]
-    opened.begin()
-    arrive(8)
-    opened.end(is_known=True)  # it could not be started
-    assert said[3:] == ["by nft (process 8)"]
-    queue.packets = iter([transaction(b"others")])
-    opened.readable()
-    assert said[4:] == []  # without a table others are not looked at
-    queue.packets = iter([OSError(errno.ENOBUFS, "lost")])
-    opened.readable()
-    assert said[4:] == [LOOK]
+    with own_program() as started:
+        arrive(transaction(port=70))  # it may be the program that is being started
+        arrive(OSError(errno.ENOBUFS, "lost"), cut())
+        assert said[1:] == []
+        started(70)
+        assert said[1:] == [LOOK]
+        arrive(transaction(port=70))
+        arrive(transaction(port=6))
+        assert said[2:] == ["by nft (process 6)"]
+        queue.packets = iter([transaction(port=70)])  # it is read before the port is free
+    assert said[3:] == []
+    arrive(transaction(port=70))  # another process has that id now
+    assert said[3:] == ["by nft (process 70)"]
+    with own_program():
+        arrive(transaction(port=8))  # it could not be started
+        assert said[4:] == []
+    assert said[4:] == ["by nft (process 8)"]
+    arrive(transaction(b"others"))
+    assert said[5:] == []  # without a table others are not looked at
+    arrive(OSError(errno.ENOBUFS, "lost"))
+    assert said[5:] == [LOOK]
     assert queue.filters == [4, 1]  # instructions: one port is dropped, and none
+
+
+def test_a_port_that_is_own_before_a_monitor_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "_own_ports", set())
+    own(70)
+    opened, _, said = monitor([transaction(port=70), transaction(port=71)])
+    opened.readable()
+    assert said == ["by nft (process 71)"]

@@ -29,6 +29,8 @@ class Kernel:
 
 
 class Socket:
+    port = 7
+
     def __init__(self) -> None:
         self.sent: list[Sequence[Request]] = []
         self.is_closed = False

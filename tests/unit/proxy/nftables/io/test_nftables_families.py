@@ -107,12 +107,14 @@ def test_a_sweep_that_is_cancelled_deletes_nothing_twice(monkeypatch: pytest.Mon
         await mode.sync_partial(planner.plan, planner.changed(changes))
         monkeypatch.setattr(nft, "apply_elements", slow)
         sweep = asyncio.create_task(mode.sweep())
-        await begun.wait()
+        async with asyncio.timeout(60):
+            await begun.wait()
         sweep.cancel()
         later = asyncio.create_task(mode.sweep())
         await asyncio.sleep(0)
         go_on.set()
-        await later
+        async with asyncio.timeout(60):
+            await later
         assert sweep.cancelled()
         assert len([each for each in sent if each]) == len(set(sent) - {b""})
 

@@ -290,7 +290,7 @@ def test_what_the_command_does_without_a_node(tmp_path: Path) -> None:
     "limited", [("setpriv", "--bounding-set=-all", "--inh-caps=-all"), ("unshare", "--user", "--map-root-user")]
 )
 def test_without_the_capability_over_its_network_only_kdns_speaks(limited: tuple[str, ...]) -> None:
-    """libnftables has a line of its own for it. In a user namespace a process has all capabilities but for that."""
+    """The program nft has a line of its own for it. In a user namespace a process has all capabilities but for that."""
     if os.geteuid() != 0 or not shutil.which(limited[0]):
         pytest.skip(f"needs root and {limited[0]}, of util-linux")
     program = (
