@@ -14,15 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final
 
 from kdns.net import VERSION, parse_unmapped_address
 from kdns.proxy.kernelspace.mode import WindowsNetwork
-from kdns.proxy.kernelspace.requests import Request, requests
+from kdns.proxy.kernelspace.requests import Request, pairs, requests
 from kdns.proxy.kernelspace.schema import (
     PROTOCOLS,
-    Distribution,
-    EndpointFlags,
     HostComputeEndpoint,
     HostComputeLoadBalancer,
     HostComputeNetwork,
@@ -37,11 +35,6 @@ from kdns.proxy.kernelspace.schema import (
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind
 from kdns.proxy.plan.planner import Difference
-
-K = TypeVar("K")
-V = TypeVar("V")
-Owner: TypeAlias = tuple[int, FrontKey]
-"""A front with the rank of its value: health checks have the second rank."""
 
 _FLAGS: Final = {
     FrontKind.CLUSTER_IP: PortMappingFlags.NONE,
@@ -75,67 +68,42 @@ class _FrontObjects:
     missing: tuple[str, ...] = ()
 
 
-class _Shared(Generic[K, V]):
-    """Values that fronts need, by key. Of different values for one key, that of the first owner is used."""
-
-    def __init__(self) -> None:
-        self.values: dict[K, V] = {}
-        self._owners: dict[K, dict[Owner, V]] = {}
-        self._before: dict[K, V | None] = {}
-
-    def add(self, owner: Owner, key: K, value: V) -> None:
-        self._before.setdefault(key, self.values.get(key))
-        owners = self._owners.setdefault(key, {})
-        owners[owner] = value
-        self.values[key] = owners[min(owners)]
-
-    def remove(self, owner: Owner, key: K) -> None:
-        self._before.setdefault(key, self.values.get(key))
-        owners = self._owners[key]
-        del owners[owner]
-        if owners:
-            self.values[key] = owners[min(owners)]
-        else:
-            del self.values[key], self._owners[key]
-
-    def changes(self) -> list[tuple[V | None, V | None]]:
-        """Values before and after the changes since the last call."""
-        before, self._before = self._before, {}
-        return [(value, self.values.get(key)) for key, value in before.items()]
-
-
 class Content:
     """One family's endpoints and load balancers, which follow the family's plan. One event loop owns it.
 
-    `missing` are the addresses of endpoints on this node that HCN does not have, by front: they are left out.
+    `missing` are the addresses of endpoints on this node that HCN does not have: they are left out.
     """
 
     def __init__(self, family_plan: FamilyPlan, node: NodeNetwork) -> None:
         self.family_plan, self.node = family_plan, node
-        self.missing: dict[FrontKey, tuple[str, ...]] = {}
-        self._load_balancers = _Shared[LoadBalancerKey, HostComputeLoadBalancer]()
-        self._endpoints = _Shared[str, HostComputeEndpoint]()
-        self._of_fronts: dict[FrontKey, _FrontObjects] = {}
-        for front in family_plan.fronts.values():
-            self._add(front)
-        self._requests()
+        self._of_fronts = {key: self._objects(front) for key, front in family_plan.fronts.items()}
+        self._merge()
 
-    @property
-    def load_balancers(self) -> Mapping[LoadBalancerKey, HostComputeLoadBalancer]:
-        return self._load_balancers.values
-
-    @property
-    def endpoints(self) -> Mapping[str, HostComputeEndpoint]:
-        return self._endpoints.values
+    def _merge(self) -> None:
+        """Gathers the objects of all fronts. A front comes before health checks at its destination."""
+        self.load_balancers: dict[LoadBalancerKey, HostComputeLoadBalancer] = {}
+        self.endpoints: dict[str, HostComputeEndpoint] = {}
+        self.missing: set[str] = set()
+        for objects in self._of_fronts.values():
+            for rank, (key, balancer) in enumerate(objects.load_balancers):
+                if rank == 0 or key not in self.load_balancers:
+                    self.load_balancers[key] = balancer
+            for endpoint in objects.endpoints:
+                known = self.endpoints.setdefault(endpoint.addresses[0], endpoint)
+                if known != endpoint:  # whatever came first
+                    self.endpoints[endpoint.addresses[0]] = min(known, endpoint, key=repr)
+            self.missing.update(objects.missing)
 
     def follow(self, family_plan: FamilyPlan, difference: Difference) -> tuple[Request, ...]:
         """The requests that lead to this plan of the same node. Their number is that of the difference."""
         self.family_plan = family_plan
         for key, (_, new) in difference.fronts.items():
-            self._remove(key)
+            self._of_fronts.pop(key, None)
             if new:
-                self._add(new)
-        return self._requests()
+                self._of_fronts[key] = self._objects(new)
+        endpoints, load_balancers = self.endpoints, self.load_balancers
+        self._merge()
+        return tuple(requests(pairs(endpoints, self.endpoints), pairs(load_balancers, self.load_balancers)))
 
     def knows(self, endpoint: ServiceEndpoint) -> bool:
         """Whether HCN had this endpoint, or what its creation needs, when the node's network was read."""
@@ -149,27 +117,6 @@ class Content:
         """None for a load balancer that forwards health checks."""
         protocol = next(name for name, number in PROTOCOLS.items() if number == key.protocol)
         return self.family_plan.fronts.get(FrontKey(key.vip, protocol, key.port))
-
-    def _requests(self) -> tuple[Request, ...]:
-        return tuple(requests(self._endpoints.changes(), self._load_balancers.changes()))
-
-    def _add(self, front: Front) -> None:
-        found = self._objects(front)
-        self._of_fronts[front.key] = found
-        for rank, (balancer_key, balancer) in enumerate(found.load_balancers):
-            self._load_balancers.add((rank, front.key), balancer_key, balancer)
-        for endpoint in found.endpoints:
-            self._endpoints.add((0, front.key), endpoint.addresses[0], endpoint)
-        if found.missing:
-            self.missing[front.key] = found.missing
-
-    def _remove(self, key: FrontKey) -> None:
-        found = self._of_fronts.pop(key, _FrontObjects())
-        for rank, (balancer_key, _) in enumerate(found.load_balancers):
-            self._load_balancers.remove((rank, key), balancer_key)
-        for endpoint in found.endpoints:
-            self._endpoints.remove((0, key), endpoint.addresses[0])
-        self.missing.pop(key, None)
 
     def _objects(self, front: Front) -> _FrontObjects:
         """Empty if the front has no endpoints, or none of them is in HCN."""
@@ -207,7 +154,7 @@ class Content:
             PROTOCOLS[front.key.protocol],
             used[0].port,
             front.key.port,
-            Distribution.SOURCE_IP if front.port.affinity_s else Distribution.NONE,
+            bool(front.port.affinity_s),
             _FLAGS[front.kind],
         )
         flags = LoadBalancerFlags.NONE if front.branches[-1].masquerade else LoadBalancerFlags.DSR
@@ -258,16 +205,16 @@ class Content:
         provider = ""
         if self.node.network.is_overlay:
             provider = self._provider(address)[1] or self._node_address
-        return self._endpoint(address, mac_address(address), provider, EndpointFlags.REMOTE_ENDPOINT)
+        return self._endpoint(address, mac_address(address), provider, is_remote=True)
 
     def _overlay_endpoints(self, front: Front) -> Iterator[HostComputeEndpoint]:
         """The source VIP, and the cluster IP as an address of this node."""
         mac, source_vip = self.node.host_mac, self.node.settings.source_vip
         if source_vip and source_vip not in self.node.endpoints:
-            yield self._endpoint(source_vip, mac, "", EndpointFlags.NONE)
+            yield self._endpoint(source_vip, mac, "", is_remote=False)
         if front.kind is FrontKind.CLUSTER_IP and front.key.address not in self.node.endpoints:
-            yield self._endpoint(front.key.address, mac, self._node_address, EndpointFlags.REMOTE_ENDPOINT)
+            yield self._endpoint(front.key.address, mac, self._node_address, is_remote=True)
 
-    def _endpoint(self, address: str, mac: str, provider: str, flags: EndpointFlags) -> HostComputeEndpoint:
+    def _endpoint(self, address: str, mac: str, provider: str, *, is_remote: bool) -> HostComputeEndpoint:
         network = self.node.network
-        return HostComputeEndpoint(endpoint_id(network.name, address), network.id, (address,), mac, provider, flags)
+        return HostComputeEndpoint(endpoint_id(network.name, address), network.id, (address,), mac, provider, is_remote)

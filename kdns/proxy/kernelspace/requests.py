@@ -10,14 +10,15 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from itertools import starmap
+from typing import TypeAlias, TypeVar
 
 from kdns.proxy.kernelspace.schema import HostComputeEndpoint, HostComputeLoadBalancer, LoadBalancerKey
 
-EndpointPair: TypeAlias = tuple[HostComputeEndpoint | None, HostComputeEndpoint | None]
-"""An endpoint before and after a change; None: absent."""
-LoadBalancerPair: TypeAlias = tuple[HostComputeLoadBalancer | None, HostComputeLoadBalancer | None]
-"""A load balancer before and after a change; None: absent."""
+HcnObject: TypeAlias = HostComputeEndpoint | HostComputeLoadBalancer
+Pair: TypeAlias = tuple[HcnObject | None, HcnObject | None]
+"""An object before and after a change; None: absent."""
+K = TypeVar("K")
 
 
 class Verb(Enum):
@@ -33,7 +34,7 @@ class Request:
     """A call of HCN about one object."""
 
     verb: Verb
-    object: HostComputeEndpoint | HostComputeLoadBalancer
+    object: HcnObject
 
     @property
     def function(self) -> str:
@@ -51,25 +52,24 @@ class Request:
         return f"{self.function} {self.object.id} {self.settings}".rstrip()
 
 
-def requests(endpoints: Iterable[EndpointPair], load_balancers: Iterable[LoadBalancerPair]) -> Iterator[Request]:
-    deleted_endpoints: list[Request] = []
-    deleted_load_balancers: list[Request] = []
-    for old, new in endpoints:
-        if new is None:
-            deleted_endpoints += [Request(Verb.DELETE, old)] if old else []
-        elif old is None:
-            yield Request(Verb.CREATE, new)
-        elif old.provider_address != new.provider_address:
-            yield Request(Verb.MODIFY, new)
-    for before, after in load_balancers:
-        if after is None:
-            deleted_load_balancers += [Request(Verb.DELETE, before)] if before else []
-        elif before is None:
-            yield Request(Verb.CREATE, after)
-        elif before != after:
-            yield Request(Verb.MODIFY, after)
-    yield from deleted_load_balancers
-    yield from deleted_endpoints
+def pairs(old: Mapping[K, HcnObject], new: Mapping[K, HcnObject]) -> Iterator[Pair]:
+    """The objects that may differ."""
+    return ((old.get(key), new.get(key)) for key in {**old, **new} if old.get(key) is not new.get(key))
+
+
+def requests(endpoints: Iterable[Pair], load_balancers: Iterable[Pair]) -> Iterator[Request]:
+    of_endpoints = list(filter(None, starmap(_request, endpoints)))
+    of_balancers = list(filter(None, starmap(_request, load_balancers)))
+    yield from (request for request in (*of_endpoints, *of_balancers) if request.verb is not Verb.DELETE)
+    yield from (request for request in (*of_balancers, *of_endpoints) if request.verb is Verb.DELETE)
+
+
+def _request(old: HcnObject | None, new: HcnObject | None) -> Request | None:
+    if new is None:
+        return Request(Verb.DELETE, old) if old else None
+    if old is None:
+        return Request(Verb.CREATE, new)
+    return Request(Verb.MODIFY, new) if old.modifiable != new.modifiable else None
 
 
 def reconciling_requests(
@@ -87,8 +87,7 @@ def reconciling_requests(
     """
     own = {endpoint.id: endpoint for endpoint in existing_endpoints}
     wanted_endpoints = {endpoint.id: endpoint for endpoint in endpoints.values()}
-    pairs = [(own.get(name), wanted_endpoints.get(name)) for name in {**own, **wanted_endpoints}]
-    of_endpoints = list(requests(pairs, ()))
+    of_endpoints = list(requests(pairs(own, wanted_endpoints), ()))
     yield from (request for request in of_endpoints if request.verb is not Verb.DELETE)
     others = {balancer.id: balancer for balancer in existing_load_balancers}
     holders = {key: balancer for balancer in others.values() for key in balancer.keys}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import IntEnum, IntFlag
+from enum import IntFlag
 from hashlib import sha1
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
@@ -19,6 +19,10 @@ Json: TypeAlias = dict[str, Any]
 SCHEMA_VERSION: Final = {"Major": 2, "Minor": 0}
 OVERLAY: Final = "overlay"
 PROTOCOLS: Final = {"TCP": 6, "UDP": 17}
+_BY_CLIENT: Final = 2
+"""The type of distribution by a hash of the client's address; 0 is by a hash of the connection."""
+_REMOTE_ENDPOINT: Final = 1
+"""The flag of an endpoint on another node."""
 _NAMESPACE: Final = bytes.fromhex("0c1f4e6a7b1d5d53a3f0a1c1f4f2d7be")
 _MAC_PREFIX: Final = "02-11"
 """Begins locally administered addresses, as kube-proxy's for endpoints on other nodes; no packet has them."""
@@ -38,20 +42,6 @@ class PortMappingFlags(IntFlag):
     NONE = 0
     LOCAL_ROUTED_VIP = 2
     VIP_EXTERNAL_IP = 16
-
-
-class Distribution(IntEnum):
-    """How a load balancer chooses an endpoint: by a hash of the connection, or of the client's address."""
-
-    NONE = 0
-    SOURCE_IP = 2
-
-
-class EndpointFlags(IntFlag):
-    """Flags of an endpoint. REMOTE_ENDPOINT: it is on another node."""
-
-    NONE = 0
-    REMOTE_ENDPOINT = 1
 
 
 def derived_id(*parts: str) -> str:
@@ -114,7 +104,7 @@ class HostComputeEndpoint:
     addresses: tuple[str, ...]
     mac_address: str = ""
     provider_address: str = ""
-    flags: EndpointFlags = EndpointFlags.NONE
+    is_remote: bool = False
     name: str = ""
 
     @classmethod
@@ -130,9 +120,13 @@ class HostComputeEndpoint:
             tuple(canonical_address(str(configuration.get("IpAddress", ""))) for configuration in configurations),
             str(document.get("MacAddress", "")),
             provider,
-            EndpointFlags(int(document.get("Flags", 0)) & EndpointFlags.REMOTE_ENDPOINT),
+            bool(int(document.get("Flags", 0)) & _REMOTE_ENDPOINT),
             str(document.get("Name", "")),
         )
+
+    @property
+    def modifiable(self) -> object:
+        return self.provider_address
 
     @property
     def policies(self) -> list[Json]:
@@ -149,7 +143,7 @@ class HostComputeEndpoint:
                 "Policies": self.policies,
                 "IpConfigurations": [{"IpAddress": address} for address in self.addresses],
                 "MacAddress": self.mac_address,
-                "Flags": int(self.flags),
+                "Flags": _REMOTE_ENDPOINT if self.is_remote else 0,
             }
         )
 
@@ -160,12 +154,15 @@ class HostComputeEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class PortMapping:
-    """The port of a front and that of its endpoints. `protocol` is the number of IP's header."""
+    """The port of a front and that of its endpoints. `protocol` is the number of IP's header.
+
+    `by_client`: a client keeps its endpoint.
+    """
 
     protocol: int
     internal_port: int
     external_port: int
-    distribution: Distribution = Distribution.NONE
+    by_client: bool = False
     flags: PortMappingFlags = PortMappingFlags.NONE
 
     @classmethod
@@ -174,7 +171,7 @@ class PortMapping:
             int(document.get("Protocol", 0)),
             int(document.get("InternalPort", 0)),
             int(document.get("ExternalPort", 0)),
-            Distribution.SOURCE_IP if document.get("DistributionType", 0) else Distribution.NONE,
+            bool(document.get("DistributionType", 0)),
             PortMappingFlags(int(document.get("Flags", 0)) & ~_UNUSED_FLAGS),
         )
 
@@ -185,7 +182,7 @@ class PortMapping:
                 "Protocol": self.protocol,
                 "InternalPort": self.internal_port,
                 "ExternalPort": self.external_port,
-                "DistributionType": int(self.distribution),
+                "DistributionType": _BY_CLIENT if self.by_client else 0,
                 "Flags": int(self.flags),
             }
         )
@@ -234,6 +231,10 @@ class HostComputeLoadBalancer:
         for vip in self.frontend_vips or ("",):
             for mapping in self.port_mappings:
                 yield LoadBalancerKey(family, vip, mapping.protocol, mapping.external_port)
+
+    @property
+    def modifiable(self) -> object:
+        return self
 
     @property
     def is_own(self) -> bool:

@@ -196,8 +196,7 @@ class KernelspaceProxier(KernelMode):
 
     def _log_missing(self) -> None:
         """Logs endpoints of this node that HCN does not have, each once."""
-        contents = self._contents.values()
-        missing = frozenset(address for content in contents for some in content.missing.values() for address in some)
+        missing = frozenset(address for content in self._contents.values() for address in content.missing)
         if new := sorted(missing - self._missing):
             log.warning("endpoints of this node are left out", addresses=new, reason="HCN has no endpoint for them")
         self._missing = missing

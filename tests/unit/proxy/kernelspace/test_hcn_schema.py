@@ -5,8 +5,6 @@ from ipaddress import ip_address
 import pytest
 
 from kdns.proxy.kernelspace.schema import (
-    Distribution,
-    EndpointFlags,
     HostComputeEndpoint,
     HostComputeLoadBalancer,
     HostComputeNetwork,
@@ -30,7 +28,7 @@ def test_ids_differ_where_objects_do() -> None:
 
 
 ENDPOINTS = [
-    HostComputeEndpoint("a", "n", ("10.1.1.2",), "02-11-0a-01-01-02", "192.0.2.7", EndpointFlags.REMOTE_ENDPOINT),
+    HostComputeEndpoint("a", "n", ("10.1.1.2",), "02-11-0a-01-01-02", "192.0.2.7", is_remote=True),
     HostComputeEndpoint("b", "n", ("fd00::1",), "02-11-00-00-00-01"),
 ]
 LOAD_BALANCERS = [
@@ -39,7 +37,7 @@ LOAD_BALANCERS = [
         "a",
         ("b",),
         (),
-        (PortMapping(17, 53, 30053, Distribution.SOURCE_IP, PortMappingFlags.LOCAL_ROUTED_VIP),),
+        (PortMapping(17, 53, 30053, by_client=True, flags=PortMappingFlags.LOCAL_ROUTED_VIP),),
         "10.1.0.9",
         LoadBalancerFlags.DSR | LoadBalancerFlags.IPV6,
     ),

@@ -7,7 +7,6 @@ from kdns.errors import ApplyError
 from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork, HcnError
 from kdns.proxy.kernelspace.requests import Request, Verb
 from kdns.proxy.kernelspace.schema import (
-    EndpointFlags,
     HostComputeEndpoint,
     HostComputeLoadBalancer,
     LoadBalancerKey,
@@ -22,7 +21,7 @@ REMOTE = HostComputeEndpoint(
     NETWORK_ID,
     ("10.1.1.2",),
     "02-11-0a-01-01-02",
-    flags=EndpointFlags.REMOTE_ENDPOINT,
+    is_remote=True,
 )
 BALANCER = HostComputeLoadBalancer(load_balancer_id(KEY), (REMOTE.id,), ("10.96.0.1",), (PortMapping(6, 8080, 80),))
 CREATE_ENDPOINT = Request(Verb.CREATE, REMOTE)
@@ -145,7 +144,7 @@ def test_a_service_that_modifies_no_load_balancers(version: tuple[int, int], *, 
 def test_an_endpoint_gets_another_provider_address() -> None:
     machine = Machine(FakeHcn(network_type="Overlay"))
     fields = (REMOTE.id, NETWORK_ID, REMOTE.addresses, REMOTE.mac_address)
-    before, after = (HostComputeEndpoint(*fields, each, REMOTE.flags) for each in ("192.0.2.7", "192.0.2.8"))
+    before, after = (HostComputeEndpoint(*fields, each, is_remote=True) for each in ("192.0.2.7", "192.0.2.8"))
     machine.hcn.carry_out(Request(Verb.CREATE, before))
     machine.hcn.carry_out(Request(Verb.MODIFY, after))
     assert machine.hcn.endpoints(NETWORK_ID) == (after,)
