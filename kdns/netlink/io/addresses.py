@@ -26,7 +26,7 @@ from kdns.netlink.addresses import (
     deletion,
     index_of,
 )
-from kdns.netlink.io.requests import InterruptedDumpError, netlink_socket, requests
+from kdns.netlink.io.requests import InterruptedDumpError, Requests, netlink_socket
 from kdns.netlink.protocol import attribute, messages, text_attribute
 
 _OF_SERVICES: Final = (VIRTUAL_LINK, NODE_LOCAL_LINK)
@@ -54,7 +54,7 @@ def _interface_addresses() -> tuple[InterfaceAddress, ...]:
 
 
 def _listed() -> list[IndexedAddress]:
-    with requests(uapi.NETLINK_ROUTE) as kernel:
+    with Requests(uapi.NETLINK_ROUTE) as kernel:
         return kernel.dump(uapi.RTM_GETADDR, LIST_ALL, address_of)
 
 
@@ -110,7 +110,7 @@ def change_link_addresses(index: int, new: Iterable[str], old: Iterable[str]) ->
     additions, deletions = tuple(new), tuple(old)
     changes = [addition(index, address) for address in additions]
     changes += [deletion(index, address) for address in deletions]
-    with requests(uapi.NETLINK_ROUTE) as kernel:
+    with Requests(uapi.NETLINK_ROUTE) as kernel:
         refused = kernel.do_all(changes)
     expected = [*(errno.EEXIST,) * len(additions), *(errno.EADDRNOTAVAIL,) * len(deletions)]
     addresses = additions + deletions
@@ -182,7 +182,7 @@ def _concerns_node(buffer: bytes) -> bool:
 
 def find_link(name: str) -> Link | None:
     try:
-        with requests(uapi.NETLINK_ROUTE) as kernel:
+        with Requests(uapi.NETLINK_ROUTE) as kernel:
             answer = kernel.ask(uapi.RTM_GETLINK, _ifinfomsg() + text_attribute(uapi.IFLA_IFNAME, name))
     except OSError as error:
         if error.errno != errno.ENODEV:
@@ -208,7 +208,7 @@ def remove_link(index: int) -> None:
 
 
 def _change_link(kind: int, body: bytes, flags: int = 0) -> None:
-    with requests(uapi.NETLINK_ROUTE) as kernel:
+    with Requests(uapi.NETLINK_ROUTE) as kernel:
         kernel.do(kind, body, flags)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from kdns.net import Family
 from kdns.netlink.conntrack import LIST_FLOWS, Connection, Flow, connection_of, deletion, flow_of, udp_request
-from kdns.netlink.io.requests import requests
+from kdns.netlink.io.requests import Requests
 from kdns.netlink.protocol import netfilter_header
 from kdns.netlink.uapi import NETLINK_NETFILTER
 
@@ -24,7 +24,7 @@ def udp_flows(family: Family, is_selected: Callable[[Flow], bool] = lambda _: Tr
         flow = flow_of(body, family)
         return flow if flow and is_selected(flow) else None
 
-    with requests(NETLINK_NETFILTER) as kernel:
+    with Requests(NETLINK_NETFILTER) as kernel:
         return kernel.dump(LIST_FLOWS, udp_request(family), decode)
 
 
@@ -35,14 +35,14 @@ def connections(family: Family, is_selected: Callable[[Connection], bool]) -> li
         connection = connection_of(body, family)
         return connection if connection and is_selected(connection) else None
 
-    with requests(NETLINK_NETFILTER) as kernel:
+    with Requests(NETLINK_NETFILTER) as kernel:
         return kernel.dump(LIST_FLOWS, netfilter_header(family), decode)
 
 
 def delete_flows(family: Family, flows: Iterable[Flow]) -> int:
     """Deletes these flows; returns how many of them still existed. OSError if the kernel refuses for other reasons."""
     deleted = 0
-    with requests(NETLINK_NETFILTER) as kernel:
+    with Requests(NETLINK_NETFILTER) as kernel:
         remaining = iter(flows)
         while batch := [deletion(family, flow) for flow in islice(remaining, _BATCH)]:
             refused = kernel.do_all(batch)

@@ -11,7 +11,7 @@ from itertools import chain
 
 from kdns.net import Family
 from kdns.netlink import uapi
-from kdns.netlink.io.requests import Requests, requests
+from kdns.netlink.io.requests import Requests
 from kdns.netlink.ipset import (
     ERROR_TEXTS,
     Header,
@@ -95,7 +95,7 @@ class IpSets:
 
 @contextmanager
 def ipsets() -> Iterator[IpSets]:
-    with requests(uapi.NETLINK_NETFILTER) as kernel:
+    with Requests(uapi.NETLINK_NETFILTER) as kernel:
         yield IpSets(kernel)
 
 

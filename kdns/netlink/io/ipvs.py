@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from kdns.netlink import uapi
-from kdns.netlink.io.requests import Requests, requests
+from kdns.netlink.io.requests import Requests
 from kdns.netlink.ipvs import (
     Destination,
     DestinationKey,
@@ -113,7 +113,7 @@ class Ipvs:
 
 @contextmanager
 def ipvs() -> Iterator[Ipvs]:
-    with requests(uapi.NETLINK_GENERIC) as kernel:
+    with Requests(uapi.NETLINK_GENERIC) as kernel:
         yield Ipvs(kernel)
 
 

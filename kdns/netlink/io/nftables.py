@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from kdns.errors import ApplyError
 from kdns.net import Family
 from kdns.netlink import uapi
-from kdns.netlink.io.requests import requests
+from kdns.netlink.io.requests import Requests
 from kdns.netlink.nftables import CounterElement, chain_of_rule, counter_elements, set_or_map
 from kdns.netlink.protocol import NFGENMSG, attributes, netfilter_header, text_attribute, text_of
 
@@ -77,7 +77,7 @@ def rule_counts(family: Family, table: str) -> Counter[str]:
 def _dumped(kind: int, body: bytes, decode: Callable[[bytes], T | None]) -> list[T]:
     """What does not exist is empty; ApplyError for other errors."""
     try:
-        with requests(uapi.NETLINK_NETFILTER) as kernel:
+        with Requests(uapi.NETLINK_NETFILTER) as kernel:
             return kernel.dump(_KIND | kind, body, decode)
     except FileNotFoundError:
         return []

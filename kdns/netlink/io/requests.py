@@ -7,9 +7,8 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import count
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from kdns.netlink import uapi
 from kdns.netlink.protocol import NFGENMSG, NLMSGHDR, Change, Message, error_of, message, messages
@@ -58,6 +57,12 @@ class Requests:
         self._socket.setsockopt(uapi.SOL_NETLINK, uapi.NETLINK_CAP_ACK, 1)
         self._sequence = count(1)
         self._buffer = memoryview(bytearray(_DATAGRAM_BYTES))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._socket.close()
@@ -182,15 +187,6 @@ class Requests:
         sequence = next(self._sequence)
         self._socket.send(message(kind, uapi.NLM_F_REQUEST | flags, sequence, body))
         return sequence
-
-
-@contextmanager
-def requests(protocol: int) -> Iterator[Requests]:
-    made = Requests(protocol)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def _raise(error: int) -> None:

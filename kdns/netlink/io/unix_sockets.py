@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from kdns.netlink import uapi
-from kdns.netlink.io.requests import requests
+from kdns.netlink.io.requests import Requests
 from kdns.netlink.protocol import attributes, integer_of
 
 _REQUEST: Final = struct.Struct("=BBHIII8s")  # struct unix_diag_req
@@ -26,7 +26,7 @@ def user_of(name: str) -> int | None:
 
     shown = uapi.UDIAG_SHOW_NAME | uapi.UDIAG_SHOW_UID
     request = _REQUEST.pack(socket.AF_UNIX, 0, 0, _ALL_STATES, 0, shown, b"")
-    with suppress(OSError), requests(uapi.NETLINK_SOCK_DIAG) as kernel:
+    with suppress(OSError), Requests(uapi.NETLINK_SOCK_DIAG) as kernel:
         # Connections that were accepted have their listener's name, and are of its user.
         return next(iter(kernel.dump(uapi.SOCK_DIAG_BY_FAMILY, request, decode)), None)
     return None

@@ -47,7 +47,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
         assert protocol == NETLINK_ROUTE
         yield Kernel(made)
 
-    monkeypatch.setattr(addresses, "requests", requests)
+    monkeypatch.setattr(addresses, "Requests", requests)
     return made
 
 

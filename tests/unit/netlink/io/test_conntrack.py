@@ -31,7 +31,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     def requests(_protocol: int) -> Iterator[Kernel]:
         yield made
 
-    monkeypatch.setattr(conntrack, "requests", requests)
+    monkeypatch.setattr(conntrack, "Requests", requests)
     return made
 
 

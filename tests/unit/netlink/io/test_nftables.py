@@ -47,7 +47,7 @@ def test_lists(read: Callable[[], object], wanted: object, monkeypatch: pytest.M
     def requests(_protocol: int) -> Iterator[Kernel]:
         yield kernel
 
-    monkeypatch.setattr(nftables, "requests", requests)
+    monkeypatch.setattr(nftables, "Requests", requests)
     assert read() == wanted
     kernel.error = errno.ENOENT
     assert not read()
