@@ -28,7 +28,7 @@ from kdns.netlink.ipvs import (
     timeout_attributes,
     timeouts_of,
 )
-from kdns.netlink.protocol import GENLMSGHDR, Change, attributes, integer_of, text_attribute
+from kdns.netlink.protocol import GENLMSGHDR, attributes, integer_of, text_attribute
 
 NAME: Final = "IPVS"
 PROC: Final = Path("/proc/thread-self/net/ip_vs")
@@ -91,17 +91,10 @@ class Ipvs:
         return failures + list(self._send(updates)) if updates else failures
 
     def _send(self, operations: Sequence[Operation]) -> Iterator[tuple[Operation, int]]:
-        """The refused operations; those that cannot be encoded are not sent."""
-        sent: list[Operation] = []
-        messages: list[Change] = []
-        for operation, body in zip(operations, bodies(operations), strict=True):
-            if body:
-                sent.append(operation)
-                messages.append((self._family, 0, body))
-            else:
-                yield operation, errno.EINVAL
+        """The refused operations."""
+        messages = [(self._family, 0, body) for body in bodies(operations)]
         for index, error in self._kernel.do_all(messages).items():
-            yield sent[index], error
+            yield operations[index], error
 
     def timeouts(self) -> Timeouts:
         return timeouts_of(self._kernel.ask(self._family, header(uapi.IPVS_CMD_GET_CONFIG)))

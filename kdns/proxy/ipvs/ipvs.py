@@ -29,7 +29,7 @@ Servers: TypeAlias = Mapping[VirtualServerKey, tuple[VirtualServer | None, Virtu
 Entries: TypeAlias = Mapping[str, Sequence[str]]
 """Entries by the name of their set in the kernel."""
 ObjectName: TypeAlias = tuple[object, ...]
-"""An object of the kernel: (address,), a virtual server's key, (virtual server, destination), or (set, entry)."""
+"""An object of the kernel: (address,), a virtual server's key, or (virtual server, destination)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,6 @@ class Ipvs:
             yield key
             server = self.virtual_servers.get(key)
             yield from ((key, destination) for destination in (server.destinations if server else ()))
-        for name, entry in (*self._front_entries(front), *port_entries(front.port, self.family_plan)):
-            yield self._sets[name].name, entry
 
     def follow(self, family_plan: FamilyPlan, difference: Difference) -> Change:
         """The change that leads to this plan of the same node. Its cost is that of the difference."""

@@ -9,7 +9,6 @@ from ipaddress import ip_network
 from operator import call
 from typing import Any, Final, TypeAlias
 
-from kdns.errors import ApplyError
 from kdns.net import Family, packed
 from kdns.netlink import uapi
 from kdns.netlink.protocol import PROTOCOL_NUMBERS, attribute, netfilter_header
@@ -53,10 +52,7 @@ def flushed(family: Family, sets: Iterable[Set]) -> Iterator[Request]:
 
 
 def element_requests(change: Transaction, sets: Mapping[str, Set]) -> Iterator[Request]:
-    """Deletes and adds the elements of a transaction; ApplyError for a value that its type does not have.
-
-    An API that does not validate may send any port or address. The Service is found as one that the kernel rejects.
-    """
+    """Deletes and adds the elements of a transaction."""
     for name, keys in change.delete.items():
         yield from _listed(uapi.NFT_MSG_DELSETELEM, change.family, sets[name], ((key, None) for key in keys))
     for name, elements in change.add.items():
@@ -68,10 +64,7 @@ def _listed(kind: int, family: Family, into: Set, elements: Iterable[tuple[Eleme
     encode = _encoder(family, into)
     part: list[bytes] = []
     for key, data in elements:
-        try:
-            body = encode(key, data)
-        except (OSError, ValueError, OverflowError, KeyError, struct.error) as error:
-            raise ApplyError(("netlink",), f"{into.name} cannot have the element {key}: {error}") from error
+        body = encode(key, data)
         part.append(body)
         size += len(body)
         if size > _MESSAGE_BYTES:

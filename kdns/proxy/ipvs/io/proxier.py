@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -65,7 +64,6 @@ class IpvsProxier(KernelMode):
         self._now_s = now_s
         self._contents: dict[Family, Ipvs] = {}
         self._servers = VirtualServers(now_s)
-        self._refused_entries: sets.Refused = {}
         self._link = 0
         self._restores = Restores(programs, families, JUMPS, is_ipvs_chain)
         self._round: list[VirtualServerKey] = []
@@ -141,12 +139,7 @@ class IpvsProxier(KernelMode):
         with ipvs() as kernel:
             if reason := changed_servers(kernel, sample):
                 return reason
-        refused = Counter(name for name, _ in self._refused_entries)
-        expected = {
-            name: len(one.entries) - refused[name]
-            for content in self._contents.values()
-            for name, one in content.sets.items()
-        }
+        expected = {name: len(one.entries) for content in self._contents.values() for name, one in content.sets.items()}
         with ipsets() as kernel_of_sets:
             if reason := sets.changed_sets(kernel_of_sets.headers(), expected):
                 return reason
@@ -173,13 +166,10 @@ class IpvsProxier(KernelMode):
         """Applies everything up to the rules of iptables; returns surplus entries of sets."""
         existing = link.establish()
         self._link = existing.index
-        self._refused_entries = {}
         surplus: dict[str, set[str]] = {}
         with ipsets() as kernel:
             for content in contents.values():
-                more, refused = sets.add_missing(kernel, content.sets)
-                surplus |= more
-                self._refused_entries |= refused
+                surplus |= sets.add_missing(kernel, content.sets)
         servers = {key: server for content in contents.values() for key, server in content.virtual_servers.items()}
         addresses = _addresses(contents)
 
@@ -199,9 +189,6 @@ class IpvsProxier(KernelMode):
                 change.virtual_servers, change.new_addresses, change.old_addresses, self._is_wanted, self._link
             )
             sets.delete(kernel, change.old_entries)
-        for name, entries in change.old_entries.items():
-            for entry in entries:
-                self._refused_entries.pop((name, entry), None)
 
     def _add_entries(self, entries: Entries) -> None:
         with ipsets() as kernel:
@@ -209,20 +196,16 @@ class IpvsProxier(KernelMode):
                 for content in self._contents.values():
                     if one := content.sets.get(name):
                         sets.make_room(kernel, one)
-                self._refused_entries |= sets.add(kernel, name, some)
+                kernel.add(name, some)
 
     def _report_refusals(self) -> None:
         """Sets `rejected`. ApplyError if something of the last sync failed for a reason outside of the plan."""
-        refused = self._servers.refused | {
-            (name, entry): f"set {name} cannot have {entry}: {reason}"
-            for (name, entry), reason in self._refused_entries.items()
-        }
         used = (
             (front, content.object_names(front))
             for content in self._contents.values()
             for front in content.family_plan.fronts.values()
         )
-        self.rejected = rejected_services(used, refused)
+        self.rejected = rejected_services(used, self._servers.refused)
         if failures := self._servers.failures:
             raise ApplyError(("netlink",), and_more(failures))
 

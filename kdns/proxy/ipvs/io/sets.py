@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from kdns.errors import ApplyError
-from kdns.netlink.io.ipset import IpSets, error_text
+from kdns.netlink.io.ipset import IpSets
 from kdns.netlink.ipset import Header, SetType
 from kdns.proxy.ipvs.sets import BITMAP_PORT, MAX_NAME, IpSet
 
 TRIAL: Final = "KDNS-CHECK"
 """A set that is made to see whether rules can look into it."""
 _REPLACING: Final = "-NEW"
-Refused = dict[tuple[str, str], str]
-"""Entries that a set cannot have, by its name and their text, with the reason."""
 
 
 def set_type(one: IpSet, entries: int = 0) -> SetType:
@@ -31,11 +28,10 @@ def set_type(one: IpSet, entries: int = 0) -> SetType:
     return SetType(one.type, one.family, room)
 
 
-def add_missing(kernel: IpSets, sets: Mapping[str, IpSet]) -> tuple[dict[str, set[str]], Refused]:
-    """Makes sure that the sets have their entries; those that they have beside them, by set, and what is refused."""
+def add_missing(kernel: IpSets, sets: Mapping[str, IpSet]) -> dict[str, set[str]]:
+    """Makes sure that the sets have their entries; returns those that they have beside them, by set."""
     headers = kernel.headers()
     surplus: dict[str, set[str]] = {}
-    refused: Refused = {}
     for name, one in sets.items():
         wanted, kind = one.entries.keys(), set_type(one)
         header = headers.get(name)
@@ -47,17 +43,18 @@ def add_missing(kernel: IpSets, sets: Mapping[str, IpSet]) -> tuple[dict[str, se
         ):
             _recreate(kernel, name, kind)
         elif not header.is_plain:
-            refused |= _replace(kernel, name, kind, sorted(wanted))
+            _replace(kernel, name, kind, sorted(wanted))
             continue
         else:
             existing = kernel.entries(name) if header.entries else set()
             kind = set_type(one, len(wanted | existing))
             if header.type.max_entries < kind.max_entries:
-                refused |= _replace(kernel, name, kind, sorted(existing))
-        refused |= add(kernel, name, sorted(wanted - existing))
+                _replace(kernel, name, kind, sorted(existing))
+        if missing := sorted(wanted - existing):
+            kernel.add(name, missing)
         if existing - wanted:
             surplus[name] = existing - wanted
-    return surplus, refused
+    return surplus
 
 
 def make_room(kernel: IpSets, one: IpSet) -> None:
@@ -67,22 +64,6 @@ def make_room(kernel: IpSets, one: IpSet) -> None:
         header = kernel.headers().get(one.name)
         if header and header.type.max_entries < kind.max_entries:
             _replace(kernel, one.name, kind, sorted(kernel.entries(one.name)))
-
-
-def add(kernel: IpSets, name: str, entries: Sequence[str]) -> Refused:
-    """Adds entries; those that the set cannot have, which are found by bisection, with the reason."""
-    if not entries:
-        return {}
-    try:
-        kernel.add(name, entries)
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno in {errno.EPERM, errno.ENOENT}:
-            raise
-        if len(entries) == 1:
-            return {(name, entries[0]): error_text(error.errno or 0) if isinstance(error, OSError) else str(error)}
-        middle = len(entries) // 2
-        return add(kernel, name, entries[:middle]) | add(kernel, name, entries[middle:])
-    return {}
 
 
 def delete(kernel: IpSets, entries: Mapping[str, Iterable[str]]) -> None:
@@ -106,15 +87,14 @@ def replacing(name: str) -> str:
     return name[: MAX_NAME - len(_REPLACING)] + _REPLACING
 
 
-def _replace(kernel: IpSets, name: str, kind: SetType, entries: Sequence[str]) -> Refused:
+def _replace(kernel: IpSets, name: str, kind: SetType, entries: Sequence[str]) -> None:
     """Puts a new set in the place of one that rules may use: a larger one, or one without another program's options."""
     new = replacing(name)
     kernel.destroy(new)
     kernel.create(new, kind)
-    refused = add(kernel, new, entries)
+    kernel.add(new, entries)
     kernel.swap(new, name)
     kernel.destroy(new)
-    return {(name, entry): reason for (_, entry), reason in refused.items()}
 
 
 def changed_sets(headers: Mapping[str, Header], expected: Mapping[str, int]) -> str:

@@ -84,27 +84,6 @@ def test_pyroute2_reads_what_is_meant(operation: Operation, expected: dict[str, 
     assert found == {"version": 1, **expected}
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        Operation(Verb.NEW_SERVER, VirtualServerKey("10.96.0.1", 65536, "TCP"), options=ServerOptions("rr")),
-        Operation(Verb.DELETE_SERVER, VirtualServerKey("10.96.0.1", 80, "ICMP")),
-        Operation(Verb.DELETE_SERVER, VirtualServerKey("web", 80, "TCP")),
-        Operation(Verb.NEW_DESTINATION, WEB, ("10.0.0.5", -1), 1),
-        Operation(Verb.SET_DESTINATION, WEB, POD, -1),
-    ],
-    ids=str,
-)
-def test_what_no_field_holds_is_refused_and_the_rest_sent(wrong: Operation) -> None:
-    right = [Operation(Verb.DELETE_SERVER, SIGNAL), Operation(Verb.NEW_DESTINATION, WEB, POD, 1)]
-    kernel = Kernel([{1: errno.ENOMEM}])
-    assert list(over(kernel).carry_out([right[0], wrong, right[1]])) == [
-        (wrong, errno.EINVAL),
-        (right[1], errno.ENOMEM),
-    ]
-    assert kernel.commands == [[3, 5]]
-
-
 T = TypeVar("T")
 
 

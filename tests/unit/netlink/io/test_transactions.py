@@ -60,6 +60,11 @@ class Queue:
         return found
 
 
+@pytest.fixture(autouse=True)
+def own_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "_own_ports", set())
+
+
 def monitor(
     packets: list[bytes | OSError] | Iterator[bytes | OSError], table: str = "kdns"
 ) -> tuple[Any, Queue, list[str]]:
@@ -137,8 +142,7 @@ def test_own_programs_are_known_by_their_ports(monkeypatch: pytest.MonkeyPatch) 
     assert queue.filters == [4, 1]  # instructions: one port is dropped, and none
 
 
-def test_a_port_that_is_own_before_a_monitor_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "_own_ports", set())
+def test_a_port_that_is_own_before_a_monitor_listens() -> None:
     own(70)
     opened, _, said = monitor([transaction(port=70), transaction(port=71)])
     opened.readable()

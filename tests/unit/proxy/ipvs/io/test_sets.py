@@ -9,7 +9,7 @@ import pytest
 from kdns.errors import ApplyError
 from kdns.netlink.io.ipset import IpSets
 from kdns.netlink.ipset import Header, SetType
-from kdns.proxy.ipvs.io.sets import add, add_missing, changed_sets, delete, make_room, set_type
+from kdns.proxy.ipvs.io.sets import add_missing, changed_sets, delete, make_room, set_type
 from kdns.proxy.ipvs.sets import BITMAP_PORT, HASH_IP, HASH_IP_PORT, IpSet
 
 NAME = "KUBE-CLUSTER-IP"
@@ -18,16 +18,15 @@ PORTS = SetType(BITMAP_PORT, "IPv4", 0)
 
 
 class Kernel:
-    """Holds sets; refuses these entries, and to destroy sets that are used. Odd sets have options of their own."""
+    """Holds sets; refuses to destroy sets that are used. Odd sets have options of their own."""
 
     def __init__(
         self,
         sets: dict[str, tuple[SetType, set[str]]],
-        bad: Iterable[str] = (),
         used: Iterable[str] = (),
         odd: Iterable[str] = (),
     ) -> None:
-        self.sets, self.bad, self.used, self.odd = sets, set(bad), set(used), set(odd)
+        self.sets, self.used, self.odd = sets, set(used), set(odd)
         self.done: list[str] = []
 
     def headers(self) -> dict[str, Header]:
@@ -51,12 +50,7 @@ class Kernel:
         self.sets[one], self.sets[other] = self.sets[other], self.sets[one]
 
     def add(self, name: str, entries: Iterable[str]) -> None:
-        some = list(entries)
-        if name not in self.sets:
-            raise FileNotFoundError(errno.ENOENT, name)
-        if self.bad.intersection(some):
-            raise OSError(4352, "bad")
-        self.sets[name][1].update(some)
+        self.sets[name][1].update(entries)
 
     def delete(self, name: str, entries: Iterable[str]) -> None:
         if name not in self.sets:
@@ -88,7 +82,7 @@ def test_what_is_missing_is_added_and_the_rest_told(
     there: dict[str, tuple[SetType, set[str]]], entries: list[str], after: set[str], surplus: dict[str, set[str]]
 ) -> None:
     kernel = Kernel(there)
-    assert add_missing(over(kernel), wanted(*entries)) == (surplus, {})
+    assert add_missing(over(kernel), wanted(*entries)) == surplus
     assert kernel.sets == {NAME: (IP_PORT, after)}
     delete(over(kernel), surplus)
     assert kernel.sets[NAME][1] == set(entries)
@@ -105,13 +99,13 @@ def test_a_set_of_another_type_is_made_anew() -> None:
 
 def test_a_set_that_is_too_small_is_replaced_with_its_entries() -> None:
     kernel = Kernel({NAME: (SetType(HASH_IP_PORT, "IPv4", 2), {THREE})}, used=[NAME])
-    assert add_missing(over(kernel), wanted(ONE, TWO, most=2)) == ({NAME: {THREE}}, {})
+    assert add_missing(over(kernel), wanted(ONE, TWO, most=2)) == {NAME: {THREE}}
     assert kernel.sets == {NAME: (SetType(HASH_IP_PORT, "IPv4", 4), {ONE, TWO, THREE})}
 
 
 def test_a_set_with_options_of_another_program_is_replaced() -> None:
     kernel = Kernel({NAME: (IP_PORT, {THREE})}, used=[NAME], odd=[NAME])
-    assert add_missing(over(kernel), wanted(ONE, TWO)) == ({}, {})
+    assert add_missing(over(kernel), wanted(ONE, TWO)) == {}
     assert kernel.sets == {NAME: (IP_PORT, {ONE, TWO})}
 
 
@@ -138,13 +132,8 @@ def test_room_of_a_set(entries: int, most: int, room: int) -> None:
     assert set_type(IpSet(NAME, BITMAP_PORT, "IPv6")) == PORTS
 
 
-def test_entries_that_are_refused_are_found_and_others_added() -> None:
-    kernel = Kernel({NAME: (IP_PORT, set())}, bad=[TWO])
-    assert list(add(over(kernel), NAME, [ONE, TWO, THREE])) == [(NAME, TWO)]
-    assert kernel.sets[NAME][1] == {ONE, THREE}
-    with pytest.raises(FileNotFoundError):
-        add(over(kernel), "KUBE-GONE", [ONE])
-    delete(over(kernel), {"KUBE-GONE": [ONE]})
+def test_entries_of_a_set_that_is_gone_are_ignored() -> None:
+    delete(over(Kernel({})), {"KUBE-GONE": [ONE]})
 
 
 @pytest.mark.parametrize(
