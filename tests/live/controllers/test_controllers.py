@@ -50,7 +50,7 @@ class Cluster:
     def __post_init__(self) -> None:
         numbers = count(1)
         uid, suffix = (lambda: f"uid-{next(numbers)}"), (lambda: f"{next(numbers):05}")
-        self.api = Registry(Store(), self.config, choose, time, uid, suffix)
+        self.api = Registry(Store(), self.config, choose, time, uid, suffix, grace=True)
         objects = initial_objects(self.config, NOW, Listening("127.0.0.1", 8001), Listening("127.0.0.1", 1053))
         establish(self.api, objects)
         self.controllers = ControllerManager(self.api, lambda: controllers_of(self.config, choose))
@@ -104,23 +104,6 @@ def pod(name: str = "web-1", *, status: Json | None = None, **spec: object) -> J
     return {**obj, "status": status} if status else obj
 
 
-def ready(value: str) -> Json:
-    return {"conditions": [{"type": "Ready", "status": value}]}
-
-
-async def test_a_fresh_cluster_has_namespaces_node_api_and_dns(cluster: Cluster) -> None:
-    names = {each["metadata"]["name"] for each in cluster.api.list(Request(NAMESPACE)).items}
-    assert names == {"default", "kube-system", "kube-public", "kube-node-lease"}
-    assert cluster.api.get(Request(NODE, "", "kdns"))["status"]["addresses"][0] == {
-        "type": "InternalIP",
-        "address": "10.244.0.1",
-    }
-    assert cluster.api.get(Request(SERVICE, "default", "kubernetes"))["spec"]["clusterIP"] == "10.96.0.1"
-    assert cluster.api.get(Request(SERVICE, "kube-system", "kube-dns"))["spec"]["clusterIP"] == "10.96.0.10"
-    assert cluster.addresses("kubernetes") == ["127.0.0.1"]
-    assert len(cluster.slices("kubernetes")) == 1
-
-
 async def test_pods_become_ready_and_endpoints_follow(cluster: Cluster) -> None:
     cluster.make(SERVICE, service(ports=[{"port": 80, "targetPort": "http"}]))
     cluster.make(POD, pod("web-1"))
@@ -167,36 +150,6 @@ async def test_events_that_wait_survive_a_restart_of_the_controllers(
             await asyncio.sleep(0.01)
 
 
-async def test_readiness_patched_by_a_client_stays(cluster: Cluster) -> None:
-    cluster.make(SERVICE, service())
-    cluster.make(POD, pod())
-    await cluster.settled()
-    for value, count_ready in (("False", 0), ("True", 1), ("False", 0)):
-        patch = {"status": ready(value)}
-        cluster.api.patch(
-            Request(POD, "default", "web-1", subresource="status"), "application/strategic-merge-patch+json", patch
-        )
-        await cluster.settled()
-        assert len(cluster.addresses("web")) == count_ready
-        field_name = "addresses" if count_ready else "notReadyAddresses"
-        assert len(cluster.subsets("web")[0][field_name]) == 1
-
-
-async def test_deleting(cluster: Cluster) -> None:
-    cluster.make(SERVICE, service())
-    cluster.make(POD, pod())
-    await cluster.settled()
-    assert cluster.addresses("web")
-    cluster.api.delete(Request(POD, "default", "web-1"))
-    await cluster.settled()
-    assert cluster.addresses("web") == []
-    assert len(cluster.slices("web")) == 1
-    cluster.api.delete(Request(SERVICE, "default", "web"))
-    await cluster.settled()
-    assert not cluster.exists(ENDPOINTS, "web")
-    assert cluster.slices("web") == []
-
-
 async def test_a_service_made_again_at_once_gets_its_own_endpoints(cluster: Cluster) -> None:
     cluster.make(SERVICE, service())
     cluster.make(POD, pod())
@@ -209,25 +162,6 @@ async def test_a_service_made_again_at_once_gets_its_own_endpoints(cluster: Clus
         again["metadata"]["uid"]
     }
     assert cluster.subsets("web")
-
-
-async def test_hand_written_endpoints_reach_slices(cluster: Cluster) -> None:
-    plain = {"metadata": {"name": "db"}, "spec": {"ports": [{"port": 5432}]}}
-    cluster.make(SERVICE, plain)
-    subsets = [{"addresses": [{"ip": "192.0.2.42"}], "ports": [{"port": 5432}]}]
-    cluster.make(ENDPOINTS, {"metadata": {"name": "db"}, "subsets": subsets})
-    await cluster.settled()
-    assert cluster.addresses("db") == ["192.0.2.42"]
-    stored = cluster.api.get(Request(ENDPOINTS, "default", "db"))
-    subsets[0]["addresses"] = [{"ip": "192.0.2.43"}, {"ip": "2001:db8::1"}]
-    cluster.api.update(Request(ENDPOINTS, "default", "db"), {**stored, "subsets": subsets})
-    await cluster.settled()
-    assert cluster.addresses("db") == ["192.0.2.43", "2001:db8::1"]
-    assert sorted(each["addressType"] for each in cluster.slices("db")) == ["IPv4", "IPv6"]
-    assert not any("annotations" in each["metadata"] for each in cluster.slices("db"))
-    cluster.api.delete(Request(ENDPOINTS, "default", "db"))
-    await cluster.settled()
-    assert cluster.slices("db") == []
 
 
 @pytest.mark.parametrize("kind", [ENDPOINTS, ENDPOINT_SLICE])
@@ -252,20 +186,14 @@ async def test_losing_the_selector_ends_the_slices(cluster: Cluster) -> None:
     assert managers == {"endpointslicemirroring-controller.k8s.io"}
 
 
-async def test_dual_stack() -> None:
-    from ipaddress import ip_network  # noqa: PLC0415  # the one test that needs it
-
-    v4, v6 = ip_network("10.96.0.0/16"), ip_network("fd00:10:96::/112")
-    pods = ip_network("10.244.0.0/16"), ip_network("fd00:10:244::/64")
-    cluster = Cluster(ClusterConfig(service_cidrs=(v4, v6), pod_cidrs=pods))
-    cluster.controllers.start()
-    cluster.make(SERVICE, service(ipFamilyPolicy="RequireDualStack"))
-    cluster.make(POD, pod())
+async def test_a_pod_that_drains_goes_when_its_time_is_up(cluster: Cluster) -> None:
+    sleeps = {"preStop": {"sleep": {"seconds": 1}}}
+    cluster.make(POD, pod(containers=[{"name": "c", "image": "i", "lifecycle": sleeps}]))
     await cluster.settled()
-    cluster.controllers.close()
-    ips = [row["ip"] for row in cluster.api.get(Request(POD, "default", "web-1"))["status"]["podIPs"]]
-    assert cluster.addresses("web") == sorted(ips)
-    assert len(ips) == 2
+    cluster.api.delete(Request(POD, "default", "web-1"))
+    await cluster.settled()
+    assert cluster.exists(POD, "web-1")
+    await poll(lambda: not cluster.exists(POD, "web-1"))
 
 
 async def test_a_flood_of_events_closes_the_watch_and_nothing_is_lost(cluster: Cluster) -> None:

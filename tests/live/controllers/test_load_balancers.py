@@ -1,4 +1,5 @@
-"""`kdns up --lb-pool` as kubectl sees it: addresses come, move, are waited for, outlive a restart and are freed."""
+"""`kdns up --lb-pool` as kubectl sees it: addresses come, move, are waited for, outlive a restart, as workloads do, and
+are freed."""
 
 import json
 import time
@@ -38,7 +39,11 @@ def told(running: Running, name: str) -> str:
 
 def test_a_pool(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"), *POOL)
+    everything = ("get", "deploy,rs,pods", "-o", "jsonpath={.items[*].metadata.name} {.items[*].metadata.uid}")
     with kdns_up(tmp_path, *data) as running:
+        running.kubectl("create", "deployment", "kept", "--image=i", "--replicas=3")
+        running.kubectl("rollout", "status", "deployment/kept", "--timeout=60s")
+        workload = running.kubectl(*everything)
         make(running, "a")
         external(running, "a", "192.0.2.1")
         assert "EnsuredLoadBalancer" in told(running, "a")
@@ -52,6 +57,9 @@ def test_a_pool(tmp_path: Path) -> None:
         assert "no IPv4 address is free in the pool" in told(running, "late")
         assert running.rdata("both.default.svc.cluster.local") != ["192.0.2.2"]
     with kdns_up(tmp_path, *data) as running:
+        assert running.kubectl(*everything) == workload
+        running.kubectl("scale", "deployment/kept", "--replicas=1")
+        running.kubectl("rollout", "status", "deployment/kept", "--timeout=60s")
         external(running, "a", "192.0.2.1")
         external(running, "late", "<pending>")
         running.kubectl("delete", "service", "a", "--timeout=60s")

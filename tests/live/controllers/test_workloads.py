@@ -3,7 +3,6 @@
 import re
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,21 +83,6 @@ def test_unknown_kinds_are_told_once(running: Running) -> None:
     assert 'no matches for kind "Widget" in version "example.com/v1"' in refused
 
 
-def test_names_of_a_stateful_set(running: Running) -> None:
-    addresses = running.kubectl("get", "pods", "-l", "app=nginx", "-o", "jsonpath={.items[*].status.podIP}").split()
-    for number, address in enumerate(addresses):
-        running.until([address], f"web-{number}.nginx.{ZONE}")
-    assert running.rdata(f"nginx.{ZONE}") == sorted(addresses)
-    running.kubectl("scale", "statefulset/web", "--replicas=3")
-    running.kubectl("rollout", "status", "statefulset/web", "--timeout=60s")
-    eventually(lambda: len(running.rdata(f"web-2.nginx.{ZONE}")), 1)
-    running.kubectl("scale", "statefulset/web", "--replicas=1", "--current-replicas=3")
-    running.until([], f"web-1.nginx.{ZONE}")
-    running.kubectl("scale", "statefulset/web", "--replicas=2")
-    running.kubectl("rollout", "status", "statefulset/web", "--timeout=60s")
-    eventually(lambda: names(running, "pods", "-l", "app=nginx"), ["web-0", "web-1"])
-
-
 def test_a_rollout_and_back(running: Running) -> None:
     running.kubectl("set", "image", "deployment/front", "front=front:2")
     out = running.kubectl("rollout", "status", "deployment/front", "--timeout=60s")
@@ -131,38 +115,3 @@ def test_revisions_and_back(running: Running, kind: str, name: str, container: s
         eventually(lambda: set(image(running, "pods", "-l", f"app={container}")), {wanted})
     history = running.kubectl("rollout", "history", f"{kind}/{name}")
     assert re.findall(r"^(\d+) ", history, re.MULTILINE) == ["2", "3"]
-
-
-def test_a_pause_holds_a_rollout(running: Running) -> None:
-    running.kubectl("create", "deployment", "held", "--image=held:1", "--replicas=2")
-    running.kubectl("rollout", "status", "deployment/held", "--timeout=60s")
-    running.kubectl("rollout", "pause", "deployment/held")
-    running.kubectl("set", "image", "deployment/held", "held=held:2")
-    seen = ("get", "deployment", "held", "-o", "jsonpath={.metadata.generation} {.status.observedGeneration}")
-    eventually(lambda: len(set(running.kubectl(*seen).split())), 1)
-    assert set(image(running, "pods", "-l", "app=held")) == {"held:1"}
-    running.kubectl("rollout", "resume", "deployment/held")
-    running.kubectl("rollout", "status", "deployment/held", "--timeout=60s")
-    eventually(lambda: set(image(running, "pods", "-l", "app=held")), {"held:2"})
-    assert "exposed" in running.kubectl("expose", "deployment", "held", "--port=80")
-    eventually(lambda: len(running.rdata(f"held.{ZONE}")), 1)
-    refused = running.kubectl("scale", "deployment/held", "--replicas=5", "--current-replicas=9", check=False)
-    assert "Expected replicas to be 9, was 2" in refused
-    refused = running.kubectl("scale", "deployment/held", "--replicas=5", "--resource-version=1", check=False)
-    assert "Expected resource version to be 1" in refused
-
-
-def test_a_restart_changes_nothing(tmp_path: Path) -> None:
-    data = ("--data", str(tmp_path / "data"))
-    with kdns_up(tmp_path, *data) as running:
-        running.kubectl("create", "deployment", "kept", "--image=i", "--replicas=3", "--port=80")
-        running.kubectl("expose", "deployment", "kept", "--cluster-ip=10.96.0.11")
-        running.kubectl("rollout", "status", "deployment/kept", "--timeout=60s")
-        everything = ("get", "deploy,rs,pods,svc", "-o", "jsonpath={.items[*].metadata.name} {.items[*].metadata.uid}")
-        before = running.kubectl(*everything)
-    with kdns_up(tmp_path, *data) as running:
-        assert running.kubectl(*everything) == before
-        assert running.rdata(f"kept.{ZONE}") == ["10.96.0.11"]
-        running.kubectl("scale", "deployment/kept", "--replicas=1")
-        running.kubectl("rollout", "status", "deployment/kept", "--timeout=60s")
-        eventually(lambda: len(names(running, "pods")), 1)

@@ -44,6 +44,9 @@ WORKS: list[tuple[str, list[str]]] = [
     ("rollout history deployment/front", ["REVISION CHANGE-CAUSE"]),
     ("set image deployment/front nginx=nginx:2", ["deployment.apps/front image updated"]),
     ("rollout undo deployment/front", ["deployment.apps/front rolled back"]),
+    ("rollout pause deployment/front", ["deployment.apps/front paused"]),
+    ("rollout resume deployment/front", ["deployment.apps/front resumed"]),
+    ("rollout status deployment/front --timeout=60s", ["successfully rolled out"]),
     ("create cronjob often --image=busybox --schedule=@hourly", ["cronjob.batch/often created"]),
     ("create job once --from=cronjob/often", ["job.batch/once created"]),
     ("wait --for=condition=complete job/once --timeout=60s", ["condition met"]),
@@ -86,6 +89,8 @@ CANNOT: list[tuple[str, str]] = [
     ("top pods", "Metrics API not available"),
     ("get gadgets", 'the server doesn\'t have a resource type "gadgets"'),
     ("get svc nobody", 'Error from server (NotFound): services "nobody" not found'),
+    ("scale deployment/kept --replicas=5 --current-replicas=9", "Expected replicas to be 9, was 1"),
+    ("scale deployment/kept --replicas=5 --resource-version=1", "Expected resource version to be 1"),
     ("create service nodeport a", "at least one tcp port specifier must be provided"),
     ("create service nodeport a --tcp=80 --node-port=1", "provided port is not in the valid range"),
 ]
@@ -109,6 +114,7 @@ def test_the_tour(cluster: Running) -> None:
 
 def test_what_cannot_be_done_is_said(cluster: Running) -> None:
     cluster.kubectl("run", "seen", "--image=nginx", "--port=80")
+    cluster.kubectl("create", "deployment", "kept", "--image=nginx")
     cluster.kubectl("wait", "pod/seen", "--for=condition=Ready", "--timeout=60s")
     for command, says in CANNOT:
         out = cluster.kubectl(*command.split(" "), check=False)
