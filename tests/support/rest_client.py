@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from io import BytesIO
 from typing import Any
@@ -56,10 +56,10 @@ class Client:
 
 
 @asynccontextmanager
-async def serving(**config: Any) -> AsyncIterator[Client]:
-    """A server of its own."""
+async def serving(*durable: Callable[[], Awaitable[None]], **config: Any) -> AsyncIterator[Client]:
+    """A server of its own, whose writes are answered after `durable`."""
     api = new_api()
-    server = await rest.start(api, RestConfig(port=0, watches_max=3, **config))
+    server = await rest.start(api, RestConfig(port=0, watches_max=3, **config), *durable)
     host, port = server.address
     async with aiohttp.ClientSession(f"http://{host}:{port}") as session:
         yield Client(api, server, session)

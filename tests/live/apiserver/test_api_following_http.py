@@ -2,16 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 
-import pytest
 from rest_client import SERVICES, TABLE, Client, service, serving
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with serving() as client:
-        yield client
 
 
 async def test_watch(client: Client) -> None:
@@ -75,9 +67,3 @@ async def test_a_client_that_leaves_is_forgotten(client: Client) -> None:
 
 async def test_a_watch_is_no_yaml(client: Client) -> None:
     assert (await client("GET", f"{SERVICES}?watch=1", Accept="application/yaml"))[0] == 406
-
-
-@pytest.mark.parametrize("query", ["timeoutSeconds=abc", "watch=1&limit=abc"])
-async def test_a_number_that_is_none_is_told(client: Client, query: str) -> None:
-    status, refused, _ = await client("GET", f"{SERVICES}?{query}")
-    assert (status, '"abc"' in refused["message"]) == (400, True)

@@ -5,9 +5,8 @@ import json
 import re
 import ssl
 
-import aiohttp
 import pytest
-from rest_client import SERVICES, new_api, service
+from rest_client import SERVICES, Client, new_api, service, serving
 from structlog.testing import capture_logs
 
 from kdns.controlplane.apimachinery.errors import internal
@@ -18,23 +17,19 @@ from kdns.errors import InputError, ListenError
 
 
 async def test_tokens() -> None:
-    server = await rest.start(new_api(), RestConfig(port=0, tokens={"first": ADMIN, "second": ADMIN}))
-    host, port = server.address
-    async with aiohttp.ClientSession(f"http://{host}:{port}") as session:
-        rows = [
-            ("/api/v1/namespaces", {}, 401),
-            ("/api/v1/namespaces", {"Authorization": "Bearer third"}, 401),
-            ("/api/v1/namespaces", {"Authorization": "Bearer \xe9"}, 401),
-            ("/api/v1/namespaces", {"Authorization": "Bearer "}, 401),
-            ("/api/v1/namespaces", {"Authorization": "Basic second"}, 401),
-            ("/api/v1/namespaces", {"Authorization": "Bearer second"}, 200),
-            ("/api/v1/namespaces", {"Authorization": "bearer first", "Origin": "http://a"}, 200),
-            ("/healthz", {}, 200),
-        ]
+    rows: list[tuple[str, dict[str, str], int]] = [
+        ("/api/v1/namespaces", {}, 401),
+        ("/api/v1/namespaces", {"Authorization": "Bearer third"}, 401),
+        ("/api/v1/namespaces", {"Authorization": "Bearer \xe9"}, 401),
+        ("/api/v1/namespaces", {"Authorization": "Bearer "}, 401),
+        ("/api/v1/namespaces", {"Authorization": "Basic second"}, 401),
+        ("/api/v1/namespaces", {"Authorization": "Bearer second"}, 200),
+        ("/api/v1/namespaces", {"Authorization": "bearer first", "Origin": "http://a"}, 200),
+        ("/healthz", {}, 200),
+    ]
+    async with serving(tokens={"first": ADMIN, "second": ADMIN}) as client:
         for path, headers, code in rows:
-            async with session.get(path, headers=headers) as response:
-                assert response.status == code, (path, headers)
-    await server.close()
+            assert (await client("GET", path, **headers))[0] == code, (path, headers)
 
 
 @pytest.mark.parametrize(
@@ -42,10 +37,7 @@ async def test_tokens() -> None:
     [
         (RestConfig("0.0.0.0", 0), "set --token-file or --client-ca-file and --tls-cert"),
         (RestConfig("0.0.0.0", 0, tokens={"t": ADMIN}), "--api 0.0.0.0: set --tls-cert too"),
-        (
-            RestConfig("::", 0, ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)),
-            "set --token-file or --client-ca",
-        ),
+        (RestConfig("::", 0, ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)), "set --token-file or --client-ca"),
         (RestConfig(port=0, tokens={"good": ADMIN, "": ADMIN}), "empty token"),
     ],
 )
@@ -54,11 +46,10 @@ async def test_open_addresses_need_tokens_and_tls(config: RestConfig, missing: s
         await rest.start(new_api(), config)
 
 
-async def test_a_taken_port_is_named() -> None:
-    server = await rest.start(new_api(), RestConfig(port=0))
-    with pytest.raises(ListenError, match=f"127.0.0.1:{server.address[1]}"):
-        await rest.start(new_api(), RestConfig(port=server.address[1]))
-    await server.close()
+async def test_a_taken_port_is_named(client: Client) -> None:
+    host, port = client.server.address
+    with pytest.raises(ListenError, match=f"{host}:{port}"):
+        await rest.start(new_api(), RestConfig(port=port))
 
 
 async def test_what_is_shown_is_durable() -> None:
@@ -68,31 +59,18 @@ async def test_what_is_shown_is_durable() -> None:
         written.set()
         await gate.wait()
 
-    server = await rest.start(new_api(), RestConfig(port=0), durable)
-    host, port = server.address
-    async with (
-        aiohttp.ClientSession(f"http://{host}:{port}") as session,
-        asyncio.timeout(60),
-        session.get(f"{SERVICES}?watch=1") as watch,
-    ):
-
-        async def status(method: str, path: str, body: object = None) -> int:
-            async with session.request(method, path, json=body) as response:
-                return response.status
-
-        replies = [asyncio.create_task(status("POST", SERVICES, service()))]
+    async with asyncio.timeout(60), serving(durable) as client, client.session.get(f"{SERVICES}?watch=1") as watch:
+        replies = [asyncio.create_task(client("POST", SERVICES, service()))]
         await written.wait()
         paths = (f"{SERVICES}/web", SERVICES, f"{SERVICES}/none")
-        replies += [asyncio.create_task(status("GET", path)) for path in paths]
+        replies += [asyncio.create_task(client("GET", path)) for path in paths]
         line = asyncio.create_task(watch.content.readline())
-        async with session.get("/version") as version:
-            assert version.status == 200
+        assert (await client("GET", "/version"))[0] == 200
         assert not line.done()
         assert not any(reply.done() for reply in replies[:3])
         gate.set()
-        assert [await reply for reply in replies] == [201, 200, 200, 404]
+        assert [(await reply)[0] for reply in replies] == [201, 200, 200, 404]
         assert json.loads(await line)["type"] == "ADDED"
-    await server.close()
 
 
 FULL = "Internal error occurred: disk full"
@@ -110,26 +88,15 @@ async def test_what_cannot_be_kept_is_not_shown() -> None:
         if failing:
             raise internal("disk full")
 
-    server = await rest.start(new_api(), RestConfig(port=0), durable)
-    host, port = server.address
-    async with (
-        aiohttp.ClientSession(f"http://{host}:{port}") as session,
-        asyncio.timeout(60),
-        session.get(f"{SERVICES}?watch=1") as watch,
-    ):
-        async with session.get("/readyz") as ready:
-            assert ready.status == 200
+    async with asyncio.timeout(60), serving(durable) as client, client.session.get(f"{SERVICES}?watch=1") as watch:
+        assert (await client("GET", "/readyz"))[0] == 200
         failing = True
         for method, path in (("POST", SERVICES), ("GET", f"{SERVICES}/web"), ("GET", SERVICES), ("GET", "/readyz")):
-            async with session.request(method, path, json=service() if method == "POST" else None) as response:
-                assert (response.status, "disk full" in await response.text()) == (500, True), (method, path)
+            status, _, response = await client(method, path, service() if method == "POST" else None)
+            assert (status, "disk full" in await response.text()) == (500, True), (method, path)
         rows = [
             ("/livez", 200, "ok"),
-            (
-                "/readyz",
-                500,
-                "[+]ping ok\n[-]storage failed: Internal error occurred: disk full\nreadyz check failed\n",
-            ),
+            ("/readyz", 500, f"[+]ping ok\n[-]storage failed: {FULL}\nreadyz check failed\n"),
             ("/readyz?exclude=storage", 200, "ok"),
             ("/readyz?verbose&exclude=storage&exclude=b&exclude=a", 200, EXCLUDED),
             ("/readyz/ping", 200, "ok"),
@@ -139,18 +106,14 @@ async def test_what_cannot_be_kept_is_not_shown() -> None:
             ("/livez?verbose", 200, "[+]ping ok\nlivez check passed\n"),
         ]
         for path, status, text in rows:
-            async with session.get(path) as response:
-                assert (response.status, await response.text()) == (status, text), path
-                assert response.content_type == "text/plain"
-        async with session.get("/metrics/slis") as response:
-            lines = (await response.text()).splitlines()
+            assert (await client("GET", path))[:2] == (status, text), path
+        lines = (await client("GET", "/metrics/slis"))[1].splitlines()
         assert 'kubernetes_healthcheck{name="storage",type="readyz"} 0.0' in lines
         assert 'kubernetes_healthcheck{name="ping",type="livez"} 1.0' in lines
         assert 'kubernetes_healthchecks_total{name="storage",status="success",type="readyz"} 1.0' in lines
         assert 'kubernetes_healthchecks_total{name="storage",status="error",type="readyz"} 3.0' in lines
         (line,) = [json.loads(line) async for line in watch.content]
         assert (line["type"], line["object"]["code"]) == ("ERROR", 500)
-    await server.close()
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,17 @@
 
 import asyncio
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator
 from io import BytesIO
 
 import pytest
-from rest_client import PODS, SERVICES, Client, service, serving
+from rest_client import PODS, SERVICES, Client, service
 
 from kdns.controlplane.apimachinery.kinds import SERVICE
 from kdns.controlplane.server.registry import Request
 
 FUTURE = urlsafe_b64encode(b'{"rv":99,"namespace":"","name":""}').decode().rstrip("=")
 
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with serving() as client:
-        yield client
+MERGE = {"Content_Type": "application/merge-patch+json"}
 
 
 async def test_the_life_of_an_object(client: Client) -> None:
@@ -75,16 +70,10 @@ async def test_lists(client: Client) -> None:
     ("method", "path", "body", "headers", "code", "reason", "text"),
     [
         ("GET", "/nothing", None, {}, 404, "NotFound", "could not find the requested resource"),
-        ("GET", "/api/v2", None, {}, 404, "NotFound", "could not find the requested resource"),
-        ("GET", "/apis/apps/v0/deployments", None, {}, 404, "NotFound", "could not find the requested resource"),
-        ("GET", "/api/v1/services/web", None, {}, 404, "NotFound", "could not find the requested resource"),
         ("GET", f"{SERVICES}/web/proxy", None, {}, 404, "NotFound", 'services "web" not found'),
-        ("GET", "/api/v1/namespaces/default/nodes", None, {}, 404, "NotFound", "could not find"),
         ("GET", f"{SERVICES}/web", None, {}, 404, "NotFound", 'services "web" not found'),
         ("POST", f"{SERVICES}/web", service(), {}, 405, "MethodNotAllowed", "does not allow this method"),
         ("POST", "/api/v1/services", service(), {}, 405, "MethodNotAllowed", "does not allow this method"),
-        ("DELETE", "/api/v1/services", None, {}, 405, "MethodNotAllowed", "does not allow this method"),
-        ("PUT", SERVICES, service(), {}, 405, "MethodNotAllowed", "does not allow this method"),
         ("POST", "/version", None, {}, 405, "MethodNotAllowed", "does not allow this method"),
         ("DELETE", f"{SERVICES}/web/status", None, {}, 405, "MethodNotAllowed", "does not allow this method"),
         ("GET", f"{PODS}/p/eviction", None, {}, 405, "MethodNotAllowed", "does not allow this method"),
@@ -114,7 +103,10 @@ async def test_lists(client: Client) -> None:
             "PATCH", f"{SERVICES}/a?fieldManager=me", "[]", {"Content_Type": "application/apply-patch+yaml"}, 400,
             "BadRequest", "the body is not a Service: expected an object, got a list",
         ),
-        ("GET", "/api/v1/watch/services", None, {}, 404, "NotFound", "could not find the requested resource"),
+        ("POST", f"{SERVICES}?fieldManager={'x' * 129}", {}, {}, 422, "Invalid", "fieldManager: Too long"),
+        ("PUT", f"{SERVICES}/a?fieldManager=a%07", {}, {}, 422, "Invalid", 'fieldManager: Invalid value: "a'),
+        ("PATCH", f"{SERVICES}/a?force=true", {}, MERGE, 422, "Invalid", "force: Forbidden: may not be specified"),
+        ("GET", f"{SERVICES}?timeoutSeconds=abc", None, {}, 400, "BadRequest", '"abc"'),
         ("GET", SERVICES, None, {"Impersonate_User": "bob"}, 400, "BadRequest", "impersonation is not supported"),
         ("POST", SERVICES, "[" * 100_000, {"Content_Type": "application/json"}, 400, "BadRequest", "nested too deeply"),
         ("POST", SERVICES, b"no gzip", {"Content_Encoding": "gzip"}, 415, "UnsupportedMediaType", "gzip"),
@@ -129,14 +121,11 @@ async def test_lists(client: Client) -> None:
         ("DELETE", f"{SERVICES}/a", {"gracePeriodSeconds": "x"}, {}, 400, "BadRequest", "gracePeriodSeconds"),
         ("GET", f"{SERVICES}?watch=1&timeoutSeconds={'9' * 400}", None, {}, 400, "BadRequest", "an integer of 64 bits"),
         ("GET", f"{SERVICES}?continue={FUTURE}", None, {}, 400, "BadRequest", "revision 99 is still to come"),
-        ("GET", SERVICES, None, {"Accept": "text/html"}, 406, "NotAcceptable", "application/json"),
         ("GET", f"{SERVICES}?limit=x", None, {}, 400, "BadRequest", 'limit: expected an integer of 64 bits, got "x"'),
-        ("GET", f"{SERVICES}?limit=", None, {}, 400, "BadRequest", 'limit: expected an integer of 64 bits, got ""'),
         ("DELETE", f"{SERVICES}?limit=x", None, {}, 400, "BadRequest", "limit: expected an integer of 64 bits"),
         ("DELETE", f"{SERVICES}?sendInitialEvents=true", None, {}, 422, "Invalid", "is forbidden for list"),
         ("DELETE", f"{SERVICES}?resourceVersion=x", None, {}, 400, "BadRequest", "invalid resource version: resourceV"),
         ("GET", f"{SERVICES}?watch=1&resourceVersion=x", None, {}, 500, None, 'resourceVersion: Invalid value: "x": s'),
-        ("GET", f"{SERVICES}?fieldSelector=a=b", None, {}, 400, "BadRequest", "field label not supported: a"),
         ("GET", f"{SERVICES}?labelSelector=a%20b", None, {}, 400, "BadRequest", "unable to parse requirement"),
         ("GET", f"{SERVICES}?resourceVersion=99", None, {}, 504, "Timeout", "Timeout: Too large resource version: 99,"),
         ("GET", f"{SERVICES}?includeObject=x", None, {}, 400, "BadRequest", "includeObject"),

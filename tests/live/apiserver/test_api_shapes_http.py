@@ -2,17 +2,9 @@
 
 import gzip
 import json
-from collections.abc import AsyncIterator
 
-import pytest
-from rest_client import SERVICES, Client, service, serving
+from rest_client import SERVICES, Client, service
 from served_kinds import REVIEWS, SERVED
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with serving() as client:
-        yield client
 
 
 async def test_yaml_both_ways(client: Client) -> None:
