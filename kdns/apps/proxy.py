@@ -37,7 +37,7 @@ from kdns.proxy.sync.io.proxier import RunningMode, Runtime
 from kdns.proxy.sync.io.runner import PlanInputs, SyncRunner
 from kdns.proxy.sync.schedule import SyncTiming
 from kdns.proxy.takeover.io.choice import Choice, choice
-from kdns.proxy.takeover.io.modes import RUNTIMES, clean_ups
+from kdns.proxy.takeover.io.modes import clean_ups, runtime
 from kdns.proxy.takeover.io.takeover import Takeover
 from kdns.runtime.connections import ConnectionKind, Connections
 from kdns.runtime.process import gc_paused, trim_memory
@@ -104,7 +104,7 @@ class NodeProxy:
 
     async def run(self) -> None:
         """Raises ApplyError if the mode cannot work here."""
-        chosen = self.chosen = await choice(self.settings, RUNTIMES)
+        chosen = self.chosen = await choice(self.settings, runtime)
         if chosen.reasons:
             names = {"mode": chosen.mode.name, "configured": self.settings.mode}
             log.warning("fallback to another mode", **names, reasons=chosen.reasons)
@@ -140,9 +140,7 @@ class NodeProxy:
         sync_runner.subscribers.append(lambda _: self.established.set())
         if chosen.fallback:
             events.warn_node(FALLBACK, chosen.fallback)
-        sources = MetricSources(
-            chosen.mode, self.settings.mode, mode.counters, sync_runner, health, stats, conntrack.stats
-        )
+        sources = MetricSources(chosen.mode, self.settings.mode, mode.counters, sync_runner, health, stats, conntrack)
         stack.enter_context(mode.watch(sync_runner.foreign_change))
 
         def addressed(addresses: tuple[Address, ...]) -> None:
@@ -278,7 +276,7 @@ async def supervise(
     file: Path | None,
     say: Callable[[str], None],
     every_s: float = 2.0,
-    runtimes: Mapping[str, Runtime] = RUNTIMES,
+    runtime_of: Callable[[str], Runtime] = runtime,
 ) -> bool:
     """Runs a node until `stop`, or until the settings change; `reload` reads the file at once.
 
@@ -291,7 +289,7 @@ async def supervise(
     tasks = {
         "node": asyncio.create_task(node.run()),
         "stop": asyncio.create_task(stop.wait()),
-        "file": asyncio.create_task(_next_settings(read, settings, file, every_s, reload, runtimes)),
+        "file": asyncio.create_task(_next_settings(read, settings, file, every_s, reload, runtime_of)),
         "ready": asyncio.create_task(_say_ready(node, say)),
     }
     ending = [task for name, task in tasks.items() if name != "ready"]
@@ -317,13 +315,13 @@ async def _next_settings(
     file: Path | None,
     every_s: float,
     reload: asyncio.Event,
-    runtimes: Mapping[str, Runtime],
+    runtime_of: Callable[[str], Runtime],
 ) -> Settings:
     """Waits for other settings whose mode can work here."""
     while True:
         changed = await other_settings(read, settings, file, every_s, reload)
         try:
-            await choice(changed, runtimes)
+            await choice(changed, runtime_of)
         except KdnsError as error:
             log.warning("mode of the configuration file cannot work, settings unchanged", reason=str(error))
         else:

@@ -32,7 +32,7 @@ from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.io.counters import nftables_counters
 from kdns.proxy.node.io.health import ProxyHealth
 from kdns.proxy.node.io.metrics import MetricSources, rows
-from kdns.proxy.sync.io.conntrack import FlowStats
+from kdns.proxy.sync.io.conntrack import ConntrackReconciler
 from kdns.proxy.sync.io.proxier import Counters
 from kdns.proxy.sync.io.runner import SyncRunner
 from kdns.proxy.sync.schedule import SyncTiming
@@ -229,7 +229,13 @@ def _proxy() -> tuple[Row, ...]:
     for name, counters in _MODE_COUNTERS.items():
         runner = SyncRunner(State(), cast("Any", None), lambda: None, SyncTiming())
         sources = MetricSources(
-            MODES[name], name, counters, runner, ProxyHealth(runner, lambda: None), FollowStats(), FlowStats()
+            MODES[name],
+            name,
+            counters,
+            runner,
+            ProxyHealth(runner, lambda: None),
+            FollowStats(),
+            ConntrackReconciler(None),
         )
         process = ProcessCollector(registry=CollectorRegistry())
         for row in _collected(rows(sources), process, sli_metrics(HealthChecks())):

@@ -14,7 +14,7 @@ from kdns.cli.command import command
 from kdns.cli.console import reported_errors, run, say, warn
 from kdns.cli.node_plan import NodePlan, NodePlanOptions, node_plan, node_plan_options
 from kdns.net import family_of
-from kdns.proxy.takeover.io.modes import RUNTIMES
+from kdns.proxy.takeover.io.modes import runtime
 from kdns.proxy.trace.assumptions import Assumption, assumptions
 from kdns.proxy.trace.destination import Search, packet
 from kdns.proxy.trace.explain import Explanation, explained
@@ -92,7 +92,7 @@ def trace(
         say(_formatted(explanation, assumed, planned, output))
         if live is not None:
             family_plan = planned.plan.of(family_of(traced.destination))
-            read = RUNTIMES[planned.settings.mode].connections
+            read = runtime(planned.settings.mode).connections
             count = partial(read, family_plan) if read else None
             run(follow(traced, explanation.trace, live, say, count))
 

@@ -18,7 +18,7 @@ from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import Planner
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import RunningMode
-from kdns.proxy.takeover.io.modes import RUNTIMES
+from kdns.proxy.takeover.io.modes import runtime
 
 AT_ONCE: Final = 50
 QUICK: Final = Settings(mode="ipvs").with_section(IpvsSettings(tcp_fin_timeout_s=1, udp_timeout_s=1))
@@ -26,7 +26,7 @@ QUICK: Final = Settings(mode="ipvs").with_section(IpvsSettings(tcp_fin_timeout_s
 
 
 async def started(settings: Settings) -> RunningMode:
-    row = RUNTIMES[settings.mode]
+    row = runtime(settings.mode)
     reason = await row.unsupported(settings)
     assert not reason, reason
     return await row.start(settings)

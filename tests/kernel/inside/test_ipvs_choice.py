@@ -18,7 +18,7 @@ from small_cluster import CLIENTS, ENDPOINTS, both, endpoints, service
 from world import World
 
 from kdns.proxy.ipvs.mode import IpvsSettings
-from kdns.proxy.takeover.io.modes import RUNTIMES
+from kdns.proxy.takeover.io.modes import runtime
 
 ENDS: Final = ("p1", "p2", "r1", "r2")
 DEADLINE_S: Final = 60.0
@@ -147,7 +147,7 @@ def test_a_scheduler_chooses(world: World, loop: asyncio.AbstractEventLoop, node
 
 def test_a_scheduler_that_the_kernel_lacks_is_named(loop: asyncio.AbstractEventLoop) -> None:
     settings = QUICK.with_section(replace(QUICK.section(IpvsSettings), scheduler="twos"))
-    assert "twos" in loop.run_until_complete(RUNTIMES["ipvs"].unsupported(settings))
+    assert "twos" in loop.run_until_complete(runtime("ipvs").unsupported(settings))
 
 
 def test_a_client_keeps_its_endpoint_for_a_time(world: World, loop: asyncio.AbstractEventLoop, node: Node) -> None:

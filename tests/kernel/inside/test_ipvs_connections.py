@@ -30,7 +30,7 @@ from kdns.proxy.ipvs.io.clean_up import remove_ipvs
 from kdns.proxy.ipvs.mode import IpvsSettings
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Footprint
-from kdns.proxy.takeover.io.modes import RUNTIMES
+from kdns.proxy.takeover.io.modes import runtime
 from kdns.proxy.xtables.io.clean_up import IptablesPart
 
 SETTINGS: Final = Settings(mode="ipvs")
@@ -343,9 +343,9 @@ def test_what_a_kernel_lacks_is_told(node: Node, run: Run, module: str, reason: 
     dry = real.removeprefix("exec ").replace('"$@"', '-D "$@"')
     helper.write_text(f'#!/bin/sh\ncase "$({dry})" in */{module}.ko*) exit 1;; esac\n{real}\n')
     try:
-        assert re.search(reason, str(run(RUNTIMES["ipvs"].unsupported(SETTINGS))))
+        assert re.search(reason, str(run(runtime("ipvs").unsupported(SETTINGS))))
     finally:
         helper.write_text(script)
-    assert not run(RUNTIMES["ipvs"].unsupported(SETTINGS))
+    assert not run(runtime("ipvs").unsupported(SETTINGS))
     with ipsets() as kernel:
         assert not kernel.headers()

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from fake_modes import FakeMode
 
 from kdns.cluster.objects import Service
 from kdns.cluster.source import Source
@@ -18,9 +19,9 @@ from kdns.proxy.node.io.events import MAX_QUEUED, EventRecorder
 from kdns.proxy.node.io.health import LASTING_S, ProxyHealth, ServiceHealthServers
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import plan
+from kdns.proxy.sync.io.proxier import Footprint
 from kdns.proxy.sync.io.runner import SyncResult, SyncRunner
 from kdns.proxy.sync.schedule import SyncTiming
-from kdns.proxy.userspace.io.proxier import UserspaceProxier
 from kdns.proxy.userspace.mode import USERSPACE
 from kdns.runtime.connections import ConnectionKind, Connections
 
@@ -57,7 +58,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 async def test_no_port_waits_for_an_event_to_be_written() -> None:
     state, view = State(), NodeView("here", "", (NODE,), (NODE,))
-    runner = SyncRunner(state, UserspaceProxier(), lambda: None, SyncTiming())
+    runner = SyncRunner(state, FakeMode("userspace", [], Footprint()), lambda: None, SyncTiming())
     connections = Connections(ConnectionKind.NODE_SITES)
     silent = socket.create_server(("127.0.0.1", 0))
     blocked = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
@@ -98,7 +99,7 @@ async def test_events_for_an_api_that_does_not_answer_are_bounded() -> None:
 async def test_a_port_that_is_in_use_for_a_while_is_no_warning(lasting_s: float, warnings: int) -> None:
     """At a take-over the kube-proxy that ends has the ports still."""
     state, view = State(), NodeView("here", "", (NODE,), (NODE,))
-    runner = SyncRunner(state, UserspaceProxier(), lambda: None, SyncTiming())
+    runner = SyncRunner(state, FakeMode("userspace", [], Footprint()), lambda: None, SyncTiming())
     events = EventRecorder(Source(endpoint="http://127.0.0.1:1"), "here")
     health, connections = ProxyHealth(runner, lambda: None), Connections(ConnectionKind.NODE_SITES)
     servers = ServiceHealthServers(state, "here", health, events, connections, lasting_s=lasting_s)

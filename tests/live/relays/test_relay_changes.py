@@ -24,7 +24,6 @@ from kdns.proxy.userspace.io import relay_set
 from kdns.proxy.userspace.io.counters import RelayCounters
 from kdns.proxy.userspace.io.tcp_relay import TcpRelay
 from kdns.proxy.userspace.io.udp_relay import UdpRelay
-from kdns.proxy.userspace.sessions import Sessions
 
 
 async def test_what_is_under_way_goes_on_while_endpoints_and_services_go() -> None:
@@ -164,7 +163,7 @@ class Rules(FakeMode):
 
     @property
     def counters(self) -> Counters:
-        return RelayCounters(Sessions(), None)
+        return RelayCounters({}, None)
 
     async def sync_full(self, plan: Plan) -> None:
         self.plan = plan

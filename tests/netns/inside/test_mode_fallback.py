@@ -8,12 +8,12 @@ from mode_walk import METRICS, SETTINGS, cleaned, cluster, rules
 from node_process import fetched, start, until
 
 from kdns.proxy.settings.settings import Settings
-from kdns.proxy.takeover.io.modes import RUNTIMES
+from kdns.proxy.takeover.io.modes import runtime
 
 
 @pytest.mark.usefixtures("world")
 def test_a_fallback_is_told(loop: asyncio.AbstractEventLoop, tmp_path: Path) -> None:
-    if not (reason := loop.run_until_complete(RUNTIMES["ipvs"].unsupported(Settings(mode="ipvs")))):
+    if not (reason := loop.run_until_complete(runtime("ipvs").unsupported(Settings(mode="ipvs")))):
         pytest.skip("a kernel with IPVS")
     with cluster(tmp_path) as api:
         settings = SETTINGS.format(mode="ipvs")

@@ -164,11 +164,11 @@ def test_a_second_one_in_the_network_namespace_is_refused(api: Api, own_node: St
 
 ASKED = """
 import asyncio
-from kdns.proxy.takeover.io.modes import RUNTIMES
+from kdns.proxy.takeover.io.modes import runtime
 from kdns.proxy.settings.settings import Settings
 
 async def main():
-    mode = await RUNTIMES["userspace"].start(Settings(mode="userspace"))
+    mode = await runtime("userspace").start(Settings(mode="userspace"))
     print(mode.udp_targets is not None)
     await mode.close(keep_rules=False)
 

@@ -19,7 +19,7 @@ from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import RunningMode
-from kdns.proxy.takeover.io.modes import RUNTIMES
+from kdns.proxy.takeover.io.modes import runtime
 from kdns.proxy.userspace.io.proxier import UserspaceProxier
 from kdns.proxy.xtables.io.clean_up import remove_chains
 
@@ -103,7 +103,7 @@ def test_without_nftables_it_is_iptables_that_captures(
     monkeypatch.setattr(nft, "check", refused)
 
     async def check() -> None:
-        made = await RUNTIMES["userspace"].start(Settings(mode="userspace"))
+        made = await runtime("userspace").start(Settings(mode="userspace"))
         try:
             await made.sync_full(planned("userspace"))
             assert "10.96.0.1:80/TCP relay" in all_rules()

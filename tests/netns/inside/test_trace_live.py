@@ -10,7 +10,7 @@ from small_cluster import CLIENTS, ENDPOINTS, case, endpoints, service
 from world import World
 
 from kdns.net import join_host_port
-from kdns.proxy.takeover.io.modes import RUNTIMES
+from kdns.proxy.takeover.io.modes import runtime
 from kdns.proxy.trace.io.follow import follow
 from kdns.proxy.trace.trace import Packet, trace
 
@@ -26,7 +26,7 @@ def test_a_connection_is_followed(world: World, loop: asyncio.AbstractEventLoop)
 
     async def followed(seconds: float) -> list[str]:
         said.clear()
-        read = RUNTIMES[DATAPLANE.mode.name].connections
+        read = runtime(DATAPLANE.mode.name).connections
         await follow(packet, trace(plan, packet), seconds, said.append, partial(read, plan.ipv4) if read else None)
         return said
 
@@ -44,7 +44,7 @@ def test_a_connection_is_followed(world: World, loop: asyncio.AbstractEventLoop)
         assert line.startswith(f"  {source} → {endpoint}:")
         assert "not one of" not in line
         counts = [each for each in lines if "the kernel counted" in each]
-        if RUNTIMES[DATAPLANE.mode.name].connections:
+        if runtime(DATAPLANE.mode.name).connections:
             assert len(counts) == 1
             assert counts[0].endswith(", 1 of them meanwhile")
         else:

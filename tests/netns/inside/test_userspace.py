@@ -365,13 +365,13 @@ MANY = """
 import asyncio
 from test_userspace import CONFIG, NODE_VIEW, Planner, State, a_service, its_endpoints, many
 from kdns.proxy.settings.settings import Settings
-from kdns.proxy.takeover.io.modes import RUNTIMES
+from kdns.proxy.takeover.io.modes import runtime
 
 async def main():
     state = State()
     for each in many(1500):
         state.upsert(each)
-    planner, relays = Planner(state, NODE_VIEW, CONFIG), await RUNTIMES["userspace"].start(Settings(mode="userspace"))
+    planner, relays = Planner(state, NODE_VIEW, CONFIG), await runtime("userspace").start(Settings(mode="userspace"))
     await relays.sync_full(planner.plan)
     change = state.upsert(a_service(external_ips=()))
     differences = planner.changed([change, state.upsert(its_endpoints("10.1.0.2"))])

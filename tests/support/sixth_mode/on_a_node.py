@@ -21,11 +21,11 @@ from kdns.proxy.node.io.health import ProxyHealth
 from kdns.proxy.node.io.metrics import MetricSources
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.status.io.site import ProxyStatus
-from kdns.proxy.sync.io.conntrack import FlowStats
+from kdns.proxy.sync.io.conntrack import ConntrackReconciler
 from kdns.proxy.sync.io.runner import SyncRunner
 from kdns.proxy.sync.schedule import SyncTiming
 from kdns.proxy.takeover.io.choice import choice
-from kdns.proxy.takeover.io.modes import RUNTIMES, clean_ups
+from kdns.proxy.takeover.io.modes import clean_ups, runtime
 from kdns.proxy.takeover.io.takeover import Takeover, remove_everything
 from kdns.status.io.watched import Watched
 from sixth_mode.io.clean_up import GREETINGS
@@ -34,11 +34,17 @@ from sixth_mode.mode import SixthSettings
 
 async def _page() -> str:
     state = State()
-    running = await RUNTIMES["sixth"].start(Settings(mode="sixth"))
+    running = await runtime("sixth").start(Settings(mode="sixth"))
     runner = SyncRunner(state, running, lambda: None, SyncTiming(0.0))
     counters = nftables_counters()
     sources = MetricSources(
-        MODES["sixth"], "sixth", counters, runner, ProxyHealth(runner, lambda: None), FollowStats(), FlowStats()
+        MODES["sixth"],
+        "sixth",
+        counters,
+        runner,
+        ProxyHealth(runner, lambda: None),
+        FollowStats(),
+        ConntrackReconciler(None),
     )
     pages = ProxyStatus("here", Watched(Source(), state, FollowStats()), sources).pages()
     response = await pages["/status"](make_mocked_request("GET", "/status", headers={"Host": "127.0.0.1"}))
@@ -48,7 +54,7 @@ async def _page() -> str:
 
 async def _node(greeting: str) -> None:
     settings = Settings(mode="sixth").with_section(SixthSettings(greeting=greeting))
-    chosen = await choice(settings, RUNTIMES)
+    chosen = await choice(settings, runtime)
     logs.configure("error")
     print("mode", chosen.mode.name, chosen.fallback)
     if chosen.mode.name != "sixth":

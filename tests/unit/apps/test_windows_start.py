@@ -41,8 +41,8 @@ def ran(program: str) -> str:
 def test_the_command_is_imported_without_modules_of_unix() -> None:
     imported = ran(
         f"{HIDDEN}import kdns.__main__, kdns.cli.main, kdns.cli.commands.proxy\n"
-        "from kdns.proxy.takeover.io.modes import RUNTIMES, clean_ups\n"
-        "clean_ups(), RUNTIMES['kernelspace']\n"
+        "from kdns.proxy.takeover.io.modes import clean_ups, runtime\n"
+        "clean_ups(), runtime('kernelspace')\n"
         "import kdns.proxy.kernelspace.io.start\n"
         f"print([name for name in {UNIX_MODULES} if name in sys.modules])"
     )

@@ -21,7 +21,7 @@ from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.settings.plan_config import proxy_config
 from kdns.proxy.settings.settings import Settings
-from kdns.proxy.takeover.io.modes import RUNTIMES
+from kdns.proxy.takeover.io.modes import runtime
 from kdns.proxy.trace.explain import explained
 from kdns.proxy.trace.trace import Fate, Packet, trace
 
@@ -30,11 +30,10 @@ RENDERS_OR_RUNS = {"monitor", "proxier", "relay_set", "table", "tables", "text"}
 
 
 def test_each_mode_has_a_room_that_starts_it() -> None:
-    assert list(MODES) == list(RUNTIMES)
-    assert all(MODES[name] is runtime.mode for name, runtime in RUNTIMES.items())
+    assert all(mode is runtime(name).mode for name, mode in MODES.items())
     assert all(each in MODES.keys() - {mode.name} for mode in MODES.values() for each in mode.fallbacks)
     with pytest.raises(KeyError):
-        RUNTIMES["netsh"]
+        runtime("netsh")
 
 
 def test_a_mode_is_imported_when_it_runs_or_is_rendered() -> None:

@@ -25,7 +25,7 @@ from kdns.proxy.mode import Mode
 from kdns.proxy.node.io.health import ProxyHealth
 from kdns.proxy.plan.branches import Verdict
 from kdns.proxy.plan.plan import Plan
-from kdns.proxy.sync.io.conntrack import FlowStats
+from kdns.proxy.sync.io.conntrack import ConntrackReconciler
 from kdns.proxy.sync.io.proxier import Counters
 from kdns.proxy.sync.io.runner import SyncRunner
 from kdns.runtime.http.server import Handler
@@ -50,7 +50,7 @@ class MetricSources:
     sync_runner: SyncRunner
     health: ProxyHealth
     follow: FollowStats
-    flows: FlowStats
+    flows: ConntrackReconciler
 
 
 def metrics(sources: MetricSources) -> Handler:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -27,24 +26,16 @@ _UNSUPPORTED: Final = frozenset({errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.
 log = logs.get(__name__)
 
 
-@dataclass(slots=True)
-class FlowStats:
-    """How long listing and deleting took, and how many flows were deleted, by family."""
-
-    durations: dict[Family, Histogram] = field(
-        default_factory=lambda: {each: Histogram(BUCKETS_S) for each in FAMILIES}
-    )
-    deleted: dict[Family, int] = field(default_factory=lambda: dict.fromkeys(FAMILIES, 0))
-
-
 class ConntrackReconciler:
     """Deletes stale UDP flows after each sync; `run` works until it is cancelled.
 
-    `targets` are those of the mode, see `RunningMode.udp_targets`; None: there are no flows to delete.
+    `targets` are those of the mode, see `RunningMode.udp_targets`; None: there are no flows to delete. By family,
+    `durations` are how long listing and deleting took, and `deleted` how many flows were deleted.
     """
 
     def __init__(self, targets: UdpTargets | None) -> None:
-        self.stats = FlowStats()
+        self.durations = {family: Histogram(BUCKETS_S) for family in FAMILIES}
+        self.deleted = dict.fromkeys(FAMILIES, 0)
         self._targets = targets
         self._plan: Plan | None = None
         self._fronts: dict[Family, Fronts] = {family: {} for family in FAMILIES}
@@ -102,9 +93,9 @@ class ConntrackReconciler:
             stale_flows = [flow for flow in stale_flows if is_stale(flow, fronts, family_plan)]
         if stale_flows:
             deleted = await asyncio.to_thread(delete_flows, family, stale_flows)
-            self.stats.deleted[family] += deleted
+            self.deleted[family] += deleted
             log.info("stale UDP flows deleted", family=family, flows=deleted)
-        self.stats.durations[family].add(time.monotonic() - started_s)
+        self.durations[family].add(time.monotonic() - started_s)
 
 
 def _log_failure(family: Family, error: OSError, retry_s: float) -> None:

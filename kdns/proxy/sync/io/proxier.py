@@ -89,14 +89,6 @@ class RuleAuthors(NamedTuple):
     marked: frozenset[tuple[str, Family]] = frozenset()
 
 
-async def _nobody() -> RuleAuthors:
-    return RuleAuthors()
-
-
-async def _nothing(kept: Footprint) -> None:
-    del kept
-
-
 @dataclass(frozen=True, slots=True)
 class CleanUp:
     """Removes one kind of things that a proxy, kdns or kube-proxy, may have left in the kernel.
@@ -109,8 +101,8 @@ class CleanUp:
     """
 
     remove: Callable[[Settings, Footprint], Awaitable[Sequence[str]]]
-    authors: Callable[[], Awaitable[RuleAuthors]] = _nobody
-    wake: Callable[[Footprint], Awaitable[None]] = _nothing
+    authors: Callable[[], Awaitable[RuleAuthors]] | None = None
+    wake: Callable[[Footprint], Awaitable[None]] | None = None
     is_last: bool = False
 
 

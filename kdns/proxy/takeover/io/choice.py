@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from kdns.errors import ApplyError
@@ -34,7 +34,7 @@ class Choice:
         return f"mode {self.mode.name} takes the place of mode {next(iter(self.reasons))}: {why}"
 
 
-async def choice(settings: Settings, runtimes: Mapping[str, Runtime]) -> Choice:
+async def choice(settings: Settings, runtime_of: Callable[[str], Runtime]) -> Choice:
     """Returns the choice among the modes.
 
     ApplyError with all reasons if no mode can work here.
@@ -42,12 +42,12 @@ async def choice(settings: Settings, runtimes: Mapping[str, Runtime]) -> Choice:
     Differs: kube-proxy up to 1.25 fell back from ipvs to iptables and userspace, and since 1.26 it ends.
     """
     reasons: dict[str, str] = {}
-    for name in (settings.mode, *runtimes[settings.mode].mode.fallbacks):
+    for name in (settings.mode, *runtime_of(settings.mode).mode.fallbacks):
         in_effect = in_mode(settings, name)
-        if reason := await runtimes[name].unsupported(in_effect):
+        if reason := await runtime_of(name).unsupported(in_effect):
             reasons[name] = reason
             continue
-        return Choice(runtimes[name], in_effect, reasons)
+        return Choice(runtime_of(name), in_effect, reasons)
     if len(reasons) == 1:
         raise ApplyError((settings.mode,), reasons[settings.mode])
     raise ApplyError((settings.mode,), "; ".join(f"mode {name}: {reason}" for name, reason in reasons.items()))

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Final
 
 from kdns.proxy.modes import MODES
 from kdns.proxy.sync.io.proxier import CleanUp, Runtime
 
 
-class _Runtimes(Mapping[str, Runtime]):
-    def __getitem__(self, name: str) -> Runtime:
-        runtime: Runtime = import_module(f"{MODES[name].room}.io.start").RUNTIME
-        return runtime
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(MODES)
-
-    def __len__(self) -> int:
-        return len(MODES)
-
-
-RUNTIMES: Final = _Runtimes()
+def runtime(name: str) -> Runtime:
+    of_mode: Runtime = import_module(f"{MODES[name].room}.io.start").RUNTIME
+    return of_mode
 
 
 def clean_ups() -> tuple[CleanUp, ...]:

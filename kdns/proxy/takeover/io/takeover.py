@@ -168,7 +168,7 @@ async def _removals(
 
 
 async def rule_authors(clean_ups: Sequence[CleanUp]) -> RuleAuthors:
-    authors = [await each.authors() for each in clean_ups]
+    authors = [await each.authors() for each in clean_ups if each.authors]
     return RuleAuthors(
         any(each.has_kdns for each in authors),
         any(each.has_kube_proxy for each in authors),
@@ -192,9 +192,9 @@ async def _settled(
         if found.has_kube_proxy or not found.has_kdns:
             return found
         if sign := await is_kube_proxy():
-            for each in clean_ups:
+            for wake in (each.wake for each in clean_ups if each.wake):
                 with suppress(ApplyError):
-                    await each.wake(Footprint(marked=found.marked))
+                    await wake(Footprint(marked=found.marked))
             raise KdnsError(
                 f"a kube-proxy is at work without rules of its own ({sign}), so kdns's rules stay; "
                 "run --cleanup again when it has written them, which a restart of kube-proxy makes it do"

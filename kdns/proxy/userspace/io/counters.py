@@ -7,7 +7,7 @@ from typing import Final
 
 from kdns.proxy.plan.plan import Plan, PortName
 from kdns.proxy.sync.io.proxier import Counters
-from kdns.proxy.userspace.sessions import PortState, Sessions
+from kdns.proxy.userspace.sessions import PortState
 from kdns.runtime.metrics import COUNTER, GAUGE, Metric, MetricFamilies, Sample
 
 _LABELS: Final = ("namespace", "service", "port", "protocol")
@@ -24,12 +24,8 @@ _FIELDS: Final = (
 class RelayCounters:
     """The counters of relays, and those of the rules if there are any."""
 
-    def __init__(self, sessions: Sessions, kernel: Counters | None) -> None:
-        self._sessions, self._kernel = sessions, kernel
-
-    @property
-    def by_port(self) -> Mapping[PortName, PortState]:
-        return self._sessions.ports
+    def __init__(self, by_port: Mapping[PortName, PortState], kernel: Counters | None) -> None:
+        self.by_port, self._kernel = by_port, kernel
 
     def register(self, metrics: MetricFamilies) -> None:
         for name, text, is_counter in _FIELDS:

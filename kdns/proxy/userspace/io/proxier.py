@@ -38,7 +38,7 @@ log = logs.get(__name__)
 
 
 class UserspaceProxier:
-    """The proxier of mode userspace. To be closed at the end: rules that lead to relays must not outlive them.
+    """The proxier of mode userspace, made in a running loop. It is to be closed: rules must not outlive relays.
 
     `kernel` captures packets for relays: a mode of the kernel whose endpoints are relays. Without one, only fronts at
     this machine's own addresses are served. Relays that capture take their ports from `ports`; empty: the kernel
@@ -61,28 +61,21 @@ class UserspaceProxier:
         self._kernel = kernel
         self._capture: Capture | None = None
         self._addresses: dict[Family, Address] = {}
-        self._ports, self._udp_idle_s, self._limit, self._now_s = ports, udp_idle_s, limit, now_s
-        self._sessions = Sessions(draw=draw)
-        self.counters = RelayCounters(self._sessions, kernel.counters if kernel else None)
+        self._now_s, self._sessions = now_s, Sessions(draw=draw)
+        self.counters = RelayCounters(self._sessions.ports, kernel.counters if kernel else None)
         self._lock = asyncio.Lock()
         self._families = supported_families()
-        self._resources: RelayResources | None = None
-        self._relays: RelaySet | None = None
-        self._upkeep: asyncio.Task[None] | None = None
-
-    @property
-    def listening(self) -> Mapping[RelayKey, ListenAddresses]:
-        return self._relays.listening if self._relays else {}
-
-    @property
-    def missing(self) -> Mapping[RelayKey, str]:
-        return self._relays.missing if self._relays else {}
+        self._resources = RelayResources(self._sessions, limit=limit, now_s=now_s)
+        self._relays = RelaySet(self._resources, ports, udp_idle_s)
+        self.listening, self.missing = self._relays.listening, self._relays.missing
+        self._upkeep = restarted(self._run_upkeep, "upkeep of relays")
+        if self._families != FAMILIES:
+            log.warning("virtual IPs of IPv6 are not served", reason="this machine has no IPv6")
 
     async def sync_full(self, plan: Plan) -> None:
         """Opens and closes relays by the plan, and replaces the rules. Connections stay established."""
         async with self._lock:
-            relays = self._started()
-            self._sessions.plan = plan
+            relays, self._sessions.plan = self._relays, plan
             family_plans = [plan.of(family) for family in FAMILIES]
             self._addresses = {each.family: _own_address(each) for each in family_plans}
             wanted: dict[RelayKey, ListenAddresses] = {}
@@ -91,7 +84,7 @@ class UserspaceProxier:
             relays.close([key for key, where in relays.listening.items() if wanted.get(key, where) != where])
             relays.open(wanted)
             if self._kernel:
-                self._capture = self._captured(plan)
+                self._capture = Capture(plan, relays.captured_ports, self._addresses)
                 await self._kernel.sync_full(self._capture.plan)
             relays.close([key for key in (*relays.listening, *relays.missing) if key not in wanted])
             for name in self._sessions.ports.keys() - {*plan.ipv4.ports, *plan.ipv6.ports}:
@@ -106,8 +99,7 @@ class UserspaceProxier:
         Where only endpoints differ, no relay and no rule changes.
         """
         async with self._lock:
-            relays = self._started()
-            self._sessions.plan = plan
+            relays, self._sessions.plan = self._relays, plan
             gone: list[RelayKey] = []
             for family, difference in differences.items():
                 wanted = self._listen_addresses(plan.of(family), (new for _, new in difference.fronts.values() if new))
@@ -153,44 +145,24 @@ class UserspaceProxier:
         Connections are reset before: without the rules the kernel may not translate what is sent to their clients.
         """
         del keep_rules
-        if self._upkeep:
-            self._upkeep.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._upkeep
+        self._upkeep.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._upkeep
         async with self._lock:
             try:
-                if self._resources:
-                    self._resources.reset()
+                self._resources.reset()
                 if self._kernel:
-                    await self._kernel.close(keep_rules=self._relays is None)
+                    await self._kernel.close(keep_rules=self._sessions.plan is None)
             finally:
-                if self._relays and self._resources:
-                    self._relays.close(self._relays.listening)
-                    self._resources.close()
-                self._relays = self._resources = None
+                self._relays.close(self._relays.listening)
+                self._resources.close()
 
     def _udp_targets(self, family: Family, front: Front) -> frozenset[SocketAddress]:
         if is_loopback(front.key.address):
             return frozenset({(front.key.address, front.key.port)})
-        address, ports = str(self._addresses[family]), self._relay_ports
+        address, ports = str(self._addresses[family]), self._relays.captured_ports
         keys = relay_keys(family, front, captures=True)
         return frozenset((address, ports[key]) for key in keys if key in ports)
-
-    @property
-    def _relay_ports(self) -> Mapping[RelayKey, int]:
-        return self._relays.captured_ports if self._relays else {}
-
-    def _captured(self, plan: Plan) -> Capture:
-        return Capture(plan, self._relay_ports, self._addresses)
-
-    def _started(self) -> RelaySet:
-        if self._relays is None:
-            self._resources = RelayResources(self._sessions, limit=self._limit, now_s=self._now_s)
-            self._relays = RelaySet(self._resources, self._ports, self._udp_idle_s)
-            self._upkeep = restarted(self._run_upkeep, "upkeep of relays")
-            if self._families != FAMILIES:
-                log.warning("virtual IPs of IPv6 are not served", reason="this machine has no IPv6")
-        return self._relays
 
     def _listen_addresses(self, family_plan: FamilyPlan, fronts: Iterable[Front]) -> dict[RelayKey, ListenAddresses]:
         if family_plan.family not in self._families:

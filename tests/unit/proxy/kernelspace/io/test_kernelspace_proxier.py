@@ -23,7 +23,7 @@ from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Footprint
 from kdns.proxy.sync.io.runner import SyncResult, SyncRunner
 from kdns.proxy.sync.schedule import SyncTiming
-from kdns.proxy.takeover.io.modes import RUNTIMES
+from kdns.proxy.takeover.io.modes import runtime
 from kdns.runtime.metrics import MetricFamilies
 
 VIP = LoadBalancerKey("IPv4", "10.96.0.1", 6, 80)
@@ -273,7 +273,7 @@ async def test_health_checks_without_their_endpoint(capsys: pytest.CaptureFixtur
 
 
 async def test_elsewhere_the_mode_says_that_it_needs_windows() -> None:
-    assert await RUNTIMES["kernelspace"].unsupported(Settings(mode="kernelspace")) == (
+    assert await runtime("kernelspace").unsupported(Settings(mode="kernelspace")) == (
         "mode kernelspace needs Windows, and this machine runs linux"
     )
     assert await remove_hcn_objects(Settings(), Footprint()) == []
@@ -297,15 +297,15 @@ async def test_what_the_mode_needs(
     monkeypatch.delenv(starting.NETWORK_VARIABLE, raising=False)
     monkeypatch.setattr(starting, "libraries", lambda: node.libraries.functions)
     settings = Settings(mode="kernelspace").with_section(KernelspaceSettings(network_name=name))
-    assert (await RUNTIMES["kernelspace"].unsupported(settings)).startswith(reason or "")
-    assert bool(await RUNTIMES["kernelspace"].unsupported(settings)) == bool(reason)
+    assert (await runtime("kernelspace").unsupported(settings)).startswith(reason or "")
+    assert bool(await runtime("kernelspace").unsupported(settings)) == bool(reason)
 
 
 async def test_the_network_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     node = HcnNode(WEB)
     monkeypatch.setenv(starting.NETWORK_VARIABLE, "Pods")
     monkeypatch.setattr(starting, "libraries", lambda: node.libraries.functions)
-    mode = await RUNTIMES["kernelspace"].start(Settings(mode="kernelspace"))
+    mode = await runtime("kernelspace").start(Settings(mode="kernelspace"))
     await mode.sync_full(node.planner.plan)
     assert len(node.service.load_balancers) == 8
     assert (mode.footprint, mode.udp_targets, mode.name) == (Footprint(), None, KERNELSPACE.name)
@@ -314,7 +314,7 @@ async def test_the_network_may_come_from_the_environment(monkeypatch: pytest.Mon
 async def test_the_network_may_be_created_after_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     node = HcnNode(WEB, service=FakeHcn(network_name=""))
     monkeypatch.setattr(starting, "libraries", lambda: node.libraries.functions)
-    mode = await RUNTIMES["kernelspace"].start(
+    mode = await runtime("kernelspace").start(
         Settings(mode="kernelspace").with_section(KernelspaceSettings(network_name="Pods"))
     )
     with pytest.raises(ApplyError, match=r"there is no network Pods; expected one of \[\]"):

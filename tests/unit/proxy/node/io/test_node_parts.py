@@ -256,7 +256,7 @@ async def test_the_program_starts_again_with_other_settings_that_work(
             file=file,
             say=said.append,
             every_s=0.001,
-            runtimes=runtimes,
+            runtime_of=runtimes.__getitem__,
         )
     )
     async with asyncio.timeout(60):

@@ -84,9 +84,9 @@ async def test_it_goes_on_after_a_refusal(monkeypatch: pytest.MonkeyPatch, error
             for _ in range(2):
                 reconciler.synced(result())
                 async with asyncio.timeout(DEADLINE_S):
-                    while not reconciler.stats.deleted["IPv4"]:  # noqa: ASYNC110 - what is waited for has no event
+                    while not reconciler.deleted["IPv4"]:  # noqa: ASYNC110 - what is waited for has no event
                         await asyncio.sleep(0.001)
-                reconciler.stats.deleted["IPv4"] = 0
+                reconciler.deleted["IPv4"] = 0
                 deleted.clear()
         assert len([each for each in logs if "not deleted" in each["event"]]) == 1
     finally:

@@ -42,7 +42,7 @@ async def test_the_first_one_that_works_is_taken_and_a_fallback_told(
         name: fake_row(name, reason=reasons.get(name, ""), fallbacks=FALLBACKS if name == "ipvs" else ())
         for name in names
     }
-    made = await choice(Settings(mode=configured), rows)
+    made = await choice(Settings(mode=configured), rows.__getitem__)
     assert (made.mode.name, made.settings.mode) == (wanted, wanted)
     passed_over = {name: reasons[name] for name in names if name in made.reasons}
     assert made.reasons == passed_over
@@ -59,9 +59,9 @@ async def test_where_none_works_every_reason_is_told() -> None:
         "nftables": fake_row("nftables", reason="x"),
     }
     with pytest.raises(ApplyError, match=re.escape(f"ipvs: mode ipvs: {NO_IPVS}; mode nftables: x")):
-        await choice(Settings(mode="ipvs"), rows)
+        await choice(Settings(mode="ipvs"), rows.__getitem__)
     with pytest.raises(ApplyError, match="nftables: x"):
-        await choice(Settings(mode="nftables"), rows)
+        await choice(Settings(mode="nftables"), rows.__getitem__)
 
 
 OWN: dict[str, Any] = {"masquerade_bit": 7, "masquerade_all": True, "sync_period_s": 9.0, "min_sync_period_s": 2.0}
