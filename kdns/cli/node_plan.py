@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,14 +38,17 @@ class NodePlanOptions:
     """Texts of flags of modes, by name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NodePlan:
     """A node's plan, with its snapshot and settings. `node` is the node's name."""
 
     snapshot: Snapshot
     settings: Settings
-    plan: Plan
     node: str
+
+    @cached_property
+    def plan(self) -> Plan:
+        return self.plan_of(self.snapshot.state, self.settings)
 
     def plan_of(self, state: State, settings: Settings) -> Plan:
         node = self.snapshot.state.nodes.get(("", self.node))
@@ -102,8 +105,6 @@ def node_plan(options: NodePlanOptions) -> NodePlan:
     snapshot = asyncio.run(snapshot_of(options.source, warn))
     name = chosen_node(snapshot, options.node or settings.node_name, warn)
     node = snapshot.state.nodes.get(("", name))
-    config = proxy_config(settings, node, snapshot.service_cidrs, snapshot.api_servers)
-    if settings.detect_local_mode == "NodeCIDR" and not config.local_pods:
+    if settings.detect_local_mode == "NodeCIDR" and not (node and node.pod_cidrs):
         warn(f"detectLocalMode is NodeCIDR, but node {name} has no podCIDRs: its Pods cannot be recognized")
-    view = node_view(node, name, bind_address=settings.bind_address)
-    return NodePlan(snapshot, settings, plan(snapshot.state, view, config), name)
+    return NodePlan(snapshot, settings, name)

@@ -1,4 +1,4 @@
-"""Health for load balancers: whether the node's dataplane is current, and how many local endpoints a Service has."""
+"""Health for load balancers: whether they may use the node, and how many local endpoints a Service has."""
 
 from __future__ import annotations
 
@@ -12,14 +12,6 @@ from kdns.proxy.plan.service_ports import cluster_ips, health_check_port
 
 TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"
 """The key of the taint that the cluster autoscaler sets before it removes a node."""
-
-
-def is_current(*, established: bool, oldest_pending_s: float | None, now_s: float, sync_s: float) -> bool:
-    """Returns whether no change has been pending for longer than two sync periods.
-
-    Differs: before the first sync this is false. kube-proxy does not listen until then.
-    """
-    return established and (oldest_pending_s is None or now_s - oldest_pending_s < 2 * sync_s)
 
 
 def is_eligible(node: Node | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kdns.cluster.objects import EndpointSlice, Pod, Service
 from kdns.cluster.readiness import nothing_ready
@@ -20,8 +20,7 @@ _SHOWN: Final = 10
 _NO_ENDPOINTS: Final = "the Service has no endpoints"
 
 
-@dataclass(frozen=True, slots=True)
-class UnusedEndpoint:
+class UnusedEndpoint(NamedTuple):
     """An endpoint that gets no packets of the client, and why."""
 
     endpoint: ServiceEndpoint
@@ -91,21 +90,17 @@ def _selection(
         remarks = (f"no endpoint{where} is ready, so those stand in that still serve while they terminate",)
     node_names = _node_names(slices)
     unused = (each for each in known if each.endpoint not in in_use)
+    port = used[0].port if used and family_plan.mode.has_one_target_port else 0
+    of_another_port = f"has another port than {port}: mode {family_plan.mode.name} uses endpoints of one port only"
     return remarks, tuple(
         UnusedEndpoint(
             each.endpoint,
-            _of_another_port(family_plan, each, used)
-            or _reason(each, node, node_names.get(each.endpoint.address, ""), is_local=is_local),
+            of_another_port
+            if port not in {0, each.endpoint.port}
+            else _reason(each, node, node_names.get(each.endpoint.address, ""), is_local=is_local),
         )
         for each in unused
     )
-
-
-def _of_another_port(family_plan: FamilyPlan, candidate: Candidate, used: Sequence[ServiceEndpoint]) -> str:
-    """Returns why the port of an endpoint excludes it, or ""."""
-    if not family_plan.mode.has_one_target_port or not used or candidate.endpoint.port == used[0].port:
-        return ""
-    return f"has another port than {used[0].port}: mode {family_plan.mode.name} uses endpoints of one port only"
 
 
 def _reason(candidate: Candidate, node: NodeView, node_name: str, *, is_local: bool) -> str:
@@ -152,8 +147,8 @@ def _hints(state: State, family_plan: FamilyPlan, packet: Packet) -> Iterator[st
     for front in (front for key, front in family_plan.fronts.items() if key.address == address):
         yield f"{address} has {front.key.port}/{front.key.protocol}, of Service {front.port.name}"
     for namespace, name in state.services_by_ip[packed(address)]:
-        proxy = _other_proxy(state.services[namespace, name])
-        if proxy is not None:
+        labels = state.services[namespace, name].metadata.labels
+        if labels and (proxy := labels.proxy_name) is not None:
             label = f"service.kubernetes.io/service-proxy-name: {proxy}".removesuffix(" ")
             yield f"it is a cluster IP of Service {namespace}/{name}, whose label {label} leaves it to another proxy"
     for service in state.services.values():
@@ -162,10 +157,6 @@ def _hints(state: State, family_plan: FamilyPlan, packet: Packet) -> Iterator[st
         if owner := state.slices[key].service_key:
             yield f"{address} is an endpoint of Service {'/'.join(owner)}: packets go there directly"
     yield from _node_port(state, family_plan, packet)
-
-
-def _other_proxy(service: Service) -> str | None:
-    return service.metadata.labels.proxy_name if service.metadata.labels else None
 
 
 def _left_to_balancer(service: Service, packet: Packet) -> Iterator[str]:

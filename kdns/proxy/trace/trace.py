@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
-from kdns.net import Address, family_of, is_link_local_ipv6
+from kdns.net import Address, family_of, is_link_local_ipv6, is_loopback
 from kdns.proxy.plan.branches import Branch, Client, Verdict
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKind, Plan
@@ -94,13 +94,12 @@ def _at_front(family_plan: FamilyPlan, packet: Packet, front: Front) -> Trace:
             fate = Fate.UNTOUCHED
             reasons.append(f"mode {family_plan.mode.name} refuses no packets")
         return Trace(fate, tuple(reasons), front, verdict=verdict)
-    blocked = unreachable(family_plan, packet.source, packet.destination, endpoints)
-    if endpoints and blocked.endpoints == endpoints:
-        return Trace(Fate.DROPPED, (*reasons, blocked.why), front, verdict=verdict)
+    lost, why = _unreachable(family_plan, packet.source, packet.destination, endpoints)
+    if endpoints and lost == endpoints:
+        return Trace(Fate.DROPPED, (*reasons, why), front, verdict=verdict)
     reasons += _choice(family_plan, front, endpoints)
-    if blocked.endpoints:
-        lost = listed(each.address for each in blocked.endpoints)
-        reasons.append(f"but {lost} will not be reached: {blocked.why}")
+    if lost:
+        reasons.append(f"but {listed(each.address for each in lost)} will not be reached: {why}")
     source = str(packet.source)
     hairpins = tuple(each for each in endpoints if each.address == source and source in front.port.hairpins)
     on_node = _on_node(family_plan, packet, endpoints)
@@ -188,67 +187,35 @@ def _source(front: Front, branch: Branch, packet: Packet, hairpins: tuple[Servic
         yield f"if {packet.source} is chosen itself, it sees the node's address: its answer has to come back here"
 
 
-class Unreachable(NamedTuple):
-    """Those of the endpoints that a client cannot reach, and why; "" where it can reach all of them."""
-
-    endpoints: tuple[ServiceEndpoint, ...] = ()
-    why: str = ""
-
-
-def unreachable(
+def _unreachable(
     family_plan: FamilyPlan, source: Address, destination: Address, endpoints: tuple[ServiceEndpoint, ...]
-) -> Unreachable:
-    """Returns the endpoints that the kernel keeps a source from, whatever the rules say.
+) -> tuple[tuple[ServiceEndpoint, ...], str]:
+    """Returns the endpoints that the kernel keeps a source from, whatever the rules say, and why.
 
     It looks at source addresses before the rules translate, or after. Mode iptables sets route_localnet as long as its
     node ports are at 127.0.0.1; other modes leave it as it is.
     """
-    if family_plan.mode.treats_clients_alike:
-        return Unreachable()
-    if source.is_loopback:
-        lost, why = _from_loopback(family_plan, source, destination, endpoints)
-    elif family_plan.mode.relays:
-        return Unreachable()
-    elif is_link_local_ipv6(source):
-        lost, why = _elsewhere(family_plan, endpoints), _LINK_LOCAL.format(source)
-    else:
-        lost, why = _at_loopback(family_plan, source, endpoints), _NO_LOOPBACK
-    return Unreachable(lost, why) if lost else Unreachable()
-
-
-def _from_loopback(
-    family_plan: FamilyPlan, source: Address, destination: Address, endpoints: tuple[ServiceEndpoint, ...]
-) -> tuple[tuple[ServiceEndpoint, ...], str]:
-    mode, is_at_node = family_plan.mode, family_plan.node.has(destination)
-    why = f"the kernel lets nothing from {source} out of this node"
-    if family_plan.family == "IPv6":
-        return () if mode.relays else _elsewhere(family_plan, endpoints), why
-    if _has_route_localnet(family_plan):
+    mode, node = family_plan.mode, family_plan.node
+    routes_loopback = family_plan.node_ports.has_loopback and mode.routes_loopback
+    own = set(map(str, node.addresses))
+    elsewhere = () if mode.relays else tuple(each for each in endpoints if each.address not in own)
+    if mode.treats_clients_alike or (mode.relays and not source.is_loopback):
         return (), ""
-    if is_at_node or mode.owns_addresses:
-        lost = () if mode.relays else _elsewhere(family_plan, endpoints)
-        return lost, why if mode.owns_addresses else f"{why}, {_UNLESS}"
-    return endpoints, f"the kernel sends nothing from {source} to what is not this node's own, {_UNLESS}"
-
-
-def _at_loopback(
-    family_plan: FamilyPlan, source: Address, endpoints: tuple[ServiceEndpoint, ...]
-) -> tuple[ServiceEndpoint, ...]:
-    """Endpoints at loopback addresses, as the Services of `kdns up` itself have them: only the node reaches its own."""
-    if _has_route_localnet(family_plan) or family_plan.node.has(source):
-        return ()
-    return tuple(each for each in endpoints if each.address == "::1" or each.address.startswith("127."))
-
-
-def _elsewhere(family_plan: FamilyPlan, endpoints: tuple[ServiceEndpoint, ...]) -> tuple[ServiceEndpoint, ...]:
-    own = set(map(str, family_plan.node.addresses))
-    return tuple(each for each in endpoints if each.address not in own)
-
-
-def _has_route_localnet(family_plan: FamilyPlan) -> bool:
-    return family_plan.node_ports.has_loopback and family_plan.mode.routes_loopback
-
-
-_LINK_LOCAL: Final = "the kernel forwards nothing from the link-local address {}"
-_NO_LOOPBACK: Final = "the kernel takes nothing for loopback addresses from anybody else"
-_UNLESS = "unless net.ipv4.conf.all.route_localnet is 1"
+    if is_link_local_ipv6(source):
+        return elsewhere, f"the kernel forwards nothing from the link-local address {source}"
+    if not source.is_loopback:
+        # endpoints at loopback addresses, as the Services of `kdns up` itself have them: only the node reaches its own
+        is_spared = routes_loopback or node.has(source)
+        lost = () if is_spared else tuple(each for each in endpoints if is_loopback(each.address))
+        return lost, "the kernel takes nothing for loopback addresses from anybody else"
+    why, unless = (
+        f"the kernel lets nothing from {source} out of this node",
+        "unless net.ipv4.conf.all.route_localnet is 1",
+    )
+    if family_plan.family == "IPv6" or (mode.owns_addresses and not routes_loopback):
+        return elsewhere, why
+    if routes_loopback:
+        return (), ""
+    if node.has(destination):
+        return elsewhere, f"{why}, {unless}"
+    return endpoints, f"the kernel sends nothing from {source} to what is not this node's own, {unless}"

@@ -18,7 +18,7 @@ from kdns.cluster.objects import Key, Node
 from kdns.cluster.state import State
 from kdns.errors import ListenError
 from kdns.net import FAMILIES
-from kdns.proxy.node.health import HealthCheck, health_checks, is_current, is_eligible
+from kdns.proxy.node.health import HealthCheck, health_checks, is_eligible
 from kdns.proxy.node.io.events import EventRecorder
 from kdns.proxy.sync.io.runner import SyncResult, SyncRunner
 from kdns.runtime.connections import Connections
@@ -42,16 +42,18 @@ class ProxyHealth:
 
     @property
     def is_current(self) -> bool:
-        return self._is_current(established=self._sync_runner.established.is_set())
+        """Differs: before the first sync this is false. kube-proxy does not listen until then."""
+        return self._sync_runner.established.is_set() and self.is_alive
 
     @property
     def is_alive(self) -> bool:
-        """As `is_current`, but true before the first sync: a restart does not bring the API server back."""
-        return self._is_current(established=True)
+        """Whether no change has been pending for longer than two sync periods.
 
-    def _is_current(self, *, established: bool) -> bool:
-        pending_s, sync_s = self._sync_runner.stats.oldest_pending_s, self._sync_runner.timing.sync_s
-        return is_current(established=established, oldest_pending_s=pending_s, now_s=time.monotonic(), sync_s=sync_s)
+        True before the first sync: a restart does not bring the API server back.
+        """
+        stats = self._sync_runner.stats
+        pending_s = stats.oldest_pending_s
+        return pending_s is None or stats.now_s() - pending_s < 2 * self._sync_runner.timing.sync_s
 
     async def answer_healthz(self, _request: web.BaseRequest) -> web.Response:
         """/healthz, which load balancers ask: 200 while the node should get new connections."""

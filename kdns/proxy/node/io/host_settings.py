@@ -6,7 +6,6 @@ Differs: a limit of tracked connections that is higher than the settings' stays;
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -52,8 +51,9 @@ def connection_limit(conntrack: Conntrack, cpus: int) -> int:
 
 def apply_sysctls(conntrack: Conntrack) -> None:
     """Sets them. What cannot be set is logged: the dataplane works with other limits too."""
-    failures = list(_set(sysctls(conntrack, os.cpu_count() or 1)))
-    if failures:
+    values = sysctls(conntrack, os.cpu_count() or 1).items()
+    reasons = [set_sysctl(name, value, is_lowered=name not in NEVER_LOWERED)[1] for name, value in values]
+    if failures := [reason for reason in reasons if reason]:
         log.warning(
             "sysctls of connection tracking not set",
             failures=failures,
@@ -100,10 +100,3 @@ def sysctl_refusal(name: str, value: int) -> str:
 
 def _path(name: str) -> Path:
     return next((path for folder in FOLDERS if (path := folder / name).exists()), FOLDERS[-1] / name)
-
-
-def _set(values: dict[str, int]) -> Iterator[str]:
-    for name, value in values.items():
-        _, reason = set_sysctl(name, value, is_lowered=name not in NEVER_LOWERED)
-        if reason:
-            yield reason

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
-from fake_modes import fake_row
+from fake_modes import FakeMode, fake_row
 from wholefiles import replace
 
 from kdns.apps.proxy import NodeProxy, api_source, listen_address, supervise
@@ -22,13 +22,17 @@ from kdns.cluster.state import State
 from kdns.errors import InputError
 from kdns.net import FAMILIES
 from kdns.proxy.nftables.mode import NFTABLES, NftablesSettings
-from kdns.proxy.node.health import HealthCheck, health_checks, is_current, is_eligible
+from kdns.proxy.node.health import HealthCheck, health_checks, is_eligible
 from kdns.proxy.node.io import host_settings
+from kdns.proxy.node.io.health import ProxyHealth
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.service_ports import empty_plan
 from kdns.proxy.plan.state import ProxyState
 from kdns.proxy.settings.settings import ClientConnection, Conntrack, Settings
+from kdns.proxy.sync.io.proxier import Footprint
+from kdns.proxy.sync.io.runner import SyncRunner
+from kdns.proxy.sync.schedule import SyncTiming
 from kdns.runtime.requirements import CAPABILITY
 
 Json = dict[str, Any]
@@ -106,7 +110,14 @@ def test_health_checks_are_where_node_ports_are() -> None:
     [(True, None, True), (True, 41.0, True), (True, 40.0, False), (False, None, False), (False, 99.0, False)],
 )
 def test_current(established: bool, oldest_s: float | None, wanted: bool) -> None:
-    assert is_current(established=established, oldest_pending_s=oldest_s, now_s=100.0, sync_s=30.0) == wanted
+    runner = SyncRunner(
+        State(), FakeMode("x", [], Footprint()), lambda: None, SyncTiming(sync_s=30.0), now_s=lambda: 100.0
+    )
+    runner.stats.oldest_pending_s = oldest_s
+    if established:
+        runner.established.set()
+    health = ProxyHealth(runner, lambda: None)
+    assert (health.is_current, health.is_alive) == (wanted, oldest_s in {None, 41.0, 99.0})
 
 
 @pytest.mark.parametrize(
