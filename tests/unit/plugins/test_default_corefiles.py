@@ -117,17 +117,6 @@ in-addr.arpa:53 {
     }
     prometheus :9253
 }
-ip6.arpa:53 {
-    errors
-    cache 30
-    reload
-    loop
-    bind 169.254.20.10 10.96.0.10
-    forward . 10.96.0.99 {
-        force_tcp
-    }
-    prometheus :9253
-}
 .:53 {
     errors
     cache 30

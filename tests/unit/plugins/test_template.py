@@ -1,4 +1,4 @@
-"""`template`: mistakes at their words, Go's templates, answers, metrics, and what the table may keep."""
+"""`template`: Go's templates, answers, metrics, and what the table may keep."""
 
 import pytest
 from configured import configured
@@ -14,40 +14,9 @@ from kdns.dns.message import query
 from kdns.dns.query import HEADER_BYTES, TC
 from kdns.dns.types import CNAME, NXDOMAIN, TXT, A
 from kdns.dns.zonefile import parse_record
-from kdns.errors import CorefileError
 from kdns.plugins.sources.template.gofunctions import Map, Struct
 from kdns.plugins.sources.template.gotemplate import Template, TemplateSyntaxError
 from kdns.serverblocks.expressions.values import EvaluationError
-
-MISTAKES = [
-    ("IN", "", "template", "an argument is missing"),
-    ("XX A", "", "XX", "expected a class"),
-    ("IN XX", "", "XX", "expected a record type"),
-    ("IN A a.*b", "", "a.*b", "of the zone name has characters other than"),
-    ("IN A", "answr x", "answr", "did you mean `answer`"),
-    ("IN A", "match (", "(", "expected a regular expression"),
-    ("IN A", "match", "match", "an argument is missing"),
-    ("IN A", "rcode OOPS", "OOPS", "expected a response code"),
-    ("IN A", "ederror 70000 x", "70000", "from 0 to 65535"),
-    ("IN A", 'answer "{{ .Name"', "{{ .Name", "is not closed"),
-    ("IN A", 'answer "{{ nope }}"', "{{ nope }}", "unknown function `nope`"),
-    ("IN A", "var 1a 1", "1a", "expected the name of a variable"),
-    ("IN A", "var len 1", "len", "expected a name that is not a keyword"),
-    ("IN A", "var in 1", "in", "expected a name that is not a keyword"),
-    ("IN A", "var let 1", "let", "expected a name that is not a keyword"),
-    ("IN A", "var a 1\nvar a 2", "a", "is already defined"),
-    ("IN A", "var a b", "b", "unknown name `b`"),
-    ("IN A", "expr name() ==", "==", "expected a value"),
-    ("IN A", "fallthrough a..b", "a..b", "no empty labels"),
-]
-
-
-@pytest.mark.parametrize(("head", "option", "token", "reason"), MISTAKES)
-def test_mistakes_are_errors_at_their_words(head: str, option: str, token: str, reason: str) -> None:
-    with pytest.raises(CorefileError) as caught:
-        configured(f". {{\ntemplate {head} {{\n{option}\n}}\n}}\n")
-    assert (caught.value.token, reason in caught.value.reason) == (token, True), caught.value
-
 
 IP = "match ^ip-(?P<a>[0-9]+)-(?P<b>[0-9]+)[.]$\n"
 DOUBTS = [

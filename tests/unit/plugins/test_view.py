@@ -1,4 +1,4 @@
-"""`view`: mistakes, which of several blocks answers, what the table keeps, and labels."""
+"""`view`: which of several blocks answers, what the table keeps, and labels."""
 
 import pytest
 from configured import configured
@@ -13,23 +13,6 @@ from kdns.dns.types import AAAA, MX, A
 from kdns.dnsserver.blocks import Server
 from kdns.errors import CorefileError
 from kdns.serverblocks.config import clashes
-
-MISTAKES = [
-    ("view", "view", "an argument is missing"),
-    ("view a b", "b", "one argument too many"),
-    ("view a {\nexpr\n}", "expr", "an argument is missing"),
-    ("view a {\nexpr invalid expression\n}", "invalid", "unknown name"),
-    ("view a {\nexpr group(0) == ''\n}", "group(0)", "unknown name"),
-    ("view a {\nfoo bar\n}", "foo", "unknown option `foo`"),
-    ("view a\nview b", "view", "may occur only once"),
-]
-
-
-@pytest.mark.parametrize(("stanza", "token", "reason"), MISTAKES)
-def test_mistakes_are_errors_at_their_words(stanza: str, token: str, reason: str) -> None:
-    with pytest.raises(CorefileError) as caught:
-        configured(f". {{\n{stanza}\n}}\n")
-    assert (caught.value.token, reason in caught.value.reason) == (token, True), caught.value
 
 
 def server_of(corefile: str) -> Server:
