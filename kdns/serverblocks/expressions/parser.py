@@ -38,7 +38,7 @@ from kdns.serverblocks.expressions.values import (
     result_kind,
     unquoted,
 )
-from kdns.serverblocks.patterns import MAX_REGEX_CHARS, Pattern, compiled
+from kdns.serverblocks.patterns import Pattern, compiled
 from kdns.spelling import closest
 
 SINGLE_QUOTES: Final = "; double quotes are the Corefile's, strings of an expression stand in single quotes"
@@ -342,8 +342,6 @@ class _Parser:
         for choice in right.choices or (None,):
             if not isinstance(choice, str):
                 raise self._error(sign, "expected a regular expression in quotes after `matches`")
-            if len(choice) > MAX_REGEX_CHARS:
-                raise self._error(sign, f"expected a regular expression of at most {MAX_REGEX_CHARS} characters")
             try:
                 patterns[choice] = compiled(choice)
             except ValueError as error:
