@@ -113,13 +113,13 @@ async def _read(stream: asyncio.StreamReader | None, most_bytes: int, *, is_whol
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
-    """Closes its pipes too: what it wrote is not read to the end."""
+    """Closes its pipes before it waits: asyncio sees the end of a program when its output was read to the end."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    process._transport.close()  # type: ignore[attr-defined] # noqa: SLF001 - asyncio has no other way
     with suppress(TimeoutError):
         async with asyncio.timeout(_KILLED_S):
             await process.wait()
-    process._transport.close()  # type: ignore[attr-defined] # noqa: SLF001 - asyncio has no other way
 
 
 def _log_slow(program: str, pid: int) -> None:
