@@ -11,11 +11,12 @@ import msgspec
 from configured import configured
 from dns_chain import FakeWorld
 from dns_chain import server_of as one_block
+from records_table import KINDS, Json
 from zone_text import zone_rrsets
 
 from kdns.answers.chain import Plugin, Reply, Request, Serve
 from kdns.answers.response import Response
-from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service, ServiceImport
+from kdns.cluster.objects import Namespace
 from kdns.cluster.selectors import parse as parse_selector
 from kdns.cluster.state import State
 from kdns.dns.names import is_below, labels_of
@@ -27,15 +28,6 @@ from kdns.plugins.sources.k8s_external import External, ExternalConfig
 from kdns.plugins.sources.kubernetes import plugin as kubernetes
 from kdns.plugins.sources.kubernetes.config import KubernetesConfig
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
-
-KINDS: dict[str, type[Object]] = {
-    "Service": Service,
-    "EndpointSlice": EndpointSlice,
-    "Pod": Pod,
-    "Namespace": Namespace,
-    "ServiceImport": ServiceImport,
-}
-Json = dict[str, Any]
 
 
 def state_of(objects: Iterable[Json], *, labels: str = "", namespace_labels: str = "", synced: bool = True) -> State:

@@ -21,7 +21,6 @@ from kdns.cluster.objects import EndpointSlice, Namespace, Object, Pod, Service,
 from kdns.cluster.selectors import parse as parse_selector
 from kdns.cluster.state import State
 from kdns.corefile.parse import parse
-from kdns.dns.names import Labels, labels_of
 from kdns.dns.rrset import RRset, Soa, Srv
 from kdns.dns.types import type_number
 from kdns.plugins.directives import configure
@@ -58,10 +57,6 @@ class Row:
 
     def __str__(self) -> str:
         return f"{self.name} type {self.qtype}"
-
-    @property
-    def labels(self) -> Labels:
-        return labels_of(self.name.lower())
 
     @property
     def sections(self) -> tuple[Counter[RRset], ...]:
@@ -135,14 +130,13 @@ def cases() -> list[Case]:
     return found
 
 
-def singles(rrsets: Iterable[RRset]) -> list[RRset]:
-    """The same records, each as a set of its own."""
-    return [replace(rrset, rdata=(rdata,)) for rrset in rrsets for rdata in rrset.rdata]
-
-
 def folded(rrsets: Iterable[RRset]) -> Counter[RRset]:
     """Records to compare: one each, names in lower case, and any SOA serial that is a time."""
-    return Counter(RRset(one.owner.lower(), one.rtype, one.ttl, (_folded(one.rdata[0]),)) for one in singles(rrsets))
+    return Counter(
+        RRset(rrset.owner.lower(), rrset.rtype, rrset.ttl, (_folded(rdata),))
+        for rrset in rrsets
+        for rdata in rrset.rdata
+    )
 
 
 def _folded(rdata: object) -> Any:

@@ -1,4 +1,4 @@
-"""Every row of tests/golden/records through the pure core and through whole packets."""
+"""Every row of tests/golden/records through whole packets."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -6,20 +6,15 @@ from collections.abc import Iterable
 import pytest
 from decoded_message import decode
 from dns_chain import cluster_server, respond
-from records_table import OWN, SERIAL, Case, Row, cases, folded
+from records_table import OWN, SERIAL, Case, Row, cases
 
 from kdns.dns.message import query
-from kdns.dns.names import labels_of
 from kdns.dns.rrset import RRset
-from kdns.dns.types import AAAA, ANY, A
+from kdns.dns.types import AAAA, A
 from kdns.dnsserver.blocks import Server
-from kdns.plugins.sources.kubernetes.service import ServiceNames
-from kdns.plugins.sources.kubernetes.zone import Status, Zones
 
 CASES = cases()
 ROWS = [(case, row) for case in CASES for row in case.rows]
-STATUSES = {"NOERROR": Status.SUCCESS} | {status.name: status for status in Status if status is not Status.SUCCESS}
-AXFR_AND_IXFR = {251, 252}
 
 by_case = pytest.mark.parametrize("case", [pytest.param(case, id=case.title) for case in CASES])
 
@@ -35,23 +30,6 @@ def are_ordered(additional: Iterable[RRset]) -> bool:
     additional_records = [(rrset.owner, rrset.rtype) for rrset in additional if rrset.rtype in {A, AAAA}]
     owners = list(dict.fromkeys(owner for owner, _ in additional_records))
     return additional_records == sorted(additional_records, key=lambda pair: (owners.index(pair[0]), pair[1]))
-
-
-@by_case
-def test_the_core(case: Case) -> None:
-    zones = Zones(case.state(), case.options)
-    zones.serial = SERIAL
-    for row in case.rows:
-        got = zones.lookup(row.labels, row.qtype)
-        if not row.is_authoritative:
-            falls = any(row.labels[-len(zone) :] == zone for zone in map(labels_of, case.directive.fallthrough))
-            assert row.qtype in AXFR_AND_IXFR or got is None or falls, row
-            continue
-        assert got is not None, row
-        authority = [zones.soa(got.zone)] if got.status is not Status.SUCCESS else []
-        sections = tuple(folded(part) for part in (got.answer, authority, got.additional))
-        assert (got.status, sections) == (STATUSES[row.status], row.sections), row
-        assert are_ordered(got.additional), row
 
 
 @pytest.mark.parametrize("payload_bytes", [4096, 1232, 0], ids=["large", "usual", "plain"])
@@ -102,12 +80,3 @@ def test_a_wrong_row_is_seen() -> None:
     ]
     assert row.difference(decoded) == ""
     assert "" not in [one.difference(decoded) for one in wrong]
-
-
-@by_case
-def test_addresses_of_a_service_are_the_same_without_its_ports(case: Case) -> None:
-    state = case.state()
-    for service in state.services.values():
-        names = ServiceNames(service, state.slices_of(service.key), case.options)
-        alone, whole = names.get((), A), names.get((), ANY)
-        assert (alone and alone[0]) == (whole and whole[0])
