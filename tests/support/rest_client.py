@@ -55,11 +55,15 @@ class Client:
             return [json.loads(await response.content.readline()) for _ in range(number)]
 
 
+async def kept() -> None:
+    """Writes are in memory alone."""
+
+
 @asynccontextmanager
-async def serving(*durable: Callable[[], Awaitable[None]], **config: Any) -> AsyncIterator[Client]:
+async def serving(durable: Callable[[], Awaitable[None]] = kept, **config: Any) -> AsyncIterator[Client]:
     """A server of its own, whose writes are answered after `durable`."""
     api = new_api()
-    server = await rest.start(api, RestConfig(port=0, watches_max=3, **config), *durable)
+    server = await rest.start(api, RestConfig(port=0, watches_max=3, **config), durable)
     host, port = server.address
     async with aiohttp.ClientSession(f"http://{host}:{port}") as session:
         yield Client(api, server, session)
