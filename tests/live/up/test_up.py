@@ -40,17 +40,6 @@ spec:
   selector: {app.kubernetes.io/name: MyApp}
   ports: [{protocol: TCP, port: 80, targetPort: 9376}]
 """
-HEADLESS = """
-apiVersion: v1
-kind: Service
-metadata: {name: peers}
-spec: {clusterIP: None, selector: {app: peer}, ports: [{name: peer, port: 7000}]}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: peer-0, labels: {app: peer}}
-spec: {hostname: peer-0, subdomain: peers, containers: [{name: c, image: i}]}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +71,6 @@ def test_the_zone_files_hold_what_the_examples_give(examples: Running) -> None:
         if text not in answers:
             wrong.append(f"{rrset.owner} {text}: {answers}")
     assert not wrong, "\n".join(wrong)
-
-
-def test_the_first_objects_exist(examples: Running) -> None:
-    assert examples.rdata("kubernetes.default.svc.cluster.local") == ["10.96.0.1"]
-    assert examples.rdata("kube-dns.kube-system.svc.cluster.local") == ["10.96.0.10"]
-    assert "kubernetes" in examples.kubectl("get", "services")
-    assert examples.kubectl("get", "namespace", "default", "-o", "name") == "namespace/default\n"
 
 
 def test_the_example_of_a_corefile_answers_beside_it_by_its_own_commands(examples: Running, tmp_path: Path) -> None:
@@ -136,24 +118,6 @@ def test_with_tls_alone_kubectl_works_and_every_namespace_has_the_certificate(tm
         for namespace in ("default", "shop"):
             published = running.kubectl("get", "cm", "kube-root-ca.crt", "-n", namespace, "-o", "jsonpath={.data}")
             assert json.loads(published) == {"ca.crt": own.pem.decode()}
-
-
-def test_pods_come_and_go(empty: Running) -> None:
-    empty.kubectl("apply", "-f", "-", stdin=HEADLESS)
-    empty.kubectl("wait", "--for=condition=Ready", "pod/peer-0", "--timeout=60s")
-    address = empty.kubectl("get", "pod", "peer-0", "-o", "jsonpath={.status.podIP}")
-    empty.until([address], "peers.default.svc.cluster.local")
-    assert empty.rdata("peer-0.peers.default.svc.cluster.local") == [address]
-    assert empty.rdata("_peer._tcp.peers.default.svc.cluster.local", "SRV") == [
-        "0 100 7000 peer-0.peers.default.svc.cluster.local."
-    ]
-    not_ready = '{"status":{"conditions":[{"type":"Ready","status":"False"}]}}'
-    empty.kubectl("patch", "pod", "peer-0", "--subresource=status", "-p", not_ready)
-    empty.until([], "peers.default.svc.cluster.local")
-    empty.kubectl("patch", "pod", "peer-0", "--subresource=status", "-p", not_ready.replace("False", "True"))
-    empty.until([address], "peers.default.svc.cluster.local")
-    empty.kubectl("delete", "pod", "peer-0")
-    empty.until([], "peers.default.svc.cluster.local")
 
 
 def test_manifests_are_followed(tmp_path: Path) -> None:

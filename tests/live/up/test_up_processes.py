@@ -36,7 +36,8 @@ def wait_until_gone(pid: int) -> None:
         time.sleep(0.01)
 
 
-def test_dns_answers_while_the_control_plane_does_nothing(tmp_path: Path) -> None:
+def test_dns_answers_while_the_control_plane_does_nothing_and_signals_to_both_are_the_commands(tmp_path: Path) -> None:
+    """As a closed terminal or `pkill` sends them: the control plane goes on until it is told to stop."""
     (tmp_path / "a.yaml").write_text("a: [")
     with kdns_up(tmp_path, str(tmp_path / "a.yaml")) as running:
         running.wait_for(r"^Warning: .*a\.yaml:1: not YAML")
@@ -46,6 +47,10 @@ def test_dns_answers_while_the_control_plane_does_nothing(tmp_path: Path) -> Non
             assert running.rdata(KUBERNETES) == ["10.96.0.1"]
         finally:
             os.kill(child, signal.SIGCONT)
+        for number in (signal.SIGUSR1, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            os.kill(child, number)
+        running.process.send_signal(signal.SIGUSR1)
+        running.kubectl("create", "configmap", "a")
     assert not is_running(child)
 
 
@@ -71,18 +76,6 @@ def test_a_control_plane_that_cannot_start_ends_the_command(tmp_path: Path) -> N
     assert (done.returncode, done.stdout) == (2, "")
     said = [line for line in done.stderr.splitlines() if line != "reading manifests"]  # a slow start says so
     assert said == [f"Error: {missing}: no such file or folder"]
-
-
-def test_signals_to_both_processes_are_the_commands(tmp_path: Path) -> None:
-    """As a closed terminal or `pkill` sends them: the control plane goes on until it is told to stop."""
-    with kdns_up(tmp_path) as running:
-        child = control_plane_of(running)
-        for number in (signal.SIGUSR1, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-            os.kill(child, number)
-        running.process.send_signal(signal.SIGUSR1)
-        running.kubectl("create", "configmap", "a")
-        assert running.rdata(KUBERNETES) == ["10.96.0.1"]
-    assert not is_running(child)
 
 
 def test_a_signal_ends_a_command_whose_control_plane_does_not_start(tmp_path: Path) -> None:

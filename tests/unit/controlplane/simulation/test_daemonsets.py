@@ -118,10 +118,3 @@ def test_a_pod_that_ended_is_replaced(phase: str) -> None:
     bench.run_pods()
     assert bench.names(POD) != old
     assert len(bench.names(POD)) == 1
-
-
-def test_everything_goes_with_the_set() -> None:
-    bench = made("a", "b")
-    bench.api.delete(Request(DAEMON_SET, "default", "web"))
-    bench.run_pods()
-    assert bench.names() + bench.names(CONTROLLER_REVISION) == []

@@ -219,14 +219,6 @@ def test_replica_sets_without_an_owner_are_adopted() -> None:
     assert [row["name"] for row in bench.all(REPLICA_SET)[0]["metadata"]["ownerReferences"]] == ["web"]
 
 
-@pytest.mark.parametrize("policy", ["Background", "Foreground"])
-def test_everything_goes_with_the_deployment(policy: str) -> None:
-    bench = made(replicas=2)
-    bench.api.delete(Request(DEPLOYMENT, "default", "web"), options={"propagationPolicy": policy})
-    bench.run_pods()
-    assert bench.names() + bench.names(REPLICA_SET) + bench.names(DEPLOYMENT) == []
-
-
 def test_min_ready_seconds_reach_the_replica_set_and_hold_the_rollout() -> None:
     bench = made(replicas=2, minReadySeconds=10)
     bench.wait(11.0)

@@ -6,9 +6,8 @@ import pytest
 from workload_cluster import Workbench
 
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.apimachinery.kinds import NAMESPACE, NODE, POD, SERVICE_ACCOUNT, Json
+from kdns.controlplane.apimachinery.kinds import NODE, POD, Json
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.controllers.namespace_objects import service_accounts
 from kdns.controlplane.controllers.reconciler import Reconciler
 from kdns.controlplane.server.patch import STRATEGIC_MERGE_PATCH
 from kdns.controlplane.server.registry import Request as ApiRequest
@@ -22,7 +21,7 @@ class Cluster(Workbench):
     """Nodes and Pods with a scheduler and kubelets; the clock is the test's."""
 
     def new_controllers(self) -> tuple[Reconciler, ...]:
-        return Scheduler(), Kubelet(ClusterConfig(), random.Random(1).randrange), service_accounts()
+        return Scheduler(), Kubelet(ClusterConfig(), random.Random(1).randrange)
 
     @property
     def told(self) -> list[str]:
@@ -76,12 +75,6 @@ def test_a_node_that_is_down_runs_nothing(cluster: Cluster) -> None:
     cluster.api.patch(ApiRequest(NODE, "", "down", subresource="status"), STRATEGIC_MERGE_PATCH, patch)
     cluster.settle()
     assert cluster.get(POD, "p")["status"]["phase"] == "Running"
-
-
-def test_a_pod_is_scheduled_started_and_told_of(cluster: Cluster) -> None:
-    pod = cluster.pod("p")
-    assert (pod["spec"]["nodeName"], pod["status"]["phase"]) == ("a", "Running")
-    assert cluster.told == ["Scheduled"]
 
 
 def test_readiness_gates_open_and_close(cluster: Cluster) -> None:
@@ -166,18 +159,6 @@ def test_a_taint_evicts_nobody(cluster: Cluster) -> None:
     cluster.settle()
     assert condition(cluster.get(POD, "p"), "Ready") == "True"
     assert cluster.pod("q")["status"]["phase"] == "Pending"
-
-
-def test_every_namespace_has_its_account(cluster: Cluster) -> None:
-    cluster.api.create(ApiRequest(NAMESPACE), {"metadata": {"name": "x"}})
-    cluster.settle()
-    cluster.api.delete(ApiRequest(SERVICE_ACCOUNT, "x", "default"))
-    cluster.settle()
-    accounts = cluster.api.list(ApiRequest(SERVICE_ACCOUNT)).items
-    assert [obj["metadata"]["name"] for obj in accounts] == ["default", "default"]
-    cluster.api.delete(ApiRequest(NAMESPACE, "", "x"))
-    cluster.settle()
-    assert cluster.names(NAMESPACE) == ["default"]
 
 
 NAMED: Json = {"metadata": {"name": "p"}}

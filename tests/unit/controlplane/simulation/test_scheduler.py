@@ -4,7 +4,6 @@ import pytest
 
 from kdns.controlplane.apimachinery.kinds import NODE, POD, Json
 from kdns.controlplane.controllers.reconciler import Change, Request
-from kdns.controlplane.simulation.nodes.node_status import lacks_node_status, node_status
 from kdns.controlplane.simulation.nodes.scheduler import Scheduler, obstacle
 
 NOW = "2026-01-01T00:00:00Z"
@@ -153,17 +152,6 @@ def test_a_gate_keeps_a_pod_from_being_scheduled() -> None:
     )
     assert result.actions[0].obj["status"]["conditions"][0]["reason"] == "SchedulingGated"
     assert result.events == ()
-
-
-def test_a_node_reports_itself_but_for_what_its_manifest_says() -> None:
-    bare = {"metadata": {"name": "n"}}
-    assert lacks_node_status(bare)
-    made = {**bare, "status": node_status({}, "n", ["10.0.0.9"], 110, NOW, ("linux", "amd64"))}
-    assert not lacks_node_status(made)
-    assert {row["type"]: row["status"] for row in made["status"]["conditions"]}["Ready"] == "True"
-    down = {"conditions": [{"type": "Ready", "status": "False"}]}
-    told = node_status(down, "n", ["10.0.0.9"], 110, NOW, ("linux", "amd64"))["conditions"]
-    assert [row["status"] for row in told if row["type"] == "Ready"] == ["False"]
 
 
 def test_nothing_is_known_of_nodes_that_are_gone() -> None:

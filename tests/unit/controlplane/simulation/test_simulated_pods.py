@@ -123,10 +123,6 @@ def test_an_address_from_a_manifest_is_not_given_again() -> None:
     assert addresses.choose() == ["10.244.0.2"]
 
 
-def test_a_pod_of_the_hosts_network_is_where_its_node_is() -> None:
-    assert running_status(pod(hostNetwork=True), ["10.1.1.1"], [], NOW)["podIP"] == "10.1.1.1"
-
-
 def sleeping(*seconds: int) -> Json:
     containers = [
         {"name": f"c{n}", "image": "i", "lifecycle": {"preStop": {"sleep": {"seconds": each}}}}
