@@ -55,12 +55,3 @@ async def test_objects_are_applied_scaled_patched_and_refused(kubectl: Kubectl) 
     strategic = await kubectl.run("""patch wd one --type=strategic -p {"spec":{}}""")
     assert "strategic-merge-patch" in strategic.err
     await kubectl("wait --for=jsonpath={.status.replicas}=3 wd/one --timeout=60s")
-
-
-async def test_a_deleted_definition_takes_its_objects(kubectl: Kubectl) -> None:
-    await kubectl("apply -f -", ONE)
-    await kubectl("delete crd widgets.example.com --timeout=60s")
-    gone = await kubectl.run("get widgets")
-    assert "the server doesn't have a resource type" in gone.err or "could not find" in gone.err
-    await kubectl("apply -f -", CRD)
-    assert "No resources found" in (await kubectl.run("get widgets")).err

@@ -91,16 +91,6 @@ def test_every_address_is_an_object() -> None:
     assert made.names(IP_ADDRESS) == []
 
 
-@pytest.mark.parametrize("spec", [{"clusterIP": "None"}, {"type": "ExternalName", "externalName": "x.example"}])
-def test_services_without_addresses_have_no_objects(spec: Json) -> None:
-    made = cluster()
-    made.service("web", **spec)
-    made.api.create(
-        ApiRequest(SERVICE, "default", dry_run=True), {"metadata": {"name": "no"}, "spec": {"ports": [{"port": 80}]}}
-    )
-    assert made.names(IP_ADDRESS) == []
-
-
 def test_hand_made_objects_reserve_their_address() -> None:
     made = cluster()
     mine = ip_address_of(("default", "later"), "10.0.0.1")
@@ -259,13 +249,6 @@ def test_a_second_family_by_flag_extends_the_default_one() -> None:
     assert made.api.get(ApiRequest(SERVICE_CIDR, "", "kubernetes"))["spec"]["cidrs"] == ["10.0.0.0/28", "fd00::/120"]
     both = made.service("both", ipFamilyPolicy="RequireDualStack")
     assert both["spec"]["clusterIPs"] == ["10.0.0.2", "fd00::11"]
-
-
-def test_data_of_older_versions_gets_its_objects() -> None:
-    before = cluster()
-    before.service("web")
-    made = Stepper(before.config, tuple(before.api.list(ApiRequest(SERVICE)).stored), 100)
-    assert made.names(IP_ADDRESS) == ["10.0.0.1"]
 
 
 def test_going_through_status_is_not_going_through_spec() -> None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 from object_api import Api, named, owned_by
 from served_kinds import KINDS
+from widgets import definition, widget
 
 from kdns.controlplane.apimachinery.errors import StatusError, internal
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, DEFINITION, NAMESPACE, Json
@@ -56,13 +57,6 @@ def finish(api: Api) -> int:
         assert before - left(api) <= PIECE
         pieces += 1
     return pieces
-
-
-def test_a_small_namespace_goes_at_once(api: Api) -> None:
-    made(api, "x", AT_ONCE // 2)
-    api.delete(NAMESPACE, "x")
-    assert (left(api), api.registry.backlog.has_work) == (0, False)
-    assert api.names(NAMESPACE) == ["default"]
 
 
 def test_a_large_namespace_goes_in_pieces(api: Api) -> None:
@@ -156,29 +150,16 @@ class FailingDisk:
         self.room -= 1
 
 
-DEFINED: Json = {
-    "metadata": {"name": "widgets.example.com"},
-    "spec": {
-        "group": "example.com",
-        "scope": "Namespaced",
-        "names": {"kind": "Widget", "plural": "widgets"},
-        "versions": [
-            {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
-        ],
-    },
-}
-
-
 def namespace_with_objects(api: Api) -> Request:
     made(api, "x", 2)
     return Request(NAMESPACE, "", "x")
 
 
 def definition_with_objects(api: Api) -> Request:
-    api.create(DEFINITION, DEFINED)
+    api.create(DEFINITION, definition())
     kind = api.kinds.by_type("example.com/v1", "Widget")
     assert kind
-    api.create(kind, {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}, namespace="x")
+    api.create(kind, widget("w"), namespace="x")
     return Request(DEFINITION, "", "widgets.example.com")
 
 
