@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_network
-from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, cast
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -77,7 +76,7 @@ _MODE_COUNTERS: Final[Mapping[str, Counters]] = {
     "iptables": IptablesCounters({}),
     "ipvs": IpvsCounters(Draining()),
     "kernelspace": ObjectCounters({}),
-    "userspace": RelayCounters(cast("Any", SimpleNamespace(ports={})), None),
+    "userspace": RelayCounters({}, None),
 }
 
 LABELS: Final = {
