@@ -11,7 +11,7 @@ from configured import configured
 from dns_chain import FakeWorld, response_to
 from zone_text import record_texts
 
-from kdns.answers.chain import Block, Chain, Plugin
+from kdns.answers.chain import Block, Chain, Plugin, Request, Sees, Serve, ServeResult
 from kdns.answers.decode import from_wire
 from kdns.answers.response import Message, Response
 from kdns.dns.message import query
@@ -21,6 +21,7 @@ from kdns.dns.rrset import RRset
 from kdns.dns.types import A, rcode_name, rcode_number, type_number
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.blocks import Server
+from kdns.values import evolve
 
 FLAGS = {"qr": QR, "aa": AA, "tc": TC, "rd": RD, "ra": RA, "ad": AD, "cd": CD}
 CLASSES = {"IN": 1, "CH": 3, "HS": 4, "NONE": 254, "ANY": 255}
@@ -83,6 +84,18 @@ def response_of(message: Case) -> Response:
     answer, authority, additional = (tuple(map(parse_record, message.get(section) or ())) for section in SECTIONS)
     flags = sum(FLAGS[flag] for flag in message.get("flags", ())) & (AA | TC | RA | AD)
     return Response(rcode_number(message.get("rcode", "NOERROR")), flags, answer, authority, additional)
+
+
+class Metadata(Plugin):
+    """Gives each request the metadata of a case."""
+
+    sees = Sees.PACKET
+
+    def __init__(self, metadata: Mapping[str, str]) -> None:
+        self.metadata = metadata
+
+    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
+        return next(evolve(request, metadata=self.metadata))
 
 
 def server_of(config: str, setup: FakeWorld, *behind: Plugin, zone: str = ".", before: Iterable[Plugin] = ()) -> Server:

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from types import MappingProxyType
-from typing import Any
 
 from configured import configured
 from dns_chain import Behind, FakeWorld, response_to
-from harness import Case, cases_of, check_cases, client_of, packet_of, shown, texts
+from harness import Case, Metadata, cases_of, check_cases, client_of, packet_of, shown, texts
 
-from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Block, Chain, Reply, Request
 from kdns.answers.decode import from_wire
 from kdns.answers.response import Message, Response
 from kdns.corefile.lexer import Token
@@ -22,7 +21,6 @@ from kdns.dnsserver.blocks import Server
 from kdns.errors import CorefileError
 from kdns.plugins.changes.rewrite import config, plugin
 from kdns.plugins.changes.rewrite.answers import by_suffix
-from kdns.values import evolve
 
 REFUSED_EARLY = "a name that cannot be is refused in the Corefile, at its word; CoreDNS answers SERVFAIL"
 NO_ECHO = "kdns puts no options of the client's into its answer (RFC 6891 §6.1.2); CoreDNS copies its OPT"
@@ -34,18 +32,6 @@ DEVIATIONS: Mapping[str, str] = MappingProxyType(
         "rewrite/TestRewriteEDNS0RevertDoesNotLeakThroughScrubWriter/0": NO_ECHO,
     }
 )
-
-
-class Metadata(Plugin):
-    """Gives each request the metadata of a case."""
-
-    sees = Sees.PACKET
-
-    def __init__(self, metadata: Mapping[str, str]) -> None:
-        self.metadata = metadata
-
-    def serve(self, request: Request, next: Serve) -> Any:  # noqa: A002 - as in Plugin
-        return next(evolve(request, metadata=self.metadata))
 
 
 def next_reply(case: Case, request: Request) -> Reply:

@@ -1,34 +1,21 @@
 """Recorded cases of `template`: matching, records, expressions, variables and fallthrough."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 
 from configured import configured
 from dns_chain import Behind, FakeWorld, plugin_of, response_to
-from harness import Case, cases_of, check_cases, client_of, difference, packet_of, response_of, shown
+from harness import Case, Metadata, cases_of, check_cases, client_of, difference, packet_of, response_of, shown
 
-from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, ServeResult
+from kdns.answers.chain import Block, Chain, Reply, Request
 from kdns.answers.response import Response
 from kdns.dns.types import class_name, type_name
 from kdns.dnsserver.blocks import Server
 from kdns.plugins.sources.template import plugin
 from kdns.plugins.sources.template.stencil import stencil_of
 from kdns.serverblocks.expressions.values import EvaluationError
-from kdns.values import evolve
 
 PASSED_ON = 77
 """The response code of what is behind the directive: a query that gets it fell through."""
-
-
-class Metadata(Plugin):
-    """Gives each request the metadata of a case."""
-
-    sees = Sees.PACKET
-
-    def __init__(self, metadata: Mapping[str, str]) -> None:
-        self.metadata = metadata
-
-    def serve(self, request: Request, next: Serve) -> ServeResult:  # noqa: A002 - as in Plugin
-        return next(evolve(request, metadata=self.metadata))
 
 
 def looked_up(case: Case, request: Request) -> Reply:
