@@ -39,7 +39,7 @@ def workload(name: str = "web", replicas: int | None = None, image: str = "i:1",
 
 @dataclass
 class Workbench:
-    """A Registry with the controllers of workloads. Nothing happens but by `settle` and the other methods.
+    """A Registry with controllers, those of workloads by default. Nothing happens but by `settle` and its like.
 
     `watch` sees each write of a controller before it is done.
     """
@@ -49,22 +49,19 @@ class Workbench:
     now_s: float = START_S
     events: list[Event] = field(default_factory=list)
     steps: int = 0
+    config: ClusterConfig = field(default_factory=ClusterConfig)
+    store: Store = field(default_factory=Store)
+    controllers: tuple[Reconciler, ...] = ()
+    choose: Callable[[int], int] = lambda n: n // 2
 
     def __post_init__(self) -> None:
-        numbers = count(1)
-        suffixes = (f"{number:05}" for number in numbers)
-
-        def suffix() -> str:
-            return next(suffixes)
-
-        config = ClusterConfig()
-
-        self.api = Registry(
-            Store(), config, lambda n: n // 2, lambda: self.now_s, lambda: f"uid-{next(numbers)}", suffix
-        )
+        numbers = count(self.store.revision)
+        uid, suffix = (lambda: f"uid-{next(numbers)}"), (lambda: f"{next(numbers):05}")
+        self.api = Registry(self.store, self.config, self.choose, lambda: self.now_s, uid, suffix)
         self.api.deletion.grace = self.graceful
-        self.controllers = self.new_controllers()
-        self.api.create(ApiRequest(NAMESPACE), {"metadata": {"name": "default"}})
+        self.controllers = self.controllers or self.new_controllers()
+        if not self.store.get(NAMESPACE, ("", "default")):
+            self.make(NAMESPACE, {"metadata": {"name": "default"}})
         self._later: dict[tuple[int, Name], float] = {}
         self._queue: dict[tuple[int, Name], None] = {}
         self._subscriptions: dict[Kind, Subscription] = {
@@ -77,7 +74,14 @@ class Workbench:
 
     def make(self, kind: Kind, obj: Json) -> Json:
         """Create an object in `default`."""
-        return self.api.create(ApiRequest(kind, "default" if kind.namespaced else ""), obj).copy()
+        return self.api.create(_request(kind), obj).copy()
+
+    def put(self, kind: Kind, obj: Json, subresource: str = "") -> Json:
+        """Replace an object."""
+        return self.api.update(_request(kind, obj["metadata"]["name"], subresource), obj).copy()
+
+    def delete(self, kind: Kind, name: str, **options: Any) -> None:
+        self.api.delete(_request(kind, name), options=options)
 
     def node(self, name: str, labels: Json | None = None, taints: list[Json] | None = None) -> None:
         """Add a node."""
@@ -85,12 +89,17 @@ class Workbench:
 
     def change(self, kind: Kind, name: str, **spec: Any) -> Json:
         """Change fields of a spec."""
-        obj = self.api.get(ApiRequest(kind, "default", name))
-        return self.api.update(ApiRequest(kind, "default", name), {**obj, "spec": {**obj["spec"], **spec}}).copy()
+        obj = self.get(kind, name)
+        return self.put(kind, {**obj, "spec": {**obj["spec"], **spec}})
+
+    def roll(self, kind: Kind, image: str) -> None:
+        """Give workload `web` another image, and let everything follow."""
+        self.change(kind, "web", template=template(image))
+        self.run_pods()
 
     def get(self, kind: Kind, name: str) -> Json:
         """The object as it is stored."""
-        return self.api.get(ApiRequest(kind, "default", name))
+        return self.api.get(_request(kind, name))
 
     def all(self, kind: Kind) -> list[Json]:
         """All objects of a kind."""
@@ -106,23 +115,20 @@ class Workbench:
 
     def report(self, pod: Json, *, ready: bool = True, phase: str = "Running", node: str = "n1") -> None:
         """Say as a kubelet what became of a Pod."""
-        pod = self.api.get(ApiRequest(POD, "default", pod["metadata"]["name"]))
+        pod = self.get(POD, pod["metadata"]["name"])
         if not pod["spec"].get("nodeName"):
-            bound = {**pod, "spec": {**pod["spec"], "nodeName": node}}
-            pod = self.api.update(ApiRequest(POD, "default", pod["metadata"]["name"]), bound).copy()
+            pod = self.put(POD, {**pod, "spec": {**pod["spec"], "nodeName": node}})
         condition = {
             "type": "Ready",
             "status": "True" if ready else "False",
             "lastTransitionTime": timestamp(self.now_s),
         }
         status = {**pod.get("status", {}), "phase": phase, "conditions": [condition]}
-        self.api.update(
-            ApiRequest(POD, "default", pod["metadata"]["name"], subresource="status"), {**pod, "status": status}
-        )
+        self.put(POD, {**pod, "status": status}, "status")
 
     def vanish(self, pod: Json) -> None:
         """End a Pod at once."""
-        self.api.delete(ApiRequest(POD, "default", pod["metadata"]["name"]), options={"gracePeriodSeconds": 0})
+        self.delete(POD, pod["metadata"]["name"], gracePeriodSeconds=0)
 
     def run_pods(self, steps: int = 50) -> None:
         """Make all Pods ready, end those that are leaving, and let the controllers go on, until nothing changes."""
@@ -197,6 +203,10 @@ class Workbench:
             case "delete":
                 if self.api.store.get(action.kind, key):
                     self.api.delete(ApiRequest(action.kind, *key), options=action.options)
+
+
+def _request(kind: Kind, name: str = "", subresource: str = "") -> ApiRequest:
+    return ApiRequest(kind, "default" if kind.namespaced else "", name, subresource)
 
 
 def is_ready(pod: Json) -> bool:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from stepping import Stepper
+from workload_cluster import Workbench
 
 from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, NAMESPACE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
@@ -18,23 +18,24 @@ DATA = {"ca.crt": PEM}
 
 
 @pytest.fixture
-def cluster() -> Stepper:
-    made = Stepper(ClusterConfig())
-    made.run(root_ca(PEM))
+def cluster() -> Workbench:
+    made = Workbench(controllers=(root_ca(PEM),))
+    made.make(NAMESPACE, {"metadata": {"name": "kube-system"}})
+    made.settle()
     return made
 
 
-def published(cluster: Stepper) -> dict[str, Json]:
+def published(cluster: Workbench) -> dict[str, Json]:
     return {
         obj["metadata"]["namespace"]: obj["data"]
         for obj in cluster.api.list(Request(CONFIG_MAP), ListOptions(field_selector=f"metadata.name={ROOT_CA}")).items
     }
 
 
-def test_every_namespace_gets_it_and_gets_it_back(cluster: Stepper) -> None:
+def test_every_namespace_gets_it_and_gets_it_back(cluster: Workbench) -> None:
     first = published(cluster)
     assert first["default"] == first["kube-system"] == DATA
-    cluster.api.create(Request(NAMESPACE), {"metadata": {"name": "shop"}})
+    cluster.make(NAMESPACE, {"metadata": {"name": "shop"}})
     cluster.settle()
     assert published(cluster) == {**first, "shop": DATA}
     cluster.api.delete(Request(CONFIG_MAP, "shop", ROOT_CA))
@@ -42,21 +43,21 @@ def test_every_namespace_gets_it_and_gets_it_back(cluster: Stepper) -> None:
     assert published(cluster) == {**first, "shop": DATA}
 
 
-def test_other_data_is_mended_and_the_rest_stays(cluster: Stepper) -> None:
-    changed = cluster.api.get(Request(CONFIG_MAP, "default", ROOT_CA))
+def test_other_data_is_mended_and_the_rest_stays(cluster: Workbench) -> None:
+    changed = cluster.get(CONFIG_MAP, ROOT_CA)
     changed["metadata"]["labels"] = {"by": "hand"}
-    cluster.api.update(Request(CONFIG_MAP, "default", ROOT_CA), {**changed, "data": {"ca.crt": "other", "more": "x"}})
-    cluster.api.create(Request(CONFIG_MAP, "default"), {"metadata": {"name": "mine"}, "data": {"ca.crt": "mine"}})
+    cluster.put(CONFIG_MAP, {**changed, "data": {"ca.crt": "other", "more": "x"}})
+    cluster.make(CONFIG_MAP, {"metadata": {"name": "mine"}, "data": {"ca.crt": "mine"}})
     cluster.settle()
-    mended = cluster.api.get(Request(CONFIG_MAP, "default", ROOT_CA))
+    mended = cluster.get(CONFIG_MAP, ROOT_CA)
     assert (mended["data"], mended["metadata"]["labels"]) == (DATA, {"by": "hand"})
-    assert cluster.api.get(Request(CONFIG_MAP, "default", "mine"))["data"] == {"ca.crt": "mine"}
+    assert cluster.get(CONFIG_MAP, "mine")["data"] == {"ca.crt": "mine"}
 
 
-def test_a_namespace_that_goes_gets_none(cluster: Stepper) -> None:
-    cluster.api.create(Request(NAMESPACE), {"metadata": {"name": "shop", "finalizers": ["a/b"]}})
+def test_a_namespace_that_goes_gets_none(cluster: Workbench) -> None:
+    cluster.make(NAMESPACE, {"metadata": {"name": "shop", "finalizers": ["a/b"]}})
     cluster.settle()
-    cluster.api.delete(Request(NAMESPACE, "", "shop"))
+    cluster.delete(NAMESPACE, "shop")
     cluster.settle()
     assert "shop" not in published(cluster)
 

@@ -1,6 +1,7 @@
 """Following manifests as their files come, change and go, against the API in memory."""
 
 import asyncio
+import json
 import os
 from dataclasses import dataclass, field
 from ipaddress import ip_network
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 from object_api import Api, named
 from structlog.testing import capture_logs
+from widgets import definition, version, widget
 
 from kdns.controlplane.apimachinery.annotations import LAST_APPLIED, MANIFEST
-from kdns.controlplane.apimachinery.kinds import IP_ADDRESS, NAMESPACE, POD, SERVICE, Json
+from kdns.controlplane.apimachinery.kinds import DEFINITION, IP_ADDRESS, NAMESPACE, POD, SERVICE, Json
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.manifests.changes import ChangeLog
 from kdns.controlplane.manifests.io.follower import Applied, ManifestFollower
@@ -518,3 +520,42 @@ async def test_an_address_that_cannot_be_allocated_leaves_the_service_as_it_was(
     house.write("web.yaml", FIXED.replace("0.20", "0.201"))
     await house.settle()
     assert house.service()["clusterIP"] == "10.96.0.201"
+
+
+OLD = {"apiVersion": "example.com/v1beta1"}
+
+
+def as_text(*objects: Json) -> str:
+    return "\n---\n".join(map(json.dumps, objects))
+
+
+def widgets(house: House) -> list[str]:
+    kind = house.api.kinds.by_type("example.com/v1", "Widget")
+    return house.api.names(kind.stored_kind) if kind else []
+
+
+async def test_objects_are_applied_after_the_definition_of_another_file(house: House) -> None:
+    house.write("z.yaml", as_text(definition(version("v1beta1", storage=False), version())))
+    assert await house.start("a.yaml", as_text(widget("one"), {**widget("two"), **OLD})) == Applied(3)
+    assert (widgets(house), house.told()) == (["one", "two"], [])
+
+
+async def test_objects_of_kinds_that_are_not_served_wait_for_these(house: House) -> None:
+    await house.start("a.yaml", as_text(widget("one"), widget("bad", color="green")))
+    assert house.told() == ["a.yaml:1: kind: skipped: example.com/v1 Widget is not served"]
+    house.api.create(DEFINITION, definition())  # by a client
+    await house.settle()
+    assert widgets(house) == ["one"]
+    assert house.told() == ['a.yaml:3: spec.color: Unsupported value: "green": supported values: "red", "blue"']
+
+
+async def test_a_definition_that_leaves_its_file_takes_its_objects(house: House) -> None:
+    house.write("a.yaml", as_text(widget("one")))
+    await house.start("z.yaml", as_text(definition()))
+    (house.folder / "z.yaml").unlink()
+    await house.settle()
+    assert house.api.items(DEFINITION) == []
+    house.write("z.yaml", as_text(definition()))
+    await house.settle()
+    await house.settle()
+    assert widgets(house) == ["one"]

@@ -6,7 +6,6 @@ import pytest
 from workload_cluster import Workbench, template, workload
 
 from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, DAEMON_SET, NODE, POD, Json
-from kdns.controlplane.server.registry import Request
 from kdns.controlplane.simulation.nodes.scheduler import daemon_tolerations, untolerated
 
 
@@ -43,9 +42,9 @@ def test_nodes_come_change_and_go() -> None:
     bench.run_pods()
     assert sorted(where(bench)) == ["a", "b"]
     bench.node("d", {"disk": "ssd"})
-    other = bench.api.get(Request(NODE, "", "a"))
+    other = bench.get(NODE, "a")
     labelled = {**other, "metadata": {**other["metadata"], "labels": {"disk": "hdd"}}}
-    bench.api.update(Request(NODE, "", "a"), labelled)
+    bench.put(NODE, labelled)
     bench.run_pods()
     assert sorted(where(bench)) == ["b", "d"]
     counts = bench.get(DAEMON_SET, "web")["status"]
@@ -55,8 +54,8 @@ def test_nodes_come_change_and_go() -> None:
 @pytest.mark.parametrize(("effect", "keeps"), [("NoSchedule", True), ("NoExecute", False), ("PreferNoSchedule", True)])
 def test_a_taint_that_comes_later(effect: str, keeps: bool) -> None:
     bench = made("a")
-    stored = bench.api.get(Request(NODE, "", "a"))
-    bench.api.update(Request(NODE, "", "a"), {**stored, "spec": {"taints": [{"key": "x", "effect": effect}]}})
+    stored = bench.get(NODE, "a")
+    bench.put(NODE, {**stored, "spec": {"taints": [{"key": "x", "effect": effect}]}})
     bench.run_pods()
     assert (len(bench.pods()) == 1) is keeps
     misplaced = bench.get(DAEMON_SET, "web")["status"]["numberMisscheduled"]
@@ -73,8 +72,7 @@ def test_a_pod_is_tied_to_its_node_and_numbered() -> None:
     assert list(data) == sorted(data)
     assert data["spec"]["containers"][0]["resources"] == {}  # as a kube-controller-manager beside kdns makes it
     assert labels["pod-template-generation"] == "1"
-    bench.change(DAEMON_SET, "web", template=template("i:2"))
-    bench.run_pods()
+    bench.roll(DAEMON_SET, "i:2")
     assert bench.pods()[0]["metadata"]["labels"]["pod-template-generation"] == "2"
 
 
@@ -102,8 +100,7 @@ def test_so_many_are_replaced_at_a_time(rolling: Json, replaced: int) -> None:
 
 def test_on_delete_waits_for_people() -> None:
     bench = made("a", "b", updateStrategy={"type": "OnDelete"})
-    bench.change(DAEMON_SET, "web", template=template("i:2"))
-    bench.run_pods()
+    bench.roll(DAEMON_SET, "i:2")
     assert where(bench) == {"a": "i:1", "b": "i:1"}
     bench.vanish(bench.pods()[0])
     bench.run_pods()

@@ -72,8 +72,7 @@ def test_a_replica_set_carries_the_hash_of_its_template() -> None:
 def test_a_rollout_goes_step_by_step_and_is_told() -> None:
     bench = made(replicas=4, strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}})
     bench.events.clear()
-    bench.change(DEPLOYMENT, "web", template=template("i:2"))
-    bench.run_pods()
+    bench.roll(DEPLOYMENT, "i:2")
     assert messages(bench) == [
         "Scaled up replica set #2 from 0 to 1",
         "Scaled down replica set #1 from 4 to 3",
@@ -104,10 +103,8 @@ def test_recreate_ends_all_pods_before_new_ones_start() -> None:
 
 def test_an_old_template_takes_its_replica_set_up_again() -> None:
     bench = made(replicas=1)
-    bench.change(DEPLOYMENT, "web", template=template("i:2"))
-    bench.run_pods()
-    bench.change(DEPLOYMENT, "web", template=template("i:1"))
-    bench.run_pods()
+    bench.roll(DEPLOYMENT, "i:2")
+    bench.roll(DEPLOYMENT, "i:1")
     assert sets(bench) == {"i:1": ("3", 1), "i:2": ("2", 0)}
     assert bench.get(DEPLOYMENT, "web")["metadata"]["annotations"][REVISION] == "3"
 
@@ -116,8 +113,7 @@ def test_an_old_template_takes_its_replica_set_up_again() -> None:
 def test_so_many_old_replica_sets_are_kept(limit: int, left: list[str]) -> None:
     bench = made(replicas=1, revisionHistoryLimit=limit)
     for number in range(2, 6):
-        bench.change(DEPLOYMENT, "web", template=template(f"i:{number}"))
-        bench.run_pods()
+        bench.roll(DEPLOYMENT, f"i:{number}")
     assert sorted(revision for revision, _ in sets(bench).values()) == left
 
 
@@ -210,7 +206,7 @@ def test_annotations_are_handed_on_but_not_what_ties_an_object_to_its_manifest()
 def test_replica_sets_without_an_owner_are_adopted() -> None:
     bench = made(replicas=2)
     pods = bench.names()
-    bench.api.delete(Request(DEPLOYMENT, "default", "web"), options={"propagationPolicy": "Orphan"})
+    bench.delete(DEPLOYMENT, "web", propagationPolicy="Orphan")
     bench.settle()
     assert bench.names() == pods
     bench.make(DEPLOYMENT, workload(replicas=2))
@@ -222,8 +218,7 @@ def test_replica_sets_without_an_owner_are_adopted() -> None:
 def test_min_ready_seconds_reach_the_replica_set_and_hold_the_rollout() -> None:
     bench = made(replicas=2, minReadySeconds=10)
     bench.wait(11.0)
-    bench.change(DEPLOYMENT, "web", template=template("i:2"))
-    bench.run_pods()
+    bench.roll(DEPLOYMENT, "i:2")
     assert sets(bench)["i:1"] == ("1", 2)
     for _ in range(4):
         bench.wait(11.0)

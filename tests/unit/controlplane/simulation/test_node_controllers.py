@@ -6,7 +6,7 @@ import pytest
 from workload_cluster import Workbench
 
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.apimachinery.kinds import NODE, POD, Json
+from kdns.controlplane.apimachinery.kinds import NODE, POD, Json, Kind
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Reconciler
 from kdns.controlplane.server.patch import STRATEGIC_MERGE_PATCH
@@ -50,14 +50,22 @@ def condition(obj: Json, name: str) -> str:
     return rows.get(name, "")
 
 
+def say(cluster: Cluster, kind: Kind, name: str, condition: str, status: str) -> None:
+    """Have a client say this of a Node or Pod."""
+    patch = {"status": {"conditions": [{"type": condition, "status": status}]}}
+    namespace = "default" if kind.namespaced else ""
+    cluster.api.patch(ApiRequest(kind, namespace, name, subresource="status"), STRATEGIC_MERGE_PATCH, patch)
+    cluster.settle()
+
+
 def test_a_node_from_a_manifest_reports_itself(cluster: Cluster) -> None:
-    node = cluster.api.get(ApiRequest(NODE, "", "a"))
+    node = cluster.get(NODE, "a")
     assert condition(node, "Ready") == "True"
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "a"
     addresses = {row["type"]: row["address"] for row in node["status"]["addresses"]}
     assert addresses["Hostname"] == "a"
     cluster.add_node("b")
-    others = cluster.api.get(ApiRequest(NODE, "", "b"))["status"]["addresses"]
+    others = cluster.get(NODE, "b")["status"]["addresses"]
     assert others[0]["address"] != addresses["InternalIP"], "each node has an address of its own"
     hosted = cluster.pod("p", spec={"hostNetwork": True, "nodeName": "a"})
     assert hosted["status"]["podIP"] == hosted["status"]["hostIP"] == addresses["InternalIP"]
@@ -71,9 +79,7 @@ def test_a_node_that_is_down_runs_nothing(cluster: Cluster) -> None:
     cluster.add_node("down", status=down)
     assert cluster.pod("p", spec={"nodeName": "down"})["status"]["phase"] == "Pending"
     assert cluster.pod("q")["spec"]["nodeName"] == "a"
-    patch = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    cluster.api.patch(ApiRequest(NODE, "", "down", subresource="status"), STRATEGIC_MERGE_PATCH, patch)
-    cluster.settle()
+    say(cluster, NODE, "down", "Ready", "True")
     assert cluster.get(POD, "p")["status"]["phase"] == "Running"
 
 
@@ -81,9 +87,7 @@ def test_readiness_gates_open_and_close(cluster: Cluster) -> None:
     pod = cluster.pod("p", spec={"readinessGates": [{"conditionType": "example.com/open"}]})
     assert (condition(pod, "ContainersReady"), condition(pod, "Ready")) == ("True", "False")
     for status in ("True", "False"):
-        patch = {"status": {"conditions": [{"type": "example.com/open", "status": status}]}}
-        cluster.api.patch(ApiRequest(POD, "default", "p", subresource="status"), STRATEGIC_MERGE_PATCH, patch)
-        cluster.settle()
+        say(cluster, POD, "p", "example.com/open", status)
         assert condition(cluster.get(POD, "p"), "Ready") == status
 
 
@@ -92,7 +96,7 @@ def test_a_deleted_pod_goes_after_its_pre_stop_sleep(cluster: Cluster) -> None:
     cluster.pod("p", spec={"containers": [sleeps]})
     cluster.pod("q")
     for name in "pq":
-        cluster.api.delete(ApiRequest(POD, "default", name))
+        cluster.delete(POD, name)
     cluster.settle()
     assert cluster.names(POD) == ["p"]
     cluster.wait(4)
@@ -104,7 +108,7 @@ def test_a_deleted_pod_goes_after_its_pre_stop_sleep(cluster: Cluster) -> None:
 def test_a_clock_that_is_set_back_holds_no_pod_that_drains(cluster: Cluster) -> None:
     sleeps = {"name": "c", "image": "i", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}
     cluster.pod("p", spec={"containers": [sleeps]})
-    cluster.api.delete(ApiRequest(POD, "default", "p"))
+    cluster.delete(POD, "p")
     cluster.settle()
     cluster.now_s -= 3 * 3600
     cluster.api.patch(ApiRequest(POD, "default", "p"), STRATEGIC_MERGE_PATCH, {"metadata": {"labels": {"a": "b"}}})
@@ -115,10 +119,10 @@ def test_a_clock_that_is_set_back_holds_no_pod_that_drains(cluster: Cluster) -> 
 def test_pods_go_with_their_node(cluster: Cluster) -> None:
     cluster.pod("p")
     cluster.pod("never", spec={"nodeName": "unknown"})
-    cluster.api.delete(ApiRequest(NODE, "", "a"))
+    cluster.delete(NODE, "a")
     cluster.settle()
     assert cluster.names(POD) == ["never"]
-    cluster.api.delete(ApiRequest(POD, "default", "never"))
+    cluster.delete(POD, "never")
     cluster.settle()
     assert cluster.names(POD) == [], "nobody else could end it"
 
@@ -126,27 +130,20 @@ def test_pods_go_with_their_node(cluster: Cluster) -> None:
 def test_pods_of_a_node_that_is_made_anew_stay_with_it(cluster: Cluster) -> None:
     held = cluster.pod("p")
     held["metadata"]["finalizers"] = ["example.com/held"]
-    cluster.api.update(ApiRequest(POD, "default", "p"), held)
-    cluster.api.delete(ApiRequest(NODE, "", "a"))
-    cluster.api.create(ApiRequest(NODE), {"metadata": {"name": "a"}})
+    cluster.put(POD, held)
+    cluster.delete(NODE, "a")
+    cluster.make(NODE, {"metadata": {"name": "a"}})
     cluster.settle()
     assert condition(cluster.get(POD, "p"), "Ready") == "True"
     assert not is_terminating(cluster.get(POD, "p"))
 
 
-def set_ready(cluster: Cluster, node: str, status: str) -> None:
-    patch = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
-    cluster.api.patch(ApiRequest(NODE, "", node, subresource="status"), STRATEGIC_MERGE_PATCH, patch)
-    cluster.settle()
-
-
 def test_pods_are_as_ready_as_their_node(cluster: Cluster) -> None:
     cluster.pod("p")
     cluster.pod("patched")
-    patch = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
-    cluster.api.patch(ApiRequest(POD, "default", "patched", subresource="status"), STRATEGIC_MERGE_PATCH, patch)
+    say(cluster, POD, "patched", "Ready", "False")
     for status in ("False", "True", "Unknown", "True"):
-        set_ready(cluster, "a", status)
+        say(cluster, NODE, "a", "Ready", status)
         assert condition(cluster.get(POD, "p"), "Ready") == str(status == "True")
     assert condition(cluster.get(POD, "patched"), "Ready") == "False", "what a client said stays"
     assert "NodeNotReady" in cluster.told

@@ -90,9 +90,7 @@ def test_orphans_are_adopted_and_pods_with_other_labels_released() -> None:
     assert len(bench.pods()) == 3
     stray = bench.get(POD, "stray")
     assert stray["metadata"]["ownerReferences"][0]["name"] == "web"
-    bench.api.update(
-        Request(POD, "default", "stray"), {**stray, "metadata": {**stray["metadata"], "labels": {"app": "me"}}}
-    )
+    bench.put(POD, {**stray, "metadata": {**stray["metadata"], "labels": {"app": "me"}}})
     bench.settle()
     assert "ownerReferences" not in bench.get(POD, "stray")["metadata"]
     assert len(bench.pods()) == 4
@@ -102,7 +100,7 @@ def test_a_pod_that_is_leaving_is_not_adopted() -> None:
     bench = Workbench(graceful=True)
     stray = bench.make(POD, {"metadata": {"name": "stray", **template()["metadata"]}, **_spec()})
     bench.report(stray)
-    bench.api.delete(Request(POD, "default", "stray"))
+    bench.delete(POD, "stray")
     replicas(bench, REPLICA_SET, replicas=1)
     bench.settle()
     assert "ownerReferences" not in bench.get(POD, "stray")["metadata"]

@@ -7,7 +7,6 @@ from workload_cluster import Workbench, template, workload
 
 from kdns.controlplane.apimachinery.inert import CLAIM
 from kdns.controlplane.apimachinery.kinds import CONTROLLER_REVISION, DAEMON_SET, POD, STATEFUL_SET, Json
-from kdns.controlplane.server.registry import Request
 from kdns.controlplane.simulation.workloads.revisions import REVISION_HASH
 
 CLAIM_TEMPLATE = {
@@ -116,8 +115,7 @@ def test_a_partition_keeps_lower_numbers_as_they_are(partition: int, expected: l
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}
     bench = made(updateStrategy=rolling, ordinals={"start": start})
     bench.run_pods()
-    bench.change(STATEFUL_SET, "web", template=template("i:2"))
-    bench.run_pods()
+    bench.roll(STATEFUL_SET, "i:2")
     assert list(images(bench).values()) == expected
     for pod in bench.pods():
         bench.vanish(pod)
@@ -128,8 +126,7 @@ def test_a_partition_keeps_lower_numbers_as_they_are(partition: int, expected: l
 def test_on_delete_waits_for_people() -> None:
     bench = made(updateStrategy={"type": "OnDelete"})
     bench.run_pods()
-    bench.change(STATEFUL_SET, "web", template=template("i:2"))
-    bench.run_pods()
+    bench.roll(STATEFUL_SET, "i:2")
     assert set(images(bench).values()) == {"i:1"}
     bench.vanish(bench.get(POD, "web-1"))
     bench.run_pods()
@@ -141,10 +138,7 @@ def test_in_order_a_pod_that_is_not_ready_stops_an_update_and_conditions_of_othe
     bench.run_pods()
     conditions = [{"type": "Y", "status": "True", "lastTransitionTime": None}]
     obj = bench.get(STATEFUL_SET, "web")
-    bench.api.update(
-        Request(STATEFUL_SET, "default", "web", subresource="status"),
-        {**obj, "status": {**obj["status"], "conditions": conditions}},
-    )
+    bench.put(STATEFUL_SET, {**obj, "status": {**obj["status"], "conditions": conditions}}, "status")
     bench.report(bench.get(POD, "web-0"), ready=False)
     bench.change(STATEFUL_SET, "web", template=template("i:2"))
     bench.settle()
@@ -177,8 +171,7 @@ def test_a_failed_pod_is_made_anew() -> None:
 def test_revisions_are_numbered_used_again_and_limited() -> None:
     bench = made(replicas=1, revisionHistoryLimit=1)
     for image in ("i:1", "i:2", "i:1", "i:3", "i:4"):
-        bench.change(STATEFUL_SET, "web", template=template(image))
-        bench.run_pods()
+        bench.roll(STATEFUL_SET, image)
     found = {
         each["data"]["spec"]["template"]["spec"]["containers"][0]["image"]: each["revision"]
         for each in bench.all(CONTROLLER_REVISION)
@@ -192,7 +185,7 @@ def test_claims_stay() -> None:
     bench.run_pods()
     bench.change(STATEFUL_SET, "web", replicas=1)
     bench.run_pods()
-    bench.api.delete(Request(STATEFUL_SET, "default", "web"))
+    bench.delete(STATEFUL_SET, "web")
     bench.run_pods()
     names = ["www-web-0", "www-web-1"]
     assert (bench.names(), bench.names(CLAIM), bench.names(CONTROLLER_REVISION)) == ([], names, [])
