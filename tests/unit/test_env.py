@@ -71,10 +71,7 @@ def test_ports_that_meet_in_one_name_leave_the_last() -> None:
 
 @pytest.mark.parametrize(
     ("links", "synced", "static", "says"),
-    [
-        (None, True, False, "enableServiceLinks"),
-        (True, False, False, "have not been listed"),
-    ],
+    [(None, True, False, "enableServiceLinks"), (True, False, False, "have not been listed")],
 )
 def test_a_pod_whose_variables_cannot_be_known(links: bool | None, synced: bool, static: bool, says: str) -> None:
     with pytest.raises(env.EnvError, match=says):
@@ -122,8 +119,7 @@ def test_a_name_no_shell_takes_becomes_a_comment() -> None:
 
 
 @pytest.mark.parametrize(
-    "variables",
-    [{"A": "one\ntwo"}, {"A": "x\r"}, {"A=B": "x"}, {"#A": "x"}, {"A B": "x"}, {"": "x"}, {"A": "\0"}],
+    "variables", [{"A": "one\ntwo"}, {"A": "x\r"}, {"A=B": "x"}, {"#A": "x"}, {"A B": "x"}, {"": "x"}, {"A": "\0"}]
 )
 def test_what_an_env_file_cannot_say_is_refused(variables: dict[str, str]) -> None:
     with pytest.raises(env.FormatError):
@@ -156,8 +152,7 @@ def test_a_shell_reads_back_exactly_the_variables(
 
 
 @pytest.mark.parametrize(
-    ("count", "warns"),
-    [(1, False), (env.MANY_VARIABLES // 7, False), (env.MANY_VARIABLES // 7 + 1, True)],
+    ("count", "warns"), [(1, False), (env.MANY_VARIABLES // 7, False), (env.MANY_VARIABLES // 7 + 1, True)]
 )
 def test_many_services_are_warned_about(count: int, warns: bool) -> None:
     variables = env.service_variables([service(f"s{i}", "10.96.0.1", ServicePort(80)) for i in range(count)], "default")

@@ -161,12 +161,7 @@ def test_lines_of_directives_are_corednss_or_objects(level: str, capsys: pytest.
     found = json.loads(as_json)
     assert list(found)[:3] == ["timestamp", "level", "event"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", found.pop("timestamp"))
-    assert found == {
-        "error": "x",
-        "line": "plugin/errors: 2 a.\nb. A: x",
-        "event": "query failed",
-        "level": "warning",
-    }
+    assert found == {"error": "x", "line": "plugin/errors: 2 a.\nb. A: x", "event": "query failed", "level": "warning"}
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,7 @@ async def test_discovery(client: Client) -> None:
     _, versions, _ = await client("GET", "/api")
     assert versions["versions"] == ["v1"]
     _, groups, _ = await client("GET", "/apis")
-    assert {group["name"] for group in groups["groups"]} == {
-        *(kind.group for kind in (*SERVED, *REVIEWS)),
-    } - {""}
+    assert {group["name"] for group in groups["groups"]} == {*(kind.group for kind in (*SERVED, *REVIEWS))} - {""}
     _, resources, _ = await client("GET", "/api/v1")
     services = next(resource for resource in resources["resources"] if resource["name"] == "services")
     assert (services["shortNames"], services["kind"], services["namespaced"]) == (["svc"], "Service", True)

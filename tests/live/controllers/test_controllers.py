@@ -263,10 +263,7 @@ async def test_others_have_their_turns_while_a_large_namespace_goes(cluster: Clu
     assert not cluster.api.list(Request(ENDPOINT_SLICE, "large")).stored
 
 
-TEMPLATE: Json = {
-    "metadata": {"labels": {"app": "web"}},
-    "spec": {"containers": [{"name": "main", "image": "web"}]},
-}
+TEMPLATE: Json = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "web"}]}}
 WORKLOAD: Json = {"selector": {"matchLabels": {"app": "web"}}, "template": TEMPLATE}
 ONCE: Json = {"template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}}
 REFUSED = forbidden(POD, "web", "no more today")

@@ -64,11 +64,7 @@ async def test_odd_objects(cluster: Cluster, kind: Kind, odd: Json) -> None:
 TEMPLATE: Json = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 SETS: Json = {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}}
 TWICE: Json = {
-    "spec": {
-        "completions": 2,
-        "parallelism": 1,
-        "template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}},
-    }
+    "spec": {"completions": 2, "parallelism": 1, "template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}}
 }
 UNTYPED: Json = {"conditions": [{"status": "True"}, {"type": "Ready"}]}
 

@@ -114,20 +114,13 @@ async def test_a_port_that_is_taken_names_the_corefile_of_serve(tmp_path: Path, 
     path = tmp_path / "Corefile"
     path.write_text(f".:{taken} {{\nbind 127.0.0.1\nwhoami\n}}\n")
     async with asyncio.timeout(60):
-        with pytest.raises(
-            ListenError,
-            match=rf"^{path}: cannot listen on 127\.0\.0\.1:{taken}: {IN_USE}",
-        ):
+        with pytest.raises(ListenError, match=rf"^{path}: cannot listen on 127\.0\.0\.1:{taken}: {IN_USE}"):
             await serve(str(path), dns_port=53, say=print)
 
 
 IN_USE = r"Address already in use by \S+ \(process \d+\); take another port, or 0 for any that is free$"
 CASES = {
-    "DNS port taken": (
-        "bind 127.0.0.1",
-        "",
-        rf"Corefile: cannot listen on 127\.0\.0\.1:\d+: {IN_USE}",
-    ),
+    "DNS port taken": ("bind 127.0.0.1", "", rf"Corefile: cannot listen on 127\.0\.0\.1:\d+: {IN_USE}"),
     "page taken": ("health 127.0.0.1:{taken}", "", "Corefile: cannot listen on"),
     "Corefile broken late": ("forward . /no/such/file", "", "/no/such/file"),
     "mode impossible": ("whoami", "nftables", "not permitted"),

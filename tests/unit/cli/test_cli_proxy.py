@@ -105,10 +105,7 @@ def test_a_trace_as_json() -> None:
         ),
         ("--from 10.244.1.9 --to web.default.svc.a.b:80", "SERVICE.NAMESPACE.svc.cluster.local, or before it the name"),
         ("--from 10.244.1.9 --to alias.default.svc.cluster.local:80", "is only another name for example.com"),
-        (
-            "--from 10.244.1.9 --to nginx.shop:80",
-            "go there directly; expected one of web-0.nginx.shop, 10-244-2-31",
-        ),
+        ("--from 10.244.1.9 --to nginx.shop:80", "go there directly; expected one of web-0.nginx.shop, 10-244-2-31"),
         ("--from 10.244.1.9 --to web-1.nginx.shop:80", "Service shop/nginx has no ready endpoint web-1; it has web-0"),
         ("--from 10.244.1.9 --to web-0.nginx.shop:htp", "Service shop/nginx has no port 'htp'; it has http/TCP"),
         ("--from fd00::9 --to 10-244-2-31.nginx.shop:80", "10-244-2-31 of Service shop/nginx has no IPv6 address"),

@@ -91,10 +91,7 @@ def test_bash_completes_commands() -> None:
         ("version x", "Got unexpected argument 'x': expected options only."),
         ("upp", "No such command 'upp': did you mean `kdns up`?"),
         ("help serve", "No such command 'help': expected `kdns serve --help`"),
-        (
-            "apply",
-            f"No such command 'apply': expected {', '.join(sorted(COMMANDS))}",
-        ),
+        ("apply", f"No such command 'apply': expected {', '.join(sorted(COMMANDS))}"),
     ],
 )
 def test_a_word_that_nothing_takes_says_what_was_wanted(line: str, says: str) -> None:

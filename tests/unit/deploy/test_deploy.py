@@ -113,11 +113,7 @@ def test_probes_and_ports_are_those_of_the_corefile(server: ServerConfig) -> Non
         "health": (healthy.address.port, "TCP"),
         "ready": (readied.address.port, "TCP"),
     }
-    for served in (
-        healthy.address,
-        readied.address,
-        scraped.address,
-    ):
+    for served in (healthy.address, readied.address, scraped.address):
         assert served.host == ""  # not only loopback: the kubelet and Prometheus ask from outside
     assert POD["terminationGracePeriodSeconds"] > healthy.lameduck_s
     probe = CONTAINER["readinessProbe"]

@@ -348,8 +348,4 @@ def test_a_scale_of_the_wrong_shape_is_refused(cluster: Cluster, field: str) -> 
     cluster.apply("me", DEPLOYMENT_TEXT, DEPLOYMENT)
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", field: [[]]}
     text = f".{field}: expected an object, got a list"
-    refused(
-        500,
-        text,
-        lambda: cluster.api.apply(DEPLOYMENT, "web", scale, manager="hpa", subresource="scale"),
-    )
+    refused(500, text, lambda: cluster.api.apply(DEPLOYMENT, "web", scale, manager="hpa", subresource="scale"))

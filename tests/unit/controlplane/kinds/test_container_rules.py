@@ -23,17 +23,11 @@ def told(*containers: Json, **spec: object) -> list[str]:
     [
         ([{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/b", "subPath": "c/d"}], []),
         ([{"name": "v"}], ["volumeMounts[0].mountPath: Required value"]),
-        (
-            [{"mountPath": "/a"}],
-            ["volumeMounts[0].name: Required value", 'volumeMounts[0].name: Not found: ""'],
-        ),
+        ([{"mountPath": "/a"}], ["volumeMounts[0].name: Required value", 'volumeMounts[0].name: Not found: ""']),
         ([{"name": "x", "mountPath": "/a"}], ['volumeMounts[0].name: Not found: "x"']),
         (
             [{"name": "v", "mountPath": "/a"}, {"name": "x", "mountPath": "/a"}],
-            [
-                'volumeMounts[1].name: Not found: "x"',
-                'volumeMounts[1].mountPath: Invalid value: "/a": must be unique',
-            ],
+            ['volumeMounts[1].name: Not found: "x"', 'volumeMounts[1].mountPath: Invalid value: "/a": must be unique'],
         ),
         (
             [{"name": "v", "mountPath": "/a", "subPath": "/b/../c"}],

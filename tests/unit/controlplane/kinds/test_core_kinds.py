@@ -7,14 +7,7 @@ import pytest
 from object_api import Api
 
 from kdns.controlplane.apimachinery.errors import StatusError
-from kdns.controlplane.apimachinery.kinds import (
-    CONFIG_MAP,
-    JOB,
-    SECRET,
-    SERVICE_ACCOUNT,
-    Json,
-    Kind,
-)
+from kdns.controlplane.apimachinery.kinds import CONFIG_MAP, JOB, SECRET, SERVICE_ACCOUNT, Json, Kind
 from kdns.controlplane.server.registry import Request
 from kdns.controlplane.storage.store import StoredObject
 

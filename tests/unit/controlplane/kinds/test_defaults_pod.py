@@ -140,10 +140,7 @@ def test_volumes(given: Json, expected: Json) -> None:
     [
         ({"podIP": "1.2.3.4"}, {"podIP": "1.2.3.4", "podIPs": [{"ip": "1.2.3.4"}]}),
         ({"podIPs": [{"ip": "1.2.3.4"}]}, {"podIP": "1.2.3.4", "podIPs": [{"ip": "1.2.3.4"}]}),
-        (
-            {"podIP": "5.6.7.8", "podIPs": [{"ip": "1.2.3.4"}]},
-            {"podIP": "5.6.7.8", "podIPs": [{"ip": "5.6.7.8"}]},
-        ),
+        ({"podIP": "5.6.7.8", "podIPs": [{"ip": "1.2.3.4"}]}, {"podIP": "5.6.7.8", "podIPs": [{"ip": "5.6.7.8"}]}),
     ],
 )
 def test_one_and_many_addresses_are_in_step(given: Json, expected: Json) -> None:

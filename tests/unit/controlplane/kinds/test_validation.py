@@ -99,9 +99,7 @@ def _controller(name: str) -> Json:
         ),
         (
             {"name": "a", "namespace": "b", "finalizers": ["example.com/a", "alone"]},
-            [
-                f'metadata.finalizers[1]: Invalid value: "alone": {ALONE}',
-            ],
+            [f'metadata.finalizers[1]: Invalid value: "alone": {ALONE}'],
         ),
     ],
 )
@@ -127,12 +125,7 @@ ONLY_BALANCED = "may only be set when `type` is 'LoadBalancer' and `externalTraf
             65536,
             ["spec.healthCheckNodePort: Invalid value: 65536: must be between 1 and 65535, inclusive"],
         ),
-        (
-            "LoadBalancer",
-            "Cluster",
-            30000,
-            [f"spec.healthCheckNodePort: Invalid value: 30000: {ONLY_BALANCED}"],
-        ),
+        ("LoadBalancer", "Cluster", 30000, [f"spec.healthCheckNodePort: Invalid value: 30000: {ONLY_BALANCED}"]),
         ("NodePort", "Local", 30000, [f"spec.healthCheckNodePort: Invalid value: 30000: {ONLY_BALANCED}"]),
     ],
 )

@@ -33,10 +33,7 @@ LABELS = "spec.template.metadata.labels"
                 "replicas": 1,
                 "revisionHistoryLimit": 10,
                 "progressDeadlineSeconds": 600,
-                "strategy": {
-                    "type": "RollingUpdate",
-                    "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"},
-                },
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
             },
         ),
         (DEPLOYMENT, {"strategy": {"type": "Recreate"}}, {"strategy": {"type": "Recreate"}}),
@@ -142,24 +139,13 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
     ("kind", "spec", "expected"),
     [
         (DEPLOYMENT, {"replicas": -1}, [f"spec.replicas: Invalid value: -1: {NEGATIVE}"]),
-        (
-            DEPLOYMENT,
-            {"selector": None},
-            ["spec.selector: Required value"],
-        ),
+        (DEPLOYMENT, {"selector": None}, ["spec.selector: Required value"]),
         (
             DAEMON_SET,
             {"selector": None, "template": None},
-            [
-                "spec.selector: Required value",
-                f"{TEMPLATE}.containers: Required value",
-            ],
+            ["spec.selector: Required value", f"{TEMPLATE}.containers: Required value"],
         ),
-        (
-            DEPLOYMENT,
-            {"selector": {}},
-            ["spec.selector: Invalid value: {}: must not be empty"],
-        ),
+        (DEPLOYMENT, {"selector": {}}, ["spec.selector: Invalid value: {}: must not be empty"]),
         (
             DEPLOYMENT,
             {"selector": {"matchExpressions": [{"key": "app", "operator": "In"}]}},
@@ -167,15 +153,13 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
                 (
                     "spec.selector.matchExpressions[0].values: Required value: "
                     "must be specified when `operator` is 'In' or 'NotIn'"
-                ),
+                )
             ],
         ),
         (
             STATEFUL_SET,
             {"selector": {"matchExpressions": [{"key": "app", "operator": "Is"}]}},
-            [
-                'spec.selector.matchExpressions[0].operator: Invalid value: "Is": not a valid selector operator',
-            ],
+            ['spec.selector.matchExpressions[0].operator: Invalid value: "Is": not a valid selector operator'],
         ),
         (
             STATEFUL_SET,
@@ -190,20 +174,14 @@ DAEMONS = "spec.updateStrategy.rollingUpdate"
         (
             DEPLOYMENT,
             {"strategy": {"type": "Fast"}},
-            [
-                'spec.strategy.type: Unsupported value: "Fast": supported values: "Recreate", "RollingUpdate"',
-            ],
+            ['spec.strategy.type: Unsupported value: "Fast": supported values: "Recreate", "RollingUpdate"'],
         ),
         (
             DEPLOYMENT,
             {"strategy": rolling(maxSurge="0%", maxUnavailable=0)},
             [f"{SURGE}.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0"],
         ),
-        (
-            DEPLOYMENT,
-            {"strategy": rolling(maxSurge=-1)},
-            [f"{SURGE}.maxSurge: Invalid value: -1: {NEGATIVE}"],
-        ),
+        (DEPLOYMENT, {"strategy": rolling(maxSurge=-1)}, [f"{SURGE}.maxSurge: Invalid value: -1: {NEGATIVE}"]),
         (
             STATEFUL_SET,
             {"updateStrategy": rolling(partition=-1)},

@@ -256,11 +256,7 @@ def test_the_line_of_keys_with_dots_and_of_duplicates(field: str, line: int) -> 
         ("--- [\n--- {\n---\na: 1\n", [4], ["a:1: not YAML", "a:2: not YAML"]),
         ("a: 1\na: 2\nb: {c: 1, c: 2}\n", [1], ["a:2: a: duplicate key", "a:3: b.c: duplicate key"]),
         ("a:\n- {b: 1}\n- b: 1\n  b: 2\n", [1], ["a:4: a[1].b: duplicate key; the last value is used"]),
-        (
-            "kind: List\nitems: x\n---\na: *b\n---\na: 1\n",
-            [6],
-            ["a:2: items: expected", "a:4: a: found undefined"],
-        ),
+        ("kind: List\nitems: x\n---\na: *b\n---\na: 1\n", [6], ["a:2: items: expected", "a:4: a: found undefined"]),
         ("a: |\n --- x\n---\nb: @\n\x85\n---\nc: 1\n", [1, 7], ["a:4: not YAML"]),
         ("%YAML 1.2\n---\na: 1\n...\n%TAG ! tag:x,2000:\n---\nb: 2\n", [3, 7], []),
         ("---\n- [\n" * 200, [], [*(f"a:{n}: not YAML" for n in range(2, 201, 2)), "a: there are 100 mis"]),

@@ -94,10 +94,7 @@ def _definition_facts(schema: Json) -> Json:
     return facts
 
 
-SCALARS = {
-    "io.k8s.apimachinery.pkg.api.resource.Quantity",
-    "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
-}
+SCALARS = {"io.k8s.apimachinery.pkg.api.resource.Quantity", "io.k8s.apimachinery.pkg.util.intstr.IntOrString"}
 """Definitions of values of two types, which kubernetes-validate writes in another way."""
 
 

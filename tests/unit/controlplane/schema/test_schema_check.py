@@ -11,13 +11,7 @@ from served_kinds import KINDS
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.inert import CRON_JOB, LEASE
 from kdns.controlplane.apimachinery.kinds import DEPLOYMENT, ENDPOINT_SLICE, NODE, POD, SERVICE, Json, Kind
-from kdns.controlplane.schema.check import (
-    cannot_be_handled,
-    mistakes,
-    mistyped_fields,
-    prune,
-    unknown_fields,
-)
+from kdns.controlplane.schema.check import cannot_be_handled, mistakes, mistyped_fields, prune, unknown_fields
 from kdns.controlplane.schema.field_validation import FieldValidator, duplicate_fields, with_duplicates
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
@@ -171,17 +165,9 @@ WRONG: list[tuple[Kind, Json, list[str]]] = [
     (SERVICE, {"spec": {"ports": ["80"]}}, [f'spec.ports[0]: {OBJECT} "80"']),
     (SERVICE, {"spec": {"selector": "a=b"}}, [f'spec.selector: {OBJECT} "a=b"']),
     (SERVICE, {"metadata": {"labels": {"a": 1}}}, [f"metadata.labels[a]: {STRING} a number; put it in quotes"]),
-    (
-        SERVICE,
-        {"spec": {"publishNotReadyAddresses": "yes"}},
-        [f'{PUBLISH} "yes"'],
-    ),
+    (SERVICE, {"spec": {"publishNotReadyAddresses": "yes"}}, [f'{PUBLISH} "yes"']),
     (SERVICE, {"spec": {"unknown": object}}, []),
-    (
-        SERVICE,
-        {"metadata": {"generation": 2**63}},
-        [f"metadata.generation: {INT64} {2**63}"],
-    ),
+    (SERVICE, {"metadata": {"generation": 2**63}}, [f"metadata.generation: {INT64} {2**63}"]),
     (SERVICE, {"metadata": {"creationTimestamp": "2024-05-01T12:00:00Z"}}, []),
     (SERVICE, {"metadata": {"creationTimestamp": "yesterday"}}, [f'{TIME} "yesterday"']),
     (SERVICE, {"metadata": {"creationTimestamp": "2024-05-01"}}, [f'{TIME} "2024-05-01"']),

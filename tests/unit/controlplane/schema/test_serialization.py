@@ -51,11 +51,7 @@ EVENT_TIMES: Json = {"firstTimestamp": None, "lastTimestamp": None, "eventTime":
             {"metadata": {}, "spec": {"selector": {}}},
             {
                 "metadata": {},
-                "spec": {
-                    "selector": {},
-                    "template": {"metadata": {}, "spec": {"containers": None}},
-                    "strategy": {},
-                },
+                "spec": {"selector": {}, "template": {"metadata": {}, "spec": {"containers": None}}, "strategy": {}},
                 "status": {},
             },
         ),

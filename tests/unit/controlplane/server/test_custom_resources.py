@@ -240,10 +240,7 @@ def test_an_update_of_the_definition_changes_the_kind(api: Api) -> None:
     api.update(DEFINITION, "widgets.example.com", {**found, "spec": spec})
     assert kind_of(api) is kind
     assert (kind.short_names, kind.subresources) == (("gizmo",), ())
-    assert table(kind, api.items(kind), kinds=api.kinds, now_s=NOW_S)["rows"][0]["cells"] == [
-        "one",
-        "red",
-    ]
+    assert table(kind, api.items(kind), kinds=api.kinds, now_s=NOW_S)["rows"][0]["cells"] == ["one", "red"]
 
 
 def test_a_schema_is_parsed_again_only_if_it_changes(api: Api) -> None:

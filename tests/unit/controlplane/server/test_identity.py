@@ -106,16 +106,8 @@ def test_a_put_with_another_uid_is_a_conflict(api: Api) -> None:
     for name, found, call in (
         ('services "a"', service, lambda: api.update(SERVICE, "a", sent)),
         ('services "b"', "", lambda: api.update(SERVICE, "b", obj(SERVICE, "b", uid="other"))),
-        (
-            'deployments.apps "a"',
-            deployment,
-            lambda: api.patch(DEPLOYMENT, "a", sent_scale, subresource="scale"),
-        ),
-        (
-            'configmaps "b"',
-            "",
-            lambda: api.apply(CONFIG_MAP, "b", obj(CONFIG_MAP, "b", uid="other"), manager="me"),
-        ),
+        ('deployments.apps "a"', deployment, lambda: api.patch(DEPLOYMENT, "a", sent_scale, subresource="scale")),
+        ('configmaps "b"', "", lambda: api.apply(CONFIG_MAP, "b", obj(CONFIG_MAP, "b", uid="other"), manager="me")),
     ):
         why = f"the UID in the precondition (other) does not match the UID in record ({found})"
         refused(409, f"Operation cannot be fulfilled on {name}: {why}", call)
@@ -192,8 +184,4 @@ def test_another_kind(api: Api, api_version: str, kind: str) -> None:
     patched = api.patch(CONFIG_MAP, "a", sent, STRATEGIC_MERGE_PATCH, validate=validator)
     assert (patched["apiVersion"], patched["kind"]) == ("v1", "ConfigMap"), "a strategic patch has no kind"
     shown = f"{api_version if '/' in api_version else f'/{api_version}'}, Kind={kind}"
-    refused(
-        400,
-        f"invalid object type: {shown}",
-        lambda: api.apply(CONFIG_MAP, "other", sent, manager="me"),
-    )
+    refused(400, f"invalid object type: {shown}", lambda: api.apply(CONFIG_MAP, "other", sent, manager="me"))

@@ -3,11 +3,7 @@
 import pytest
 
 from kdns.controlplane.apimachinery.kinds import Json
-from kdns.controlplane.simulation.workloads.deployment import (
-    budget,
-    size_of_new,
-    sizes_of_old,
-)
+from kdns.controlplane.simulation.workloads.deployment import budget, size_of_new, sizes_of_old
 from kdns.controlplane.simulation.workloads.pods import int_or_percent
 
 
@@ -21,10 +17,7 @@ def sets(*rows: tuple[int, int]) -> list[Json]:
     """ReplicaSets s0, s1, … from the oldest on, of (wanted, available) Pods."""
     return [
         {
-            "metadata": {
-                "name": f"s{number}",
-                "creationTimestamp": f"2024-01-0{number + 1}T00:00:00Z",
-            },
+            "metadata": {"name": f"s{number}", "creationTimestamp": f"2024-01-0{number + 1}T00:00:00Z"},
             "spec": {"replicas": size},
             "status": {"availableReplicas": available},
         }

@@ -109,10 +109,7 @@ def test_pods_are_spread() -> None:
     ("nodes", "message"),
     [
         ([], "no nodes available to schedule pods"),
-        (
-            [node("a", unschedulable=True), node("b", ready="False"), node("c", unschedulable=True)],
-            NOT_ONE_OF_THREE,
-        ),
+        ([node("a", unschedulable=True), node("b", ready="False"), node("c", unschedulable=True)], NOT_ONE_OF_THREE),
     ],
 )
 def test_a_pod_without_a_node_is_told_why_once(nodes: list[Json], message: str) -> None:

@@ -103,12 +103,7 @@ def test_a_rolling_update_goes_from_the_highest_down() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partition", "expected"),
-    [
-        (0, ["i:2", "i:2", "i:2"]),
-        (2, ["i:1", "i:1", "i:2"]),
-        (3, ["i:1", "i:1", "i:1"]),
-    ],
+    ("partition", "expected"), [(0, ["i:2", "i:2", "i:2"]), (2, ["i:1", "i:1", "i:2"]), (3, ["i:1", "i:1", "i:1"])]
 )
 @pytest.mark.parametrize("start", [0, 4])
 def test_a_partition_keeps_lower_numbers_as_they_are(partition: int, expected: list[str], start: int) -> None:

@@ -215,10 +215,7 @@ def headless(path: Path) -> None:
         (no_database, "damaged or not an SQLite file"),
         (empty, "is damaged: it has 0 bytes; restore a copy, or move it away to start empty"),
         (foreign, "not kdns's"),
-        (
-            partial(of_layout, 2),
-            f"has format 2, .* reads format {LAYOUT}; use the kdns that wrote it, or move",
-        ),
+        (partial(of_layout, 2), f"has format 2, .* reads format {LAYOUT}; use the kdns that wrote it, or move"),
         (partial(of_layout, 99), "has format 99"),
         (newest, r"use the kdns that wrote it \(99\.1\)"),
         (headless, "damaged"),
