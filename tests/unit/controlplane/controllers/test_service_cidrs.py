@@ -6,6 +6,7 @@ Ranges: 10.0.0.0/28 by default (10.0.0.1 … 10.0.0.14; the API's Service is not
 from ipaddress import ip_network
 
 import pytest
+from object_api import refused
 from served_kinds import KINDS
 from workload_cluster import Workbench
 
@@ -72,8 +73,7 @@ def test_another_range_is_used_when_the_first_is_full() -> None:
     made = Cluster()
     for number in range(14):
         made.service(f"s{number}")
-    with pytest.raises(StatusError, match="range is full"):
-        made.service("late")
+    refused(500, "range is full", made.service, "late")
     add(made, "more", "10.0.1.0/29")
     assert condition(made, "more") == READY
     assert made.service("late")["spec"]["clusterIP"] == "10.0.1.1"
@@ -107,8 +107,7 @@ def test_hand_made_objects_reserve_their_address() -> None:
     made = Cluster()
     mine = ip_address_of(("default", "later"), "10.0.0.1")
     made.make(IP_ADDRESS, mine)
-    with pytest.raises(StatusError, match="provided IP is already allocated"):
-        made.service("later", clusterIP="10.0.0.1")
+    refused(422, "provided IP is already allocated", made.service, "later", clusterIP="10.0.0.1")
     assert made.service("web")["spec"]["clusterIP"] == "10.0.0.2"
     made.delete(IP_ADDRESS, "10.0.0.1")
     assert made.service("later", clusterIP="10.0.0.1")["spec"]["clusterIP"] == "10.0.0.1"
@@ -118,9 +117,7 @@ def test_the_object_of_a_services_address_cannot_be_deleted() -> None:
     made = Cluster()
     web = made.service("web")
     why = 'ipaddresses.networking.k8s.io "10.0.0.1" is forbidden: Service default/web has this IPAddress; '
-    with pytest.raises(StatusError) as refused:
-        made.delete(IP_ADDRESS, "10.0.0.1")
-    assert (refused.value.code, refused.value.message) == (403, f"{why}delete the Service instead")
+    refused(403, f"{why}delete the Service instead", made.delete, IP_ADDRESS, "10.0.0.1")
     named: Json = {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "gone"}]}
     obj = made.get(IP_ADDRESS, "10.0.0.1")
     made.put(IP_ADDRESS, {**obj, "metadata": {**obj["metadata"], **named}})
@@ -147,12 +144,8 @@ def test_an_object_that_a_finalizer_holds_can_be_deleted_after_its_service() -> 
 def test_a_name_that_exists_is_refused_for_its_address_first() -> None:
     made = Cluster()
     made.service("web", clusterIP="10.0.0.5")
-    with pytest.raises(StatusError) as refused:
-        made.service("web", clusterIP="10.0.0.5")
-    assert refused.value.code == 422
-    with pytest.raises(StatusError) as refused:
-        made.service("web", clusterIP="10.0.0.6")
-    assert refused.value.code == 409
+    refused(422, "", made.service, "web", clusterIP="10.0.0.5")
+    refused(409, "", made.service, "web", clusterIP="10.0.0.6")
     assert made.names(IP_ADDRESS) == ["10.0.0.5"]
 
 
@@ -162,8 +155,7 @@ def test_one_in_use_stays_until_its_last_address_is_gone() -> None:
     made.service("web", clusterIP="10.0.1.3")
     delete(made, "more")
     assert condition(made, "more") == GOING
-    with pytest.raises(StatusError, match="not in the valid range"):
-        made.service("late", clusterIP="10.0.1.4")
+    refused(422, "not in the valid range", made.service, "late", clusterIP="10.0.1.4")
     made.delete(SERVICE, "web")
     made.settle()
     assert made.names(SERVICE_CIDR) == ["kubernetes"]
@@ -224,8 +216,7 @@ def test_ready_is_true_or_absent(status: str, *, gives: bool) -> None:
 def test_a_range_of_one() -> None:
     made = Cluster("10.0.0.0/28", "fd00::/127")
     assert made.service("web", ipFamilies=["IPv6"])["spec"]["clusterIP"] == "fd00::1"
-    with pytest.raises(StatusError, match="range is full"):
-        made.service("late", ipFamilies=["IPv6"])
+    refused(500, "range is full", made.service, "late", ipFamilies=["IPv6"])
 
 
 def test_the_default_one_is_made_again() -> None:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from object_api import refused
 from served_kinds import SERVED
 
-from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.schema.types import Field, types
 from kdns.controlplane.server import protobuf
@@ -157,7 +157,5 @@ def test_every_field_has_a_number_of_its_own() -> None:
 
 def test_a_kind_without_numbers_takes_no_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protobuf, "fields_of", lambda _: {"spec": Field("spec", "string")})
-    with pytest.raises(StatusError) as caught:
-        protobuf.message_fields("io.k8s.api.core.v1.Widget")
-    assert (caught.value.code, caught.value.reason) == (415, "UnsupportedMediaType")
-    assert caught.value.message == "Widget is accepted as application/json or application/yaml only, not as protobuf"
+    why = "Widget is accepted as application/json or application/yaml only, not as protobuf"
+    assert refused(415, why, protobuf.message_fields, "io.k8s.api.core.v1.Widget").reason == "UnsupportedMediaType"

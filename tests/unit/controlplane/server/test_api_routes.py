@@ -1,9 +1,9 @@
 """Tables of paths and Accept headers."""
 
 import pytest
+from object_api import refused
 from served_kinds import CATALOGUE
 
-from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, NAMESPACE, NODE, POD, SERVICE
 from kdns.controlplane.server.io.request import target
 from kdns.controlplane.server.protobuf import MEDIA_TYPE as PROTOBUF
@@ -46,9 +46,7 @@ def test_paths(path: str, wanted: Request) -> None:
     ],
 )  # fmt: skip
 def test_paths_of_nobody(path: str) -> None:
-    with pytest.raises(StatusError) as caught:
-        target(path, CATALOGUE, lambda _: None)
-    assert caught.value.code == 404
+    refused(404, "", target, path, CATALOGUE, lambda _: None)
 
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -104,9 +102,7 @@ STREAMS = "application/json;stream=watch"
     ],
 )
 def test_nothing_acceptable(accept: str, message: str, *, streams: bool) -> None:
-    with pytest.raises(StatusError) as caught:
-        representation(accept, streams=streams)
-    assert (caught.value.code, caught.value.message) == (406, message)
+    assert refused(406, "", representation, accept, streams=streams).message == message
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import random
 
 import pytest
+from object_api import refused
 from workload_cluster import Workbench
 
-from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import NODE, POD, Json, Kind
 from kdns.controlplane.cluster_config import ClusterConfig
 from kdns.controlplane.controllers.reconciler import Reconciler
@@ -171,8 +171,8 @@ def test_an_eviction_deletes_the_pod(cluster: Cluster) -> None:
     evict(cluster.api, ApiRequest(POD, "default", "p"), NAMED)
     cluster.settle()
     assert cluster.names(POD) == []
-    with pytest.raises(StatusError, match="name in URL does not match name in Eviction object"):
-        evict(cluster.api, ApiRequest(POD, "default", "q"), NAMED)
+    why = "name in URL does not match name in Eviction object"
+    refused(400, why, evict, cluster.api, ApiRequest(POD, "default", "q"), NAMED)
 
 
 def test_binding(cluster: Cluster) -> None:
@@ -187,10 +187,7 @@ def test_binding(cluster: Cluster) -> None:
         ({"kind": "Pod", "name": "b"}, 500, 'target.kind: Unsupported value: "Pod"'),
         ({}, 500, "target.name: Required value"),
     ):
-        with pytest.raises(StatusError) as caught:
-            bind(cluster.api, ApiRequest(POD, "default", "p"), {**NAMED, "target": target})
-        assert caught.value.code == code
-        assert message in caught.value.message
+        refused(code, message, bind, cluster.api, ApiRequest(POD, "default", "p"), {**NAMED, "target": target})
 
 
 @pytest.mark.parametrize(
@@ -199,12 +196,11 @@ def test_binding(cluster: Cluster) -> None:
 )
 def test_an_eviction_is_of_the_pod_that_was_meant(cluster: Cluster, field: str, what: str, why: str) -> None:
     cluster.pod("p")
-    found = cluster.get(POD, "p")["metadata"][field]
-    with pytest.raises(StatusError) as refused:
-        evict(cluster.api, ApiRequest(POD, "default", "p"), {**NAMED, "deleteOptions": {"preconditions": {field: "1"}}})
+    found, request = cluster.get(POD, "p")["metadata"][field], ApiRequest(POD, "default", "p")
     mismatch = f"the {what} in the precondition (1) does not match the {what} in record ({found})"
     wanted = f'Operation cannot be fulfilled on Pod "p": {mismatch}. The object might have been {why}'
-    assert (refused.value.code, refused.value.message) == (409, wanted)
+    review = {**NAMED, "deleteOptions": {"preconditions": {field: "1"}}}
+    refused(409, wanted, evict, cluster.api, request, review)
     evict(cluster.api, ApiRequest(POD, "default", "p"), {**NAMED, "deleteOptions": {"preconditions": {field: found}}})
     cluster.settle()
     assert cluster.names(POD) == []

@@ -1,10 +1,10 @@
 """Label and field selectors, one rule in each row."""
 
 import pytest
+from object_api import refused
 from served_kinds import CATALOGUE
 
 from kdns.cluster import selectors
-from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.inert import RESOURCE_SLICE
 from kdns.controlplane.apimachinery.kinds import (
     ENDPOINT_SLICE,
@@ -159,7 +159,5 @@ def test_field_selector(kind: Kind, obj: Json, text: str, selected: bool) -> Non
     ],
 )
 def test_field_selector_refused(kind: Kind, text: str, reason: str) -> None:
-    with pytest.raises(StatusError) as caught:
-        field_selectors.parse(labels_of(kind), text)
-    assert caught.value.code == 400
-    assert caught.value.message.startswith(reason), "kubectl itself puts in front what it was looking for"
+    error = refused(400, reason, field_selectors.parse, labels_of(kind), text)
+    assert error.message.startswith(reason), "kubectl itself puts in front what it was looking for"
