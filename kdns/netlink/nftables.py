@@ -21,7 +21,6 @@ class CounterElement(NamedTuple):
     protocol: str
     port: int
     packets: int
-    octets: int
 
 
 def chain_of_rule(body: bytes) -> str:
@@ -57,13 +56,13 @@ def _counter_element(key: bytes, element: dict[int, bytes]) -> CounterElement:
     packed, protocol = key[:-_PORT_BYTES], key[-_PORT_BYTES]
     address = unpacked(packed) if packed else ""
     port = big_endian(key[-_PORT_BYTES + 4 : -_PORT_BYTES + 6])
-    return CounterElement(address, PROTOCOL_NAMES.get(protocol, str(protocol)), port, *_counter(element))
+    return CounterElement(address, PROTOCOL_NAMES.get(protocol, str(protocol)), port, _packets(element))
 
 
-def _counter(element: dict[int, bytes]) -> tuple[int, int]:
-    """Packets and bytes; zeros without a counter."""
+def _packets(element: dict[int, bytes]) -> int:
+    """0 without a counter."""
     expression = element.get(uapi.NFTA_SET_ELEM_EXPR)
     if expression is None:
         expression = attributes(element.get(uapi.NFTA_SET_ELEM_EXPRESSIONS, b"")).get(uapi.NFTA_LIST_ELEM, b"")
     row = attributes(attributes(expression).get(uapi.NFTA_EXPR_DATA, b""))
-    return big_endian(row.get(uapi.NFTA_COUNTER_PACKETS, b"")), big_endian(row.get(uapi.NFTA_COUNTER_BYTES, b""))
+    return big_endian(row.get(uapi.NFTA_COUNTER_PACKETS, b""))

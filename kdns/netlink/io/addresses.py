@@ -27,12 +27,9 @@ from kdns.netlink.addresses import (
     index_of,
 )
 from kdns.netlink.io.requests import InterruptedDumpError, Requests, netlink_socket
-from kdns.netlink.protocol import attribute, messages, text_attribute
+from kdns.netlink.protocol import attribute, attributes, messages, text_attribute, text_of
 
 _OF_SERVICES: Final = (VIRTUAL_LINK, NODE_LOCAL_LINK)
-_IFREQ_BYTES: Final = 40
-_IFFLAGS: Final = struct.Struct("=16xH")
-_SIOCGIFFLAGS: Final = 0x8913
 _IFINFOMSG: Final = struct.Struct("=BxHiII")
 """Address family, type of hardware, index, flags, and which flags a request changes."""
 _BEYOND: Final = {4: (socket.AF_INET, "198.51.100.1"), 6: (socket.AF_INET6, "2001:db8::1")}
@@ -86,15 +83,11 @@ def primary_addresses(own: Iterable[Address]) -> tuple[Address, ...]:
 
 def is_link_up(index: int) -> bool:
     """Whether the link of virtual IPs still has this index, and is up."""
-    import fcntl  # noqa: PLC0415 - Windows, where kdns has other modes, does not have it
-
-    request = VIRTUAL_LINK.encode().ljust(_IFREQ_BYTES, b"\0")
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-            (flags,) = _IFFLAGS.unpack_from(fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))
-        return bool(flags & uapi.IFF_UP) and socket.if_nametoindex(VIRTUAL_LINK) == index
-    except OSError:
-        return False
+    with suppress(OSError), Requests(uapi.NETLINK_ROUTE) as kernel:
+        answer = kernel.ask(uapi.RTM_GETLINK, _ifinfomsg(index))
+        name = text_of(attributes(answer, _IFINFOMSG.size)[uapi.IFLA_IFNAME])
+        return _link_of(answer).is_up and name == VIRTUAL_LINK
+    return False
 
 
 def link_addresses(index: int) -> set[str]:
@@ -188,7 +181,11 @@ def find_link(name: str) -> Link | None:
         if error.errno != errno.ENODEV:
             raise
         return None
-    _, _, index, flags, _ = _IFINFOMSG.unpack_from(answer)
+    return _link_of(answer)
+
+
+def _link_of(body: bytes) -> Link:
+    _, _, index, flags, _ = _IFINFOMSG.unpack_from(body)
     return Link(index, bool(flags & uapi.IFF_UP))
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
-from kdns.net import Family
 from kdns.netlink import uapi
 from kdns.netlink.io.requests import Requests
 from kdns.netlink.ipset import (
@@ -22,9 +21,8 @@ from kdns.netlink.ipset import (
     header_of,
     name_attribute,
     request,
-    type_query,
 )
-from kdns.netlink.protocol import NFGENMSG, Change, attribute, attributes, text_attribute
+from kdns.netlink.protocol import Change, attribute, text_attribute
 
 
 class IpSets:
@@ -32,7 +30,6 @@ class IpSets:
 
     def __init__(self, kernel: Requests) -> None:
         self._kernel = kernel
-        self._revisions: dict[tuple[str, Family], int] = {}
 
     def headers(self) -> dict[str, Header]:
         only_headers = struct.pack(">I", uapi.IPSET_FLAG_LIST_HEADER)
@@ -45,17 +42,8 @@ class IpSets:
         kind, _, body = request(uapi.IPSET_CMD_LIST, name_attribute(name))
         return set(chain.from_iterable(self._kernel.dump(kind, body, lambda part: list(entries_of(part)))))
 
-    def lacks(self, type_name: str) -> str:
-        """Why the kernel does not support sets of a type, or ""."""
-        try:
-            self._revision(type_name, "IPv4")
-        except OSError as error:
-            return error_text(error.errno or 0)
-        return ""
-
     def create(self, name: str, kind: SetType) -> None:
-        revision = self._revision(kind.type_name, kind.family)
-        self._do((creation(name, kind, revision),), f"create set {name} {kind.type_name}")
+        self._do((creation(name, kind),), f"create set {name} {kind.type_name}")
 
     def destroy(self, name: str) -> bool:
         """Destroys a set; returns whether it no longer exists. False if a rule uses it."""
@@ -72,21 +60,6 @@ class IpSets:
 
     def delete(self, name: str, entries: Iterable[str]) -> None:
         self._do(tuple(changes(uapi.IPSET_CMD_DEL, name, entries)), f"delete entries of set {name}")
-
-    def _revision(self, type_name: str, family: Family) -> int:
-        """The latest revision that the kernel has. Asking for it loads the type's module."""
-        if (type_name, family) not in self._revisions:
-            try:
-                answer = self._ask(type_query(type_name, family))
-            except OSError as error:
-                text = f"sets of type {type_name} for {family}: {error_text(error.errno or 0)}"
-                raise OSError(error.errno, text) from error
-            self._revisions[type_name, family] = attributes(answer, NFGENMSG.size)[uapi.IPSET_ATTR_REVISION][0]
-        return self._revisions[type_name, family]
-
-    def _ask(self, query: Change) -> bytes:
-        kind, _, body = query
-        return self._kernel.ask(kind, body)
 
     def _do(self, messages: Sequence[Change], purpose: str) -> None:
         for error in self._kernel.do_all(messages).values():

@@ -21,7 +21,7 @@ from patience import surely
 from small_cluster import CLIENTS, CONFIG, NODE_VIEW, both, endpoints, service, state
 
 from kdns.errors import ApplyError, KdnsError
-from kdns.net import FAMILIES
+from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
 from kdns.proxy.iptables.base_chains import JUMPS, Features
 from kdns.proxy.iptables.io.proxier import IptablesProxier
@@ -35,9 +35,9 @@ from kdns.proxy.settings.settings import Settings
 from kdns.proxy.takeover.io import takeover
 from kdns.proxy.takeover.io.kube_proxy import kube_proxy
 from kdns.proxy.takeover.io.modes import clean_ups
-from kdns.proxy.xtables.io.programs import Programs, installed
+from kdns.proxy.xtables.io.programs import Programs, installed, rule_words
 from kdns.proxy.xtables.names import NAT, NODE_PORTS, POSTROUTING, SERVICES, is_service_chain
-from kdns.proxy.xtables.rules import inserted
+from kdns.proxy.xtables.rules import Jump, inserted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -85,6 +85,10 @@ async def kube_proxys_rules(kind: Kind) -> None:
     await nft.apply("delete table ip kube-proxy", "delete table ip6 kube-proxy", *lines)
 
 
+async def has(programs: Programs, family: Family, jump: Jump) -> bool:
+    return sorted(jump.rule) in [sorted(rule_words(rule)) for rule in await programs.rules(family, *jump[:2])]
+
+
 async def starts(kind: Kind) -> None:
     """What a kube-proxy of this mode does before its first sync: the jumps go first, then the chains (`nat` only)."""
     for programs in (await installed()).values() if kind == "nftables" else ():
@@ -96,7 +100,7 @@ async def starts(kind: Kind) -> None:
                 if each in {SERVICES, NODE_PORTS, POSTROUTING} or is_service_chain(each)
             ]
             for jump in JUMPS:
-                if jump.table in there and await programs.has(family, jump):
+                if jump.table in there and await has(programs, family, jump):
                     await programs.restore(family, f"*{jump.table}\n-D {jump.chain} {jump}\nCOMMIT\n")
             lines = [*(f":{each} - [0:0]" for each in own), *(f"-X {each}" for each in own)]
             if own:
@@ -115,7 +119,7 @@ async def _chains(programs: Programs, made: Plan) -> None:
         text = tables.whole(await asyncio.to_thread(xtables.chains_by_table, programs.backend, family))
         lines = [line for line in text.splitlines() if MARK not in line and "KUBE-PROXY-CANARY" not in line]
         await programs.restore(family, "\n".join((*lines, "")))
-        missing = [jump for jump in JUMPS if not await programs.has(family, jump)]
+        missing = [jump for jump in JUMPS if not await has(programs, family, jump)]
         await programs.restore(family, inserted(missing))
 
 

@@ -58,6 +58,7 @@ class IptablesProxier(KernelMode):
         self._tables: dict[Family, Tables] = {}
         self._restores = Restores(programs, families, JUMPS, is_iptables_chain)
         self.is_polled = programs.backend == "legacy"
+        self.pause_s = POLL_S if self.is_polled else LOOK_S
         self._sizes: dict[tuple[Family, str], tuple[int, int]] = {}
         self._has_set_sysctl = False
         self._sysctl_reason = ""
@@ -127,10 +128,6 @@ class IptablesProxier(KernelMode):
         if self.is_polled:
             return nullcontext()
         return TransactionMonitor(changes_rules, changed, self._unclear.set, room_bytes=_MESSAGE_BYTES)
-
-    @property
-    def pause_s(self) -> float:
-        return POLL_S if self.is_polled else LOOK_S
 
     async def difference(self) -> str:
         return await asyncio.to_thread(self._difference)

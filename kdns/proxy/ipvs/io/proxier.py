@@ -28,7 +28,7 @@ from kdns.proxy.ipvs.io.clean_up import IpvsPart, remove_ipvs, stop_draining
 from kdns.proxy.ipvs.io.counters import IpvsCounters
 from kdns.proxy.ipvs.io.kernel import VirtualServers, changed_servers
 from kdns.proxy.ipvs.ipvs import DEFAULTS, Change, Entries, Ipvs, IpvsOptions
-from kdns.proxy.plan.plan import FamilyPlan, Plan
+from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.kernel_mode import KernelMode, and_more, in_thread, rejected_services
 from kdns.proxy.sync.io.proxier import Footprint
@@ -50,6 +50,7 @@ class IpvsProxier(KernelMode):
 
     name = "ipvs"
     is_polled = True
+    pause_s = POLL_S
 
     def __init__(
         self,
@@ -68,7 +69,6 @@ class IpvsProxier(KernelMode):
         self._restores = Restores(programs, families, JUMPS, is_ipvs_chain)
         self._round: list[VirtualServerKey] = []
         self._drained_s = 0.0
-        self._pause_s = POLL_S
         self.counters = IpvsCounters(self._servers.draining)
         self.footprint = Footprint((self._restores.part, IpvsPart()))
 
@@ -76,7 +76,10 @@ class IpvsProxier(KernelMode):
         """Makes everything as the plan has it; what is so already is left alone."""
         await stop_draining()
         async with self._turn:
-            contents = {family: await self._content(plan.of(family)) for family in self._families}
+            # in a thread: 10,000 Services take at least a tenth of a second
+            contents = {
+                family: await asyncio.to_thread(Ipvs, plan.of(family), self._options) for family in self._families
+            }
             self._contents = {}  # if this fails, a partial sync has nothing to start from
             surplus = await in_thread(lambda: self._load(contents))
             for family, content in contents.items():
@@ -98,10 +101,6 @@ class IpvsProxier(KernelMode):
                     await self._restores.restore(family, change.restore, is_partial=True)
                 await in_thread(partial(self._change, change))
             self._report_refusals()
-
-    @property
-    def pause_s(self) -> float:
-        return self._pause_s
 
     async def difference(self) -> str:
         """Deletes drained destinations too."""
@@ -131,7 +130,7 @@ class IpvsProxier(KernelMode):
             return self._look(sample) or self._look_at_addresses()
         finally:
             took_s = time.thread_time() - started_s
-            self._pause_s = min(max(POLL_S, BACKOFF_FACTOR * took_s), MAX_PAUSE_S)
+            self.pause_s = min(max(POLL_S, BACKOFF_FACTOR * took_s), MAX_PAUSE_S)
 
     def _look(self, sample: Mapping[VirtualServerKey, VirtualServer]) -> str:
         if not is_link_up(self._link):
@@ -157,10 +156,6 @@ class IpvsProxier(KernelMode):
     async def _remove_rules(self) -> None:
         await remove_chains(None, Footprint())
         await remove_ipvs(None, Footprint())
-
-    async def _content(self, family_plan: FamilyPlan) -> Ipvs:
-        """In a thread: 10,000 Services take at least a tenth of a second."""
-        return await asyncio.to_thread(Ipvs, family_plan, self._options)
 
     def _load(self, contents: Mapping[Family, Ipvs]) -> dict[str, set[str]]:
         """Applies everything up to the rules of iptables; returns surplus entries of sets."""

@@ -48,7 +48,7 @@ class KernelspaceProxier(KernelMode):
     ) -> None:
         super().__init__()
         self.udp_targets = None  # HCN ends the flows of an endpoint itself
-        self._service, self._network, self._host_mac, self._poll_s = service, network, host_mac, poll_s
+        self._service, self._network, self._host_mac, self.pause_s = service, network, host_mac, poll_s
         self._contents: dict[Family, Content] = {}
         self._node: NodeNetwork | None = None
         self._refused: dict[str, str] = {}
@@ -82,10 +82,6 @@ class KernelspaceProxier(KernelMode):
         await in_thread(lambda: remove_objects(self._service))
         self._contents.clear()
 
-    @property
-    def pause_s(self) -> float:
-        return self._poll_s
-
     async def difference(self) -> str:
         return await in_thread(self._difference)
 
@@ -110,7 +106,7 @@ class KernelspaceProxier(KernelMode):
         if self._node is None or self._node.network.id != network.id:
             log.info("network found", network=network.name, type=network.type, id=network.id)
         node = self._node_network(plan, network, existing)
-        contents = _contents(plan, node)
+        contents = {family: Content(plan.of(family), node) for family in FAMILIES}
         changes = reconciling_requests(
             {address: endpoint for content in contents.values() for address, endpoint in content.endpoints.items()},
             {key: balancer for content in contents.values() for key, balancer in content.load_balancers.items()},
@@ -216,10 +212,6 @@ class KernelspaceProxier(KernelMode):
         if self._missing and (new := min(self._endpoint_ids - before - own, default="")):
             return f"endpoint {new} of this node was created"
         return ""
-
-
-def _contents(plan: Plan, node: NodeNetwork) -> dict[Family, Content]:
-    return {family: Content(plan.of(family), node) for family in FAMILIES}
 
 
 class ObjectCounters:

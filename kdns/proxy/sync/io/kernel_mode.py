@@ -33,6 +33,8 @@ class KernelMode:
     name: str
     is_polled = False
     """Whether the rules are compared all the time, and not only where it is unclear whether they have changed."""
+    pause_s = LOOK_S
+    """The pause between two comparisons."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -42,11 +44,6 @@ class KernelMode:
         self.rejected: Mapping[Key, str] = {}
         """The Services that the kernel rejects rules of, with the reason; all others are served."""
         self.udp_targets: UdpTargets | None = lambda _, front: serving(front)
-
-    @property
-    def pause_s(self) -> float:
-        """The pause between two comparisons."""
-        return LOOK_S
 
     async def sweep(self) -> None:
         """Nothing: partial syncs leave nothing unused."""

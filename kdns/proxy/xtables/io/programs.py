@@ -19,7 +19,6 @@ from kdns.net import FAMILIES, Family
 from kdns.netlink.io import xtables
 from kdns.netlink.io.transactions import own_program
 from kdns.netlink.xtables import Backend
-from kdns.proxy.xtables.rules import Jump
 from kdns.runtime.requirements import CAPABILITY, Version, version_in, version_problem
 from kdns.runtime.subprocesses import LIMIT_S, run_program
 from kdns.runtime.tasks import uninterrupted
@@ -122,14 +121,6 @@ class Programs:
             with suppress(ApplyError):
                 await self.restore(family, "\n".join((*removal, "")))
         return ""
-
-    async def has(self, family: Family, jump: Jump) -> bool:
-        argv = self._argv(family, "", *_WAIT, "-C", jump.chain, "-t", jump.table, *jump.rule)
-        async with _turn():
-            result = await _run(argv)
-        if result.code not in {0, 1, 2}:  # 2: the chain to jump to does not exist
-            raise ApplyError(argv, _reason(result))
-        return result.code == 0
 
     async def rules(self, family: Family, table: str, chain: str) -> list[str]:
         """Rules as `-A CHAIN …`, none without such a chain.

@@ -105,11 +105,7 @@ class Restores:
         self._with_own_jumps.add(family)
 
     async def _existing_jumps(self, family: Family) -> set[Jump]:
-        """The first time, a jump with the same target may be another mode's.
-
-        The program is asked only about jumps that it does not list as we write them: it reads the rules of the chain to
-        which a jump leads, which may be many.
-        """
+        """The first time, a jump with the same target may be another mode's."""
         targets = await in_thread(partial(self._targets, family))
         existing = {jump for jump in self._jumps if (jump.table, jump.chain, jump.rule[-1]) in targets}
         if family in self._with_own_jumps:
@@ -118,9 +114,7 @@ class Restores:
             (table, chain): [sorted(rule_words(rule)) for rule in await self._programs.rules(family, table, chain)]
             for table, chain in {jump[:2] for jump in existing}
         }
-        return {
-            jump for jump in existing if sorted(jump.rule) in listed[jump[:2]] or await self._programs.has(family, jump)
-        }
+        return {jump for jump in existing if sorted(jump.rule) in listed[jump[:2]]}
 
     def _targets(self, family: Family) -> set[tuple[str, str, str]]:
         backend, chains = self._programs.backend, {jump[:2] for jump in self._jumps}

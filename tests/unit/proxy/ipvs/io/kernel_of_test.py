@@ -17,7 +17,6 @@ from kdns.netlink.ipset import Header, SetType
 from kdns.netlink.ipvs import Destination, DestinationKey, Operation, ServerOptions, Verb, VirtualServerKey
 from kdns.netlink.xtables import TableContent
 from kdns.proxy.ipvs.io import clean_up, kernel, link, proxier
-from kdns.proxy.xtables.rules import Jump
 
 LINK = 7
 
@@ -135,6 +134,7 @@ class ProgramsOfTest:
     backend: str = "legacy"
     restores: list[tuple[Family, str]] = field(default_factory=list)
     content: dict[tuple[Family, str], TableContent] = field(default_factory=dict)
+    inserted: list[tuple[Family, str, str]] = field(default_factory=list)
     is_broken: bool = False
 
     async def restore(self, family: Family, text: str) -> None:
@@ -154,13 +154,10 @@ class ProgramsOfTest:
             elif line.startswith("-I"):
                 words = line.split()
                 content.jumps.add((words[1], words[-1]))
+                self.inserted.append((family, table, f"-A{line[2:]}"))
 
-    async def has(self, family: Family, jump: Jump) -> bool:
-        self.kernel.done.append("has")
-        return (jump.chain, jump.rule[-1]) in self.content[family, jump.table].jumps
-
-    async def rules(self, *_chain: str) -> list[str]:
-        return []
+    async def rules(self, family: Family, table: str, chain: str) -> list[str]:
+        return [rule for *at, rule in self.inserted if at == [family, table] and rule.startswith(f"-A {chain} ")]
 
     def jump_targets(self, backend: str, family: Family, table: str, chain: str) -> set[str]:
         jumps = self.table_content(backend, family, table).jumps

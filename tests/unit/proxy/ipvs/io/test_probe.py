@@ -11,12 +11,15 @@ import pytest
 from kdns.errors import ApplyError, InputError
 from kdns.netlink.ipset import Header, SetType
 from kdns.netlink.ipvs import Operation, ServerOptions, Timeouts, Verb, VirtualServerKey
+from kdns.netlink.uapi import IPSET_ERR_FIND_TYPE
 from kdns.proxy.ipvs.io import link, start, sysctls
 from kdns.proxy.ipvs.io.start import timeouts
 from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls, useful_sysctls
 from kdns.proxy.ipvs.mode import IpvsSettings
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.xtables.io import programs
+
+NO_TYPE = "the kernel has no sets of this type"
 
 
 @dataclass
@@ -54,10 +57,9 @@ class Kernel:
     def headers(self) -> dict[str, Header]:
         return {}
 
-    def lacks(self, type_name: str) -> str:
-        return "no such type" if type_name == self.lacking_type else ""
-
-    def create(self, name: str, _kind: SetType) -> None:
+    def create(self, name: str, kind: SetType) -> None:
+        if kind.type_name == self.lacking_type:
+            raise OSError(IPSET_ERR_FIND_TYPE, "no such type")
         self.sets.append(name)
 
     def destroy(self, name: str) -> None:
@@ -99,9 +101,9 @@ class Kernel:
         (Kernel(iptables="no iptables"), "", "no iptables"),
         (Kernel(sysctls="no sysctls"), "", "no sysctls"),
         (
-            Kernel(lacking_type="hash:ip,port,net"),
+            Kernel(lacking_type="hash:ip"),
             "",
-            "the kernel has no sets of type hash:ip,port,net (no such type); load its module ip_set_hash_ipportnet",
+            f"the kernel has no sets of type hash:ip ({NO_TYPE}); load its module ip_set_hash_ip",
         ),
         (
             Kernel(rules="no match\nsecond line"),
