@@ -180,13 +180,11 @@ def identity_of(key: VirtualServerKey) -> bytes:
 
 
 def _encoded(key: VirtualServerKey, options: ServerOptions) -> bytes:
-    return b"".join(
-        (
-            text_attribute(uapi.IPVS_SVC_ATTR_SCHED_NAME, options.scheduler),
-            attribute(uapi.IPVS_SVC_ATTR_FLAGS, struct.pack("=II", options.flags, 0xFFFFFFFF)),
-            attribute(uapi.IPVS_SVC_ATTR_TIMEOUT, struct.pack("=I", options.persistence_s)),
-            attribute(uapi.IPVS_SVC_ATTR_NETMASK, _NETMASK[address_family(key[0])]),
-        )
+    return (
+        text_attribute(uapi.IPVS_SVC_ATTR_SCHED_NAME, options.scheduler)
+        + attribute(uapi.IPVS_SVC_ATTR_FLAGS, struct.pack("=II", options.flags, 0xFFFFFFFF))
+        + attribute(uapi.IPVS_SVC_ATTR_TIMEOUT, struct.pack("=I", options.persistence_s))
+        + attribute(uapi.IPVS_SVC_ATTR_NETMASK, _NETMASK[address_family(key[0])])
     )
 
 
@@ -235,11 +233,8 @@ def destination_of(body: bytes, server: VirtualServerKey) -> tuple[DestinationKe
     family = address_family(server.address)
     if uapi.IPVS_DEST_ATTR_ADDR_FAMILY in row:
         family = integer_of(row[uapi.IPVS_DEST_ATTR_ADDR_FAMILY])
-    address, port = (
-        _address(family, row[uapi.IPVS_DEST_ATTR_ADDR]),
-        big_endian(row[uapi.IPVS_DEST_ATTR_PORT]),
-    )
-    return (address, port), Destination(
+    key = _address(family, row[uapi.IPVS_DEST_ATTR_ADDR]), big_endian(row[uapi.IPVS_DEST_ATTR_PORT])
+    return key, Destination(
         integer_of(row[uapi.IPVS_DEST_ATTR_WEIGHT]),
         integer_of(row[uapi.IPVS_DEST_ATTR_ACTIVE_CONNS]),
         integer_of(row[uapi.IPVS_DEST_ATTR_INACT_CONNS]),

@@ -76,13 +76,8 @@ def chains_by_table(backend: Backend, family: Family) -> dict[str, list[str]]:
 
 def table_content(backend: Backend, family: Family, table: str) -> TableContent:
     """Empty if the table does not exist; ApplyError or OSError if it cannot be read."""
-    if backend == "nft":
-        return nft_content(family, table)
-    return legacy_content(family, table) if table in legacy_tables(family) else TableContent()
-
-
-def nft_content(family: Family, table: str) -> TableContent:
-    """Empty if the table does not exist; ApplyError if it cannot be read."""
+    if backend == "legacy":
+        return legacy_content(family, table) if table in legacy_tables(family) else TableContent()
 
     def decode(rule: bytes) -> tuple[str, tuple[str, ...]]:
         chain = chain_of_rule(rule)

@@ -211,12 +211,11 @@ def _compare(
 
 
 def iptables_text(plan: Plan, features: Features = FEATURES) -> str:
-    """Both families' restores, for the program that each names."""
+    """Both families' restores, each for the program that it names."""
     return "\n".join(family_text(plan.of(family), features) for family in FAMILIES)
 
 
 def family_text(family_plan: FamilyPlan, features: Features = FEATURES) -> str:
-    """One family's restore, with the jumps from built-in chains behind it."""
     rules = Tables(family_plan, features).whole({})
     lines = [f"# {family_plan.family}: {RESTORE[family_plan.family]} --noflush", rules.rstrip("\n")]
     lines.append("# jumps from the built-in chains, where they are not there yet")

@@ -98,10 +98,7 @@ def _add_front(content: Content, front: Front, family_plan: FamilyPlan) -> None:
 
 
 def external_local_chain(side: Side) -> str:
-    """For fronts whose branches lead to different lists: all of them have externalTrafficPolicy Local.
-
-    All of them have externalTrafficPolicy Local.
-    """
+    """For fronts whose branches lead to different lists: all of them have externalTrafficPolicy Local."""
     return f"external-local{side.suffix}"
 
 

@@ -124,7 +124,6 @@ def _side(suffix: str, key: Parts, services: str, no_endpoints: str) -> Side:
 ADDRESSES: Final = _side("", _FRONT, "service-ips", "no-endpoint-services")
 NODE_PORTS: Final = _side("-nodeports", (PROTOCOL, PORT), "service-nodeports", "no-endpoint-nodeports")
 SIDES: Final = (ADDRESSES, NODE_PORTS)
-"""Both."""
 SERVICES: Final = tuple(side.services for side in SIDES)
 """Their elements count packets to fronts with endpoints."""
 NO_ENDPOINTS: Final = tuple(side.no_endpoints for side in SIDES)

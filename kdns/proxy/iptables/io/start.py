@@ -25,7 +25,6 @@ _CHAINS_PER_SECTION: Final = {"nft": 2000, "legacy": 0}
 
 
 async def unsupported(settings: Settings) -> str:
-    """Why this machine cannot have the rules, or this process may not change them, or ""."""
     del settings
     _, reason = await choose()
     return reason

@@ -18,7 +18,7 @@ from kdns.net import is_ipv6, join_host_port
 from kdns.netlink.addresses import VIRTUAL_LINK
 from kdns.netlink.io.addresses import change_link_addresses, link_addresses
 from kdns.netlink.io.ipvs import Failures, Ipvs, all_destinations, ipvs
-from kdns.netlink.ipvs import Operation, VirtualServer, VirtualServerKey
+from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
 from kdns.proxy.ipvs.draining import Destinations, Draining
 from kdns.proxy.ipvs.ipvs import ObjectName
 from kdns.proxy.node.io.host_settings import set_sysctl
@@ -99,12 +99,8 @@ class VirtualServers:
         if without := [address for address, error in refused.items() if error == errno.EACCES and is_ipv6(address)]:
             refused |= dict.fromkeys(without, 0) | self._with_ipv6(link, without)
         for address, error in refused.items():
-            if not error:
-                continue
-            if error in _OF_CONTENT:
-                self.refused[(address,)] = f"address {address}: {os.strerror(error)}"
-            else:
-                self.failures.append(f"address {address}: {os.strerror(error)}")
+            if error:
+                self._failed((address,), f"address {address}", error)
 
     def _with_ipv6(self, link: int, addresses: list[str]) -> dict[str, int]:
         """Lets the link have IPv6, which is off by default on some nodes. Where it cannot, the rest works without."""
@@ -131,15 +127,15 @@ class VirtualServers:
         for operation, error in failures:
             if operation.server in self.refused and operation.destination is not None:
                 continue
-            reason = f"{operation}: {os.strerror(error)}"
-            if error in _OF_CONTENT:
-                self.refused[_refused_key(operation)] = reason
-            else:
-                self.failures.append(reason)
+            name = operation.server if operation.destination is None else (operation.server, operation.destination)
+            self._failed(name, str(operation), error)
 
-
-def _refused_key(operation: Operation) -> ObjectName:
-    return operation.server if operation.destination is None else (operation.server, operation.destination)
+    def _failed(self, name: ObjectName, words: str, error: int) -> None:
+        reason = f"{words}: {os.strerror(error)}"
+        if error in _OF_CONTENT:
+            self.refused[name] = reason
+        else:
+            self.failures.append(reason)
 
 
 def read_servers(kernel: Ipvs) -> dict[VirtualServerKey, VirtualServer]:

@@ -23,8 +23,7 @@ from kdns.proxy.ipvs.io.proxier import IpvsProxier
 from kdns.proxy.ipvs.io.sets import TRIAL
 from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls
 from kdns.proxy.ipvs.ipvs import IpvsOptions
-from kdns.proxy.ipvs.mode import MODE, IpvsSettings
-from kdns.proxy.ipvs.schedulers import SCHEDULERS
+from kdns.proxy.ipvs.mode import MODE, SCHEDULERS, IpvsSettings
 from kdns.proxy.ipvs.sets import HASH_IP_PORT, SETS
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Runtime
@@ -73,10 +72,7 @@ def _prepare(settings: IpvsSettings) -> None:
 
 
 async def unsupported(settings: Settings) -> str:
-    """InputError for a scheduler that no kernel has.
-
-    InputError for a scheduler that no kernel has.
-    """
+    """InputError for a scheduler that no kernel has."""
     scheduler = settings.section(IpvsSettings).kernel_scheduler
     await load_modules("ip_vs", f"ip_vs_{scheduler}")
     if reason := await asyncio.to_thread(

@@ -64,7 +64,6 @@ async def check(*commands: str) -> str:
 
 
 async def refusal() -> str:
-    """Why this process may not use nftables, or ""."""
     try:
         await tables()
     except ApplyError as error:

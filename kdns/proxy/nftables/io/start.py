@@ -23,11 +23,7 @@ SKIPS_KERNEL: Final = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
 
 
 async def unsupported(settings: Settings) -> str:
-    """Why this machine cannot have the rules of mode nftables, or this process may not change them, or "".
-
-    Returns "" otherwise. Nothing is changed. The capabilities of the process do not tell: in a user namespace it may
-    have all, and none over the network.
-    """
+    """Tried without a change: a process in a user namespace may have all capabilities, and none that count."""
     del settings
     hint = f"; {SKIPS_KERNEL}=1 in the environment skips this check"
     if not os.environ.get(SKIPS_KERNEL) and (reason := kernel_version_problem(KERNEL, hint)):

@@ -37,7 +37,7 @@ class Kernel:
     [
         (lambda: nftables.nft_chains("IPv4"), {"nat": ["kept"]}),
         (lambda: nftables.rule_counts("IPv4", "nat"), {"kept": 1}),
-        (lambda: xtables.nft_content("IPv4", "nat").rules, {"kept": 1}),
+        (lambda: xtables.table_content("nft", "IPv4", "nat").rules, {"kept": 1}),
     ],
 )
 def test_lists(read: Callable[[], object], wanted: object, monkeypatch: pytest.MonkeyPatch) -> None:
