@@ -10,8 +10,8 @@ from served_kinds import SERVED, table
 from kdns.controlplane.apimachinery.kinds import Json, Kind
 from kdns.controlplane.schema.check import mistyped_fields, prune, unknown_fields
 from kdns.controlplane.schema.schema import type_of
-from kdns.controlplane.schema.serialization import matching as matching_object
 from kdns.controlplane.schema.serialization import is_compiled, serialized
+from kdns.controlplane.schema.serialization import matching as matching_object
 from kdns.controlplane.schema.types import SCALARS, Field, TypeRef, fields
 
 SCALAR_VALUES: dict[str, SearchStrategy[object]] = {
