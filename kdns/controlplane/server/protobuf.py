@@ -26,7 +26,6 @@ MAGIC: Final = b"k8s\0"
 MessageFields: TypeAlias = "Mapping[int, Field | MessageFields]"
 """By number: a field of a message, or the fields of an inlined message, which JSON has in the parent."""
 
-_DEPTH_MAX = 32
 _VARINT_BITS_MAX = 70
 _WORD = 0xFFFF_FFFF_FFFF_FFFF
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - all times are UTC
@@ -59,7 +58,7 @@ def _enveloped(body: bytes) -> Json:
     type_name = type_at(api_version, kind)
     if type_name is None:
         raise ProtobufError(f"no kind {kind!r} of {api_version!r} is served")
-    obj = _message(message_fields(type_name), _bytes(envelope.get(2, b"")), 0)
+    obj = _message(message_fields(type_name), _bytes(envelope.get(2, b"")))
     return {"kind": kind, "apiVersion": api_version, **obj}
 
 
@@ -85,36 +84,35 @@ def message_fields(type_name: TypeName) -> MessageFields:
     return result
 
 
-def _message(numbers: MessageFields, body: bytes, depth: int) -> Json:
-    if depth > _DEPTH_MAX:
-        raise ProtobufError("messages are nested too deeply")
+def _message(numbers: MessageFields, body: bytes) -> Json:
+    """No type with field numbers contains itself, so the schema bounds the depth."""
     obj = Json()
     for number, value in fields(body):
         field = numbers.get(number)
         if isinstance(field, Field):
-            _put(obj, field, value, depth)
+            _put(obj, field, value)
         elif field is not None:
-            obj |= _message(field, _bytes(value), depth + 1)
+            obj |= _message(field, _bytes(value))
     return obj
 
 
-def _put(obj: Json, field: Field, value: Value, depth: int) -> None:
+def _put(obj: Json, field: Field, value: Value) -> None:
     if field.list_of:
-        obj.setdefault(field.name, []).append(_value(field.type_name, value, depth))
+        obj.setdefault(field.name, []).append(_value(field.type_name, value))
     elif field.map_of:
         entry = dict(fields(_bytes(value)))
         element = entry.get(2, 0 if field.type_name in {"bool", "int32", "int64"} else b"")
-        obj.setdefault(field.name, {})[_text(entry.get(1, b""))] = _value(field.type_name, element, depth)
+        obj.setdefault(field.name, {})[_text(entry.get(1, b""))] = _value(field.type_name, element)
     else:
-        single = _value(field.type_name, value, depth)
+        single = _value(field.type_name, value)
         if field.pointer or single not in (None, "", 0, False, {}):
             obj[field.name] = single
 
 
-def _value(type_name: TypeName, value: Value, depth: int) -> Any:
+def _value(type_name: TypeName, value: Value) -> Any:
     if type_name in SCALARS:
         return _SCALARS[type_name](value)
-    return _message(message_fields(type_name), _bytes(value), depth + 1)
+    return _message(message_fields(type_name), _bytes(value))
 
 
 def _bytes(value: Value) -> bytes:

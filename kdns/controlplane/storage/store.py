@@ -208,14 +208,12 @@ def _nothing() -> None: ...
 class Subscription:
     """One watcher's bounded queue. `wake` is called when events are queued, and once when it is closed.
 
-    A watcher with more than `limit` events or `limit_bytes` of objects in its queue is closed. Its client resumes from
-    the last revision that it received.
+    A watcher with more than QUEUE_EVENTS events or QUEUE_BYTES of objects in its queue is closed. Its client resumes
+    from the last revision that it received.
     """
 
-    def __init__(
-        self, selection: Filter, limit: int, leave: Callable[[Subscription], None], limit_bytes: int = QUEUE_BYTES
-    ) -> None:
-        self.selection, self.limit, self.limit_bytes = selection, limit, limit_bytes
+    def __init__(self, selection: Filter, leave: Callable[[Subscription], None]) -> None:
+        self.selection = selection
         self._takes_all = selection.namespace is None and not selection.selects
         self.wake: Callable[[], None] = _nothing
         self.closed = False
@@ -238,7 +236,7 @@ class Subscription:
             return
         size = len(event.stored.encoded)
         queued = len(self._events) - self._to_catch_up
-        if queued >= self.limit or (queued and self._bytes + size > self.limit_bytes):
+        if queued >= QUEUE_EVENTS or (queued and self._bytes + size > QUEUE_BYTES):
             self.close()
             return
         self._events.append(event)
@@ -418,24 +416,13 @@ class Store:
             items.append(version)
         return Page(tuple(items), revision)
 
-    def watch(
-        self,
-        kind: Kind,
-        selection: Filter,
-        *,
-        since: int | None,
-        initial: bool = False,
-        limit: int = QUEUE_EVENTS,
-        limit_bytes: int = QUEUE_BYTES,
-    ) -> Subscription:
+    def watch(self, kind: Kind, selection: Filter, *, since: int | None, initial: bool = False) -> Subscription:
         """Watches every commit after `since` (None: new ones). Raises 410 if the history is too short.
 
         `initial` first queues an ADDED event for each object; `since` is then ignored.
         """
         collection = self._collection(kind)
-        subscription = Subscription(
-            selection, limit, lambda watcher: collection.watchers.pop(watcher, None), limit_bytes
-        )
+        subscription = Subscription(selection, lambda watcher: collection.watchers.pop(watcher, None))
         if initial:
             subscription.start(WatchEvent("ADDED", version) for version in self.page(kind, selection).items)
         elif since is not None:

@@ -31,6 +31,7 @@ from kdns.controlplane.controllers.io import controller_manager
 from kdns.controlplane.controllers.io.controller_manager import ControllerManager
 from kdns.controlplane.controllers.table import controllers_of
 from kdns.controlplane.server.registry import Registry, Request
+from kdns.controlplane.storage import store
 from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.store import Store, StoredObject
 
@@ -196,9 +197,11 @@ async def test_a_pod_that_drains_goes_when_its_time_is_up(cluster: Cluster) -> N
     await poll(lambda: not cluster.exists(POD, "web-1"))
 
 
-async def test_a_flood_of_events_closes_the_watch_and_nothing_is_lost(cluster: Cluster) -> None:
+async def test_a_flood_of_events_closes_the_watch_and_nothing_is_lost(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     watch = cluster.controllers._subscriptions[POD]  # noqa: SLF001 - what is closed
-    watch.limit = 1000
+    monkeypatch.setattr(store, "QUEUE_EVENTS", 1000)
     for number in range(1050):
         cluster.make(
             POD, pod(f"p{number}", status={"podIP": f"10.1.{number // 250}.{number % 250}", "phase": "Succeeded"})

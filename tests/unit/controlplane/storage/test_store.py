@@ -6,7 +6,7 @@ from stored_objects import put
 
 from kdns.controlplane.apimachinery.kinds import POD, SERVICE, Json
 from kdns.controlplane.schema.serialization import serialized
-from kdns.controlplane.storage import listing
+from kdns.controlplane.storage import listing, store
 from kdns.controlplane.storage.listing import ListOptions
 from kdns.controlplane.storage.store import Commit, Filter, Store, Subscription
 
@@ -32,12 +32,8 @@ class Cluster:
         assert old
         return self.store.delete(old).revision
 
-    def watch(
-        self, selector: str = "", namespace: str | None = None, since: str = "", limit: int = 100
-    ) -> Subscription:
+    def watch(self, selector: str = "", namespace: str | None = None, since: str = "") -> Subscription:
         wanted = listing.filter_of(namespace, selector, "")
-        if limit != 100:
-            return self.store.watch(SERVICE, wanted, since=None, limit=limit)
         return listing.subscribe(self.store, SERVICE, wanted, ListOptions(resource_version=since))
 
 
@@ -150,25 +146,17 @@ def test_a_revision_that_is_no_number(since: str) -> None:
     refused(500, "invalid syntax", Cluster().watch, since=since)
 
 
-def test_a_slow_watcher_is_closed() -> None:
-    cluster = Cluster()
-    slow, fast = cluster.watch(limit=2), cluster.watch()
-    for _ in range(3):
-        cluster.put("a")
-    assert slow.closed
-    assert len(slow.take()) == 2
-    assert not fast.closed
-    assert len(fast.take()) == 3
-
-
-def test_what_is_there_does_not_count_as_slow() -> None:
+def test_a_slow_watcher_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "QUEUE_EVENTS", 2)
     cluster = Cluster()
     for name in "abc":
         cluster.put(name)
-    subscription = cluster.store.watch(SERVICE, Filter(), since=None, initial=True, limit=1)
-    cluster.put("d")
-    assert not subscription.closed
-    assert len(subscription.take()) == 4
+    slow, fast, initial = cluster.watch(since="4"), cluster.watch(since="4"), cluster.watch()
+    for number in range(3):
+        cluster.put("a")
+        assert len(fast.take()) == 1
+        assert slow.closed == initial.closed == (number == 2), "what is there does not count"
+    assert (len(slow.take()), len(initial.take()), fast.closed) == (2, 5, False)
 
 
 def test_history_is_bounded_in_bytes() -> None:
@@ -187,10 +175,10 @@ def test_history_is_bounded_in_bytes() -> None:
     assert seen(cluster.watch(since=str(last + 1))) == [("MODIFIED", "a", last + 2)]
 
 
-def test_a_slow_watcher_is_closed_for_bytes_too() -> None:
+def test_a_slow_watcher_is_closed_for_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "QUEUE_BYTES", 2500)
     cluster = Cluster()
-    wanted = listing.filter_of(None, "", "")
-    slow = cluster.store.watch(SERVICE, wanted, since=None, limit_bytes=2500)
+    slow = cluster.watch(since="1")
     for _ in range(2):
         cluster.put("a", note="x" * 1000)
     assert len(slow.take(1)) == 1, "one piece at a time"
@@ -198,9 +186,8 @@ def test_a_slow_watcher_is_closed_for_bytes_too() -> None:
     for _ in range(2):
         cluster.put("a", note="x" * 1000)
         closed.append(slow.closed)
-    assert closed == [False, True]
-    assert len(slow.take()) == 2
-    large = cluster.store.watch(SERVICE, wanted, since=None, limit_bytes=2500)
+    assert (closed, len(slow.take())) == ([False, True], 2)
+    large = cluster.watch(since=str(cluster.store.revision))
     cluster.put("a", note="x" * 5000)
     assert not large.closed, "a single event always fits"
 
