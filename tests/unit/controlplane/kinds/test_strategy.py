@@ -13,7 +13,6 @@ from served_kinds import CATALOGUE, KINDS
 from kdns.controlplane.apimachinery.errors import Cause, StatusError
 from kdns.controlplane.apimachinery.kinds import ENDPOINTS, NAMESPACE, SERVICE, Json, Kind
 from kdns.controlplane.cluster_config import ClusterConfig
-from kdns.controlplane.kinds.served import ServedKinds
 from kdns.controlplane.kinds.service.ip_families import fill_on_read
 from kdns.controlplane.storage.store import Filter, Store, stored_object_of
 
@@ -202,15 +201,3 @@ def test_every_stored_kind_has_a_strategy_and_names_of_its_own() -> None:
     assert all(CATALOGUE[kind] for kind in KINDS)
     assert len({(kind.api_version, kind.kind) for kind in CATALOGUE}) == len(list(CATALOGUE))
     assert len({kind.resource for kind in KINDS}) == len(KINDS) == len(set(KINDS))
-
-
-def test_two_catalogues_have_kinds_of_their_own() -> None:
-    widget = Kind("example.com", "v1", "Widget", "widgets", is_inert=True)
-    one, other = ServedKinds(), ServedKinds()
-    one.put(widget, CATALOGUE[SERVICE])
-    assert one.by_type("example.com/v1", "Widget") is one.by_plural["example.com/v1", "widgets"] is widget
-    assert one.by_resource("widgets.example.com") is widget
-    assert widget in one.namespaced
-    assert (other.by_type("example.com/v1", "Widget"), widget in other.stored) == (None, False)
-    one.remove(widget)
-    assert set(one) == set(other)

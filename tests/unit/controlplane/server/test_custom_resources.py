@@ -113,12 +113,6 @@ def outcome(call: Callable[[], object]) -> int:
     return 200
 
 
-def test_a_refusal_names_the_first_hundred_causes(api: Api) -> None:
-    labels = {f"a{number}": number for number in range(1000)}
-    error = refused(422, "", api.create, kind_of(api), widget(labels=labels))
-    assert len((error.details or {})["causes"]) == 100
-
-
 def test_unknown_fields_are_errors_of_strict_validation(api: Api) -> None:
     kind, sent = kind_of(api), widget(colour="red", free={"any": {"thing": 1}}, rules=[{"name": "a", "v": 1}])
     lenient = FieldValidator(kind, "Warn")

@@ -60,34 +60,10 @@ def test_kubectl_finds_the_type_of_every_kind_its_patch_types_and_its_parameters
     assert {"application/strategic-merge-patch+json", "application/apply-patch+yaml"} <= set(media_types)
 
 
-SERVICE_PORTS = {
-    "description": "Ports that the Service listens on. Each needs a name if there is more than one. "
-    "May be empty for a headless Service.",
-    "type": "array",
-    "x-kubernetes-list-map-keys": ["port", "protocol"],
-    "x-kubernetes-list-type": "map",
-    "x-kubernetes-patch-merge-key": "port",
-    "x-kubernetes-patch-strategy": "merge",
-}
-
-
-def test_references_stand_alone() -> None:
+def test_enums_and_defaults() -> None:
     schemas = DOCUMENTS["api/v1"].content["components"]["schemas"]
-    spec, port = schemas["io.k8s.api.core.v1.ServiceSpec"], "io.k8s.api.core.v1.ServicePort"
-    assert spec["properties"]["ports"] == SERVICE_PORTS | {"items": {"$ref": f"#/components/schemas/{port}"}}
-    target = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
-    assert schemas[port]["properties"]["targetPort"]["allOf"] == [{"$ref": f"#/components/schemas/{target}"}]
-    assert schemas[target]["oneOf"] == [{"type": "integer"}, {"type": "string"}]
-
-
-def test_map_types_enums_and_defaults() -> None:
-    schemas = DOCUMENTS["api/v1"].content["components"]["schemas"]
-    selector = schemas["io.k8s.api.core.v1.ServiceSpec"]["properties"]["selector"]
-    assert selector["additionalProperties"] == {"type": "string"}
-    assert selector["x-kubernetes-map-type"] == "atomic"
     protocol = schemas["io.k8s.api.core.v1.ServicePort"]["properties"]["protocol"]
     assert (protocol["enum"], protocol["default"]) == (["SCTP", "TCP", "UDP"], "TCP")
-    assert schemas["io.k8s.api.core.v1.EndpointAddress"]["x-kubernetes-map-type"] == "atomic"
 
 
 def test_index_names_each_document_with_its_hash() -> None:
