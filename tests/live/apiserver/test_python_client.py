@@ -5,12 +5,12 @@ The server runs in a thread of its own, as the client blocks. Its history is sho
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import pytest
+from expecting import until_as
 from kubernetes import client
 from kubernetes.informer import SharedInformer
 from kubernetes.watch import Watch
@@ -109,13 +109,6 @@ def seen(event: dict[str, Any]) -> tuple[str, str]:
     return event["type"], event["raw_object"]["metadata"].get("name", "")
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-
-
 def test_bookmarks_move_an_idle_watch_on(v1: CoreV1) -> None:
     create(v1, "a")
     watch = Watch()
@@ -167,7 +160,7 @@ def stop(informer: SharedInformer, v1: CoreV1) -> None:
         stopping.join(0.1)
         return not stopping.is_alive()
 
-    until(stopped)
+    until_as(True, stopped, "it has stopped")
 
 
 @pytest.mark.parametrize(("writes", "listed_again"), [(HISTORY - 5, False), (HISTORY + 5, True)])
@@ -176,11 +169,11 @@ def test_the_informer_comes_back(server: Server, v1: CoreV1, writes: int, *, lis
     with informed(v1) as (informer, told):
         errors: list[Any] = []
         informer.add_event_handler("ERROR", errors.append)
-        until(lambda: ("ADDED", "b") in told)
-        until(lambda: server.server.watching == 1)
+        until_as(True, lambda: ("ADDED", "b") in told, "so far")
+        until_as(True, lambda: server.server.watching == 1, "so far")
         server.cut_off(writes)
-        until(lambda: ("DELETED", "b") in told)
-        until(lambda: ("MODIFIED", "a") in told)  # after a new list it comes behind what is gone
+        until_as(True, lambda: ("DELETED", "b") in told, "so far")
+        until_as(True, lambda: ("MODIFIED", "a") in told, "so far")  # after a new list it comes behind what is gone
         assert [obj.metadata.name for obj in informer.cache.list()] == ["a"]
         assert [error.status for error in errors] == [410] * listed_again
         assert told.count(("MODIFIED", "a")) == (1 if listed_again else writes)

@@ -2,10 +2,10 @@
 are freed."""
 
 import json
-import time
 from pathlib import Path
 
-from kdns_process import DEADLINE_S, Running, kdns_up
+from expecting import until_as
+from kdns_process import Running, kdns_up
 
 POOL = ("--lb-pool", "192.0.2.1-192.0.2.2,2001:db8::/125")
 MANIFEST = """
@@ -27,10 +27,7 @@ def make(running: Running, name: str, *more: str) -> None:
 
 def external(running: Running, name: str, wanted: str) -> None:
     """Poll until EXTERNAL-IP, as a person reads it, is as wanted."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while (got := running.kubectl("get", "service", name, "--no-headers").split()[3]) != wanted:
-        assert time.monotonic() < deadline_s, f"{name}: EXTERNAL-IP is {got}, wanted {wanted}"
-        time.sleep(0.1)
+    until_as(wanted, lambda: running.kubectl("get", "service", name, "--no-headers").split()[3], f"{name}: EXTERNAL-IP")
 
 
 def told(running: Running, name: str) -> str:

@@ -1,12 +1,11 @@
 """Workloads as a person meets them: an application's manifests, real kubectl, and the names that come of it."""
 
 import re
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
+from expecting import until_as
+from kdns_process import ROOT, Running, kdns_up
 
 APPLICATION = """
 apiVersion: v1
@@ -59,14 +58,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-def eventually(what: Callable[[], Any], wanted: Any) -> None:
-    """Look until it is as wanted; fails after the deadline."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while (found := what()) != wanted:
-        assert time.monotonic() < deadline_s, f"{found}, wanted {wanted}"
-        time.sleep(0.1)
-
-
 def names(running: Running, *what: str) -> list[str]:
     return running.kubectl("get", *what, "-o", "jsonpath={.items[*].metadata.name}").split()
 
@@ -87,19 +78,19 @@ def test_a_rollout_and_back(running: Running) -> None:
     running.kubectl("set", "image", "deployment/front", "front=front:2")
     out = running.kubectl("rollout", "status", "deployment/front", "--timeout=60s")
     assert out.endswith('deployment "front" successfully rolled out\n')
-    eventually(lambda: image(running, "pods", "-l", "app=front"), ["front:2"] * 2)
+    until_as(["front:2"] * 2, lambda: image(running, "pods", "-l", "app=front"), "seen")
     history = running.kubectl("rollout", "history", "deployment/front")
     assert re.findall(r"^(\d+) ", history, re.MULTILINE) == ["1", "2"]
     running.kubectl("rollout", "undo", "deployment/front")
     running.kubectl("rollout", "status", "deployment/front", "--timeout=60s")
-    eventually(lambda: image(running, "pods", "-l", "app=front"), ["front:1"] * 2)
+    until_as(["front:1"] * 2, lambda: image(running, "pods", "-l", "app=front"), "seen")
     history = running.kubectl("rollout", "history", "deployment/front")
     assert re.findall(r"^(\d+) ", history, re.MULTILINE) == ["2", "3"]
     assert "front:2" in running.kubectl("rollout", "history", "deployment/front", "--revision=2")
     before = names(running, "pods", "-l", "app=front")
     running.kubectl("rollout", "restart", "deployment/front")
     running.kubectl("rollout", "status", "deployment/front", "--timeout=60s")
-    eventually(lambda: set(before) & set(names(running, "pods", "-l", "app=front")), set())
+    until_as(set(), lambda: set(before) & set(names(running, "pods", "-l", "app=front")), "seen")
 
 
 @pytest.mark.parametrize(
@@ -112,6 +103,6 @@ def test_revisions_and_back(running: Running, kind: str, name: str, container: s
         running.kubectl(*command.format(f"{kind}/{name}", container).split())
         running.kubectl("rollout", "status", f"{kind}/{name}", "--timeout=60s")
         assert running.kubectl("get", kind, name, *template) == wanted
-        eventually(lambda: set(image(running, "pods", "-l", f"app={container}")), {wanted})
+        until_as({wanted}, lambda: set(image(running, "pods", "-l", f"app={container}")), "seen")
     history = running.kubectl("rollout", "history", f"{kind}/{name}")
     assert re.findall(r"^(\d+) ", history, re.MULTILINE) == ["2", "3"]

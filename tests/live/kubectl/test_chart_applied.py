@@ -1,14 +1,14 @@
 """What Helm makes of deploy/chart, applied with kubectl: the API accepts it, and the Pods are behind their Services."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from expecting import until_as
 from kdns_process import DEADLINE_S, ROOT, Running, kdns_up
 
 from kdns import __version__
@@ -85,22 +85,15 @@ def behind(cluster: Running, service: str) -> list[str]:
     return sorted(name.rsplit("-", 2)[0] for name in names)
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.1)
-
-
 def test_beside_coredns_its_pods_are_behind_kube_dns(shared: Running) -> None:
     shared.kubectl("create", "-f", str(KUBEADM))
     before = of_system(shared, "service", "kube-dns")["spec"]
     apply(shared, "default")
-    until(lambda: behind(shared, "kube-dns") == ["coredns", "coredns", "kdns", "kdns"])
+    until_as(["coredns", "coredns", "kdns", "kdns"], lambda: behind(shared, "kube-dns"), "kube-dns")
     assert behind(shared, "kdns") == ["kdns", "kdns"]
     assert of_system(shared, "service", "kube-dns")["spec"] == before
     shared.kubectl("-n", "kube-system", "scale", "deployment/coredns", "--replicas=0")
-    until(lambda: behind(shared, "kube-dns") == ["kdns", "kdns"])
+    until_as(["kdns", "kdns"], lambda: behind(shared, "kube-dns"), "kube-dns")
 
 
 def test_as_the_dns_of_a_cluster(cluster: Running) -> None:
@@ -112,10 +105,10 @@ def test_as_the_dns_of_a_cluster(cluster: Running) -> None:
     service = of_system(cluster, "service", "kube-dns")
     assert service["spec"]["clusterIP"] == "10.96.0.10"
     assert {port["port"] for port in service["spec"]["ports"]} == {53}
-    until(lambda: behind(cluster, "kube-dns") == ["kdns"])
+    until_as(["kdns"], lambda: behind(cluster, "kube-dns"), "kube-dns")
     assert cluster.rdata("kube-dns.kube-system.svc.cluster.local") == ["10.96.0.10"]
     cluster.kubectl("-n", "kube-system", "scale", "deployment/kdns", "--replicas=4")  # as the autoscaler does
-    until(lambda: behind(cluster, "kube-dns") == ["kdns"] * 4)
+    until_as(["kdns"] * 4, lambda: behind(cluster, "kube-dns"), "kube-dns")
     apply(cluster, "cluster")
     assert of_system(cluster, "deployment", "kdns")["spec"]["replicas"] == 4
     assert len(of_system(cluster, "servicemonitors")["items"]) == 1
@@ -139,7 +132,7 @@ def test_the_autoscaler_of_deploy_is_that_of_the_chart(shared: Running) -> None:
     assert ours["image"] == of_chart["image"]
     assert ours["securityContext"] == of_chart["securityContext"]
     assert ours["command"] == [word for word in of_chart["command"] if "nodelabels" not in word]
-    until(lambda: of_system(shared, "deployment", "kdns-autoscaler")["status"].get("readyReplicas") == 1)
+    until_as(1, lambda: of_system(shared, "deployment", "kdns-autoscaler")["status"].get("readyReplicas"), "its Pods")
 
 
 def test_as_an_application(shared: Running) -> None:

@@ -4,17 +4,12 @@ No controllers run here: what is shown is the API alone.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
-import pytest
-from kubectl_api import KUBECTL, Kubectl, served
+from kubectl_api import Kubectl
 from served_kinds import REVIEWS, SERVED
 
 from kdns.controlplane.apimachinery.kinds import SERVICE
 from kdns.controlplane.server.registry import Request
-
-pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")
 
 SERVICE_YAML = """
 apiVersion: v1
@@ -36,12 +31,6 @@ spec:
   containers:
   - {name: web, image: nginx, ports: [{containerPort: 9376}]}
 """
-
-
-@pytest.fixture
-async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
-    async with served(tmp_path) as kubectl:
-        yield kubectl
 
 
 async def test_apply_edit_and_delete(kubectl: Kubectl) -> None:

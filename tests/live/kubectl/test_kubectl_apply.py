@@ -1,15 +1,10 @@
 """Real kubectl: the ways to apply, who manages what afterwards, and what it says when two want different things."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
-from kubectl_api import KUBECTL, Kubectl, served
+from kubectl_api import Kubectl
 
 from kdns.controlplane.apimachinery.kinds import SERVICE
 from kdns.controlplane.server.registry import Request
-
-pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")
 
 WEB = """
 apiVersion: v1
@@ -26,12 +21,6 @@ CHANGED = WEB.replace("9376", "8080")
 WIDE = WEB.replace("app: web}\nspec", "app: web, tier: front}\nspec") + "  - {name: tls, port: 443}\n"
 SERVERSIDE = "service/my-service serverside-applied\n"
 PORT = '.spec.ports[port=80,protocol="TCP"].targetPort'
-
-
-@pytest.fixture
-async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
-    async with served(tmp_path) as kubectl:
-        yield kubectl
 
 
 def managers(kubectl: Kubectl) -> list[str]:

@@ -1,25 +1,19 @@
 """kubectl on the kinds of CustomResourceDefinitions."""
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-from kubectl_api import KUBECTL, Kubectl, served
+from kubectl_api import Kubectl
 from widgets import definition, version, widget
-
-pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH: install it to run these tests")
 
 CRD = json.dumps(definition(version("v1beta1", storage=False), version("v1")))
 ONE = json.dumps(widget("one", rules=[{"name": "a"}]))
 
 
-@pytest.fixture
-async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
-    async with served(tmp_path) as kubectl:
-        await kubectl("apply -f -", CRD)
-        await kubectl("wait --for=condition=Established crd/widgets.example.com --timeout=60s")
-        yield kubectl
+@pytest.fixture(autouse=True)
+async def _defined(kubectl: Kubectl) -> None:
+    await kubectl("apply -f -", CRD)
+    await kubectl("wait --for=condition=Established crd/widgets.example.com --timeout=60s")
 
 
 async def test_a_kind_is_found_explained_and_printed(kubectl: Kubectl) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from expecting import until_as
 from kdns_process import DEADLINE_S, Running, kdns_up
 
 KUBERNETES = "kubernetes.default.svc.cluster.local"
@@ -27,13 +28,6 @@ def is_running(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return status.rpartition(")")[2].split()[0] != "Z"
-
-
-def wait_until_gone(pid: int) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while is_running(pid):
-        assert time.monotonic() < deadline_s, f"{pid} is still there"
-        time.sleep(0.01)
 
 
 def test_dns_answers_while_the_control_plane_does_nothing_and_signals_to_both_are_the_commands(tmp_path: Path) -> None:
@@ -59,7 +53,7 @@ def test_a_command_that_is_killed_takes_its_control_plane_with_it(tmp_path: Path
         child = control_plane_of(running)
         running.process.kill()
         running.process.wait(DEADLINE_S)
-        wait_until_gone(child)
+        until_as(False, lambda: is_running(child), "it is there")
 
 
 def test_a_control_plane_that_is_killed_ends_the_command(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ import shutil
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from expecting import until_as
 from kdns_process import DEADLINE_S, kdns_up
 
 MANIFEST = """
@@ -83,13 +83,6 @@ def said(address: str, port: int) -> str:
         return type(error).__name__
 
 
-def until(wanted: str, address: str, port: int) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while (got := said(address, port)) != wanted:
-        assert time.monotonic() < deadline_s, f"{address}:{port}: {got}, wanted {wanted}"
-        time.sleep(0.05)
-
-
 def without_privileges(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let programs that Python starts as itself have none of root's capabilities."""
     if os.geteuid() != 0:
@@ -110,10 +103,10 @@ def test_services_can_be_reached_without_root(tmp_path: Path, monkeypatch: pytes
         with kdns_up(tmp_path, "web.yaml", "--proxy-mode", "userspace", *RANGES) as up:
             [vip] = up.rdata("web.default.svc.cluster.local")
             assert vip.startswith("127.96.")
-            until("hello", vip, 8080)
+            until_as("hello", lambda: said(vip, 8080), vip)
             node_port = int(up.kubectl("get", "service", "web", "-o", "jsonpath={.spec.ports[0].nodePort}"))
             assert said("127.0.0.1", node_port) == "hello"
             up.kubectl("delete", "endpoints", "web")
-            until("ConnectionRefusedError", vip, 8080)
+            until_as("ConnectionRefusedError", lambda: said(vip, 8080), vip)
             if Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text().strip() == "1024":
                 up.wait_for("default/low.*ports below 1024 need the capability NET_BIND_SERVICE")
