@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-import aiohttp
 import pytest
 from fake_api_certs import contexts
-from object_api import Api
+from rest_client import serving
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.server.access import ADMIN
@@ -41,26 +40,23 @@ async def answer_until_closed(server: rest.RestServer, sent: bytes) -> bytes:
 
 @pytest.mark.parametrize("sent", [b"", b"GET /version HTTP/1.1\r\nHo"])
 async def test_a_connection_without_a_whole_request_ends(sent: bytes) -> None:
-    server = await rest.start(Api().registry, RestConfig(port=0, idle_s=1.0))
-    assert await answer_until_closed(server, sent) == b""
-    await server.close()
+    async with serving(idle_s=1.0) as api:
+        assert await answer_until_closed(api.server, sent) == b""
 
 
 async def test_a_connection_between_two_requests_ends() -> None:
-    server = await rest.start(Api().registry, RestConfig(port=0, idle_s=1.0))
-    assert (await answer_until_closed(server, VERSION)).startswith(b"HTTP/1.1 200")
-    await server.close()
+    async with serving(idle_s=1.0) as api:
+        assert (await answer_until_closed(api.server, VERSION)).startswith(b"HTTP/1.1 200")
 
 
 async def test_a_body_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body, "READ_TIMEOUT_S", 0.2)
-    server = await rest.start(Api().registry, RestConfig(port=0))
-    reader, writer = await asyncio.open_connection(*server.address)
-    writer.write(UNFINISHED)
-    async with asyncio.timeout(DEADLINE_S):
-        assert (await reader.readline()).startswith(b"HTTP/1.1 408")
-    writer.close()
-    await server.close()
+    async with serving() as api:
+        reader, writer = await asyncio.open_connection(*api.server.address)
+        writer.write(UNFINISHED)
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+        writer.close()
 
 
 @dataclass
@@ -109,56 +105,49 @@ async def test_connections_without_a_token_take_no_places_of_those_with_one(
 ) -> None:
     monkeypatch.setitem(MAX_CONNECTIONS, ConnectionKind.UNAUTHENTICATED, 4)
     tls, trust = contexts(tmp_path) if has_tls else (None, None)
-    server = await rest.start(Api().registry, RestConfig(port=0, tokens={"good": ADMIN}, ssl_context=tls))
-    early = [await connect(server, trust) for _ in range(10)]
-    assert [await each.get(LIST, "good") for each in early[6:]] == [200] * 4
-    for _ in range(20):
-        await connect(server)  # which sends nothing, under TLS not even a ClientHello
-    useless = [await connect(server, trust) for _ in range(20)]
-    assert [await each.get("/version") for each in useless[17:]] == [200] * 3
-    assert [await each.get("/version") for each in useless[17:]] == [0] * 3
-    late = await connect(server, trust)
-    assert await late.get(LIST, "good") == 200
-    assert [await each.get(LIST, "good") for each in early[6:]] == [200] * 4
-    assert [await each.get("/version") for each in useless[:15]] == [0] * 15
-    await server.close()
+    async with serving(tokens={"good": ADMIN}, ssl_context=tls) as api:
+        early = [await connect(api.server, trust) for _ in range(10)]
+        assert [await each.get(LIST, "good") for each in early[6:]] == [200] * 4
+        for _ in range(20):
+            await connect(api.server)  # which sends nothing, under TLS not even a ClientHello
+        useless = [await connect(api.server, trust) for _ in range(20)]
+        assert [await each.get("/version") for each in useless[17:]] == [200] * 3
+        assert [await each.get("/version") for each in useless[17:]] == [0] * 3
+        late = await connect(api.server, trust)
+        assert await late.get(LIST, "good") == 200
+        assert [await each.get(LIST, "good") for each in early[6:]] == [200] * 4
+        assert [await each.get("/version") for each in useless[:15]] == [0] * 15
 
 
 async def test_who_has_no_token_is_done_after_one_answer(connect: Connect) -> None:
-    server = await rest.start(Api().registry, RestConfig(port=0, tokens={"good": ADMIN}))
-    client = await connect(server)
-    assert [await client.get(LIST, "bad"), await client.get(LIST, "good")] == [401, 0]
-    client = await connect(server)
-    assert [await client.get("/version"), await client.get(LIST, "good")] == [200, 0]
-    client = await connect(server)
-    assert [await client.get("/version", "good"), await client.get("/version")] == [200, 200]
-    await server.close()
+    async with serving(tokens={"good": ADMIN}) as api:
+        client = await connect(api.server)
+        assert [await client.get(LIST, "bad"), await client.get(LIST, "good")] == [401, 0]
+        client = await connect(api.server)
+        assert [await client.get("/version"), await client.get(LIST, "good")] == [200, 0]
+        client = await connect(api.server)
+        assert [await client.get("/version", "good"), await client.get("/version")] == [200, 200]
 
 
 async def test_idle_connections_give_way_and_watches_do_not(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MAX_CONNECTIONS, ConnectionKind.API, 2)
-    server = await rest.start(Api().registry, RestConfig(port=0))
-    idle, watching, late = await connect(server), await connect(server), await connect(server)
-    assert await idle.get(LIST) == 200
-    assert await watching.get(f"{LIST}?watch=1") == 200
-    assert await late.get(LIST) == 200
-    assert await idle.get(LIST) == 0
-    assert await late.get(f"{LIST}?watch=1") == 200
-    assert await (await connect(server)).get(LIST) == 429
-    assert server.watching == 2
-    await server.close()
+    async with serving() as api:
+        idle, watching, late = await connect(api.server), await connect(api.server), await connect(api.server)
+        assert await idle.get(LIST) == 200
+        assert await watching.get(f"{LIST}?watch=1") == 200
+        assert await late.get(LIST) == 200
+        assert await idle.get(LIST) == 0
+        assert await late.get(f"{LIST}?watch=1") == 200
+        assert await (await connect(api.server)).get(LIST) == 429
+        assert api.server.watching == 2
 
 
 @pytest.mark.parametrize(("token", "status"), [("good", 415), ("bad", 401)])
 async def test_no_body_is_inflated(token: str, status: int) -> None:
-    server = await rest.start(Api().registry, RestConfig(port=0, tokens={"good": ADMIN}))
-    headers = {"Authorization": f"Bearer {token}", "Content-Encoding": "gzip"}
-    async with (
-        aiohttp.ClientSession("http://{}:{}".format(*server.address)) as session,
-        session.post(LIST, data=gzip.compress(b"{}"), headers=headers) as response,
-    ):
-        assert response.status == status
-    await server.close()
+    async with serving(tokens={"good": ADMIN}) as api:
+        headers = {"Authorization": f"Bearer {token}", "Content-Encoding": "gzip"}
+        async with api.session.post(LIST, data=gzip.compress(b"{}"), headers=headers) as response:
+            assert response.status == status
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost:80", "LOCALHOST.:80", "[::1]:80", "[::1]", "127.0.0.1:"])

@@ -106,56 +106,39 @@ REFUSED = StatusError(422, "Invalid", "no", {"name": "svc-1"})
 LABELS = {"kubernetes.io/service-name": "svc", "endpointslice.kubernetes.io/managed-by": CONTROLLER}
 SLICE = {"metadata": {"name": "svc-1", "namespace": "x", "labels": LABELS}}
 EXISTING = {"metadata": {"name": "svc", "namespace": "x"}}
-FAILURES = [
-    # controller, what there is, refused write, about, reason, message
+UPDATING = "FailedToUpdateEndpointSlices: Error updating Endpoint Slices for Service x/svc: failed to"
+FAILURES: list[tuple[type[Reconciler], list[tuple[Kind, Json]], Literal["create", "update"], str]] = [
+    # controller, what there is, refused write, the Event
     (
-        EndpointsController,
-        [],
-        "create",
-        "Endpoints",
-        "FailedToCreateEndpoint",
-        "Failed to create endpoint for service x/svc: no",
+        EndpointsController, [], "create",
+        "Endpoints FailedToCreateEndpoint: Failed to create endpoint for service x/svc: no",
     ),
     (
-        EndpointsController,
-        [(ENDPOINTS, EXISTING)],
-        "update",
-        "Endpoints",
-        "FailedToUpdateEndpoint",
-        "Failed to update endpoint x/svc: no",
+        EndpointsController, [(ENDPOINTS, EXISTING)], "update",
+        "Endpoints FailedToUpdateEndpoint: Failed to update endpoint x/svc: no",
     ),
     (
-        EndpointSliceController,
-        [(SERVICE, service())],
-        "create",
-        "Service",
-        "FailedToUpdateEndpointSlices",
-        "Error updating Endpoint Slices for Service x/svc: failed to create EndpointSlice for Service x/svc: no",
+        EndpointSliceController, [(SERVICE, service())], "create",
+        f"Service {UPDATING} create EndpointSlice for Service x/svc: no",
     ),
     (
-        EndpointSliceController,
-        [(SERVICE, service()), (ENDPOINT_SLICE, SLICE)],
-        "update",
-        "Service",
-        "FailedToUpdateEndpointSlices",
-        "Error updating Endpoint Slices for Service x/svc: failed to update svc-1 EndpointSlice for Service x/svc: no",
+        EndpointSliceController, [(SERVICE, service()), (ENDPOINT_SLICE, SLICE)], "update",
+        f"Service {UPDATING} update svc-1 EndpointSlice for Service x/svc: no",
     ),
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("made", "objects", "verb", "about", "reason", "message"), FAILURES)
+@pytest.mark.parametrize(("made", "objects", "verb", "says"), FAILURES)
 def test_refused_writes(
     made: type[EndpointsController | EndpointSliceController],
     objects: list[tuple[Kind, Json]],
     verb: Literal["create", "update"],
-    about: str,
-    reason: str,
-    message: str,
+    says: str,
 ) -> None:
     action = Action(verb, *objects[-1] if objects else (ENDPOINTS, EXISTING))
     event = learnt(made(ServiceIndex()), *objects).failed(Request(("x", "svc"), 0), action, REFUSED)
     assert event
-    assert (event.kind.kind, event.type, event.reason, event.message) == (about, "Warning", reason, message)
+    assert (event.type, f"{event.kind.kind} {event.reason}: {event.message}") == ("Warning", says)
 
 
 def test_of_services_that_are_gone_nothing_is_told() -> None:

@@ -4,9 +4,7 @@ import asyncio
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -174,55 +172,27 @@ async def test_an_object_that_is_cut_is_found_in_a_sound_file(tmp_path: Path) ->
         open_journal(tmp_path, CATALOGUE)
 
 
-def no_database(path: Path) -> None:
-    path.write_bytes(b"these are not the bytes of a database" * 100)
+OWN = f"PRAGMA application_id = {APPLICATION_ID};"
+FACTS = "CREATE TABLE facts (name, value); INSERT INTO facts VALUES ('schema', {});"
+WRITTEN_BY = "CREATE TABLE writer (version); INSERT INTO writer VALUES ('99.1')"
+STRANGE: dict[str, tuple[bytes | str, str]] = {
+    "no database": (b"these are not the bytes of a database" * 100, "damaged or not an SQLite file"),
+    "empty": (b"", "is damaged: it has 0 bytes; restore a copy, or move it away to start empty"),
+    "foreign": ("CREATE TABLE t (x)", "not kdns's"),
+    "old": (OWN + FACTS.format(2), f"has format 2, .* reads format {LAYOUT}; use the kdns that wrote it, or move"),
+    "new": (OWN + FACTS.format(99), "has format 99"),
+    "newest": (OWN + FACTS.format(99) + WRITTEN_BY, r"use the kdns that wrote it \(99\.1\)"),
+    "headless": (OWN + "CREATE TABLE other (x)", "damaged"),
+}
 
 
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def foreign(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE t (x)")
-    connection.close()
-
-
-def of_layout(layout: int, path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(f"PRAGMA application_id = {APPLICATION_ID}; CREATE TABLE facts (name, value)")
-        connection.execute("INSERT INTO facts VALUES ('schema', ?)", (layout,))
-        connection.commit()
-
-
-def newest(path: Path) -> None:
-    of_layout(99, path)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript("CREATE TABLE writer (version); INSERT INTO writer VALUES ('99.1')")
-
-
-def headless(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute("CREATE TABLE other (x)")
-    connection.commit()
-    connection.close()
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (no_database, "damaged or not an SQLite file"),
-        (empty, "is damaged: it has 0 bytes; restore a copy, or move it away to start empty"),
-        (foreign, "not kdns's"),
-        (partial(of_layout, 2), f"has format 2, .* reads format {LAYOUT}; use the kdns that wrote it, or move"),
-        (partial(of_layout, 99), "has format 99"),
-        (newest, r"use the kdns that wrote it \(99\.1\)"),
-        (headless, "damaged"),
-    ],
-)
-def test_strange_files_are_refused(tmp_path: Path, make: Callable[[Path], None], message: str) -> None:
-    make(tmp_path / FILE)
+@pytest.mark.parametrize(("made", "message"), STRANGE.values(), ids=STRANGE)
+def test_strange_files_are_refused(tmp_path: Path, made: bytes | str, message: str) -> None:
+    if isinstance(made, bytes):
+        (tmp_path / FILE).write_bytes(made)
+    else:
+        with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+            connection.executescript(made)
     before = (tmp_path / FILE).read_bytes()
     with pytest.raises(InputError, match=message):
         open_journal(tmp_path, CATALOGUE)
