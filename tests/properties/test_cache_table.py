@@ -3,24 +3,20 @@
 The first reply of an upstream fills the table, so the second question of a name is already answered from there.
 """
 
-from collections import Counter
 from dataclasses import dataclass
 
-from configured import configured
+from chain_world import ChainWorld, meaning
 from decoded_message import decode
-from dns_chain import FakeWorld, held
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kdns.answers.answer import ResponseKind, compile_answer
-from kdns.answers.chain import Block, Chain, Plugin, Request, Sees, Serve
+from kdns.answers.answer import compile_answer
+from kdns.answers.chain import Plugin, Request, Sees, Serve
 from kdns.answers.response import Message, Response
 from kdns.dns.message import query
 from kdns.dns.query import AA, AD, CD, RA, RD, extended_error
 from kdns.dns.rrset import RRset, Soa
 from kdns.dns.types import AAAA, CNAME, NOERROR, NXDOMAIN, SERVFAIL, SOA, TXT, A
-from kdns.dns.wire import records, without_opt
-from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.values import evolve
 
 CACHES = (
@@ -90,51 +86,12 @@ class Upstream(Plugin):
         return Response(self.shape.rcode, body=Message(wire), options=self.shape.options, plugin="forward")
 
 
-class World:
-    """A block of directives in front of an upstream, with a table or without one."""
-
-    def __init__(self, stanzas: tuple[str, ...], *, has_table: bool) -> None:
-        self.setup = FakeWorld()
-        self.upstream = Upstream()
-        (config,) = configured(". {\n" + "\n".join(stanzas) + "\n}\n")
-        self.setup.built = (*config.build(self.setup), self.upstream)
-        chain = Chain(self.setup.built)
-        assert chain.is_cacheable
-        chain.is_cacheable = has_table
-        self.server = Server("dns://:53", (Block(".", chain),))
-        self.setup.servers.append(self.server)
-
-    def ask(self, packet: bytes, transport: str) -> bytes:
-        """What a listener sends."""
-        partition = self.server.table.partition(transport, 6)
-        if answer := held(partition, packet, self.setup.clock_s):
-            return answer.wire(packet)
-        outcome = self.server.respond(packet, partition, ("2001:db8::1", 1), self.setup.clock_s)
-        while not isinstance(outcome, WireResponse):
-            self.setup.advance()
-            try:
-                outcome.send(None)
-            except StopIteration as stop:
-                outcome = stop.value
-        self.setup.advance()
-        return outcome.wire
-
-    def responses(self) -> dict[tuple[str, ResponseKind], int]:
-        """How many responses of each kind were sent over each transport, as a scrape has them."""
-        partitions = self.server.table.partitions.values()
-        return {(partition.transport, kind): times for partition in partitions for kind, times in partition.totals()}
-
-    def counts(self) -> dict[tuple[str, tuple[str, ...]], float]:
-        """The counters of the directives that are not 0."""
-        families = self.setup.counted.items()
-        return {(name, labels): count for name, one in families for labels, count in one.samples() if count}
-
-
-def meaning(wire: bytes) -> object:
-    """A response without the order of its records."""
-    decoded = decode(wire)
-    parts = map(Counter, (decoded.answer, decoded.authority, decoded.additional))
-    return decoded.rcode, decoded.flags, *parts, without_opt(wire, records(wire))[1]
+def world_of(*stanzas: str, has_table: bool) -> tuple[ChainWorld, Upstream]:
+    """These directives in front of an upstream."""
+    upstream = Upstream()
+    world = ChainWorld("\n".join(stanzas), upstream, has_table=has_table)
+    assert world.server.blocks[0].chain.is_cacheable == has_table
+    return world, upstream
 
 
 def packet_of(name: str, qtype: int, flags: int, payload_bytes: int, *, do: bool) -> bytes:
@@ -169,14 +126,15 @@ STEPS = st.lists(
 def test_the_table_changes_no_answer_and_no_count(
     stanza: str, fronts: list[str], steps: list[tuple[bytes, str] | Shape | float]
 ) -> None:
-    kept, bare = worlds = [World((*fronts, stanza), has_table=has_table) for has_table in (True, False)]
+    (kept, one), (bare, other) = (world_of(*fronts, stanza, has_table=has_table) for has_table in (True, False))
+    worlds = kept, bare
     for step in steps:
-        for world in worlds:
-            if isinstance(step, Shape):
-                world.upstream.shape = step
-            elif isinstance(step, float):
+        if isinstance(step, Shape):
+            one.shape = other.shape = step
+        elif isinstance(step, float):
+            for world in worlds:
                 world.setup.clock_s += step
-        if isinstance(step, tuple):
+        else:
             answers = [meaning(world.ask(*step)) for world in worlds]
             assert answers[0] == answers[1], (stanza, fronts, step)
             for world in worlds:  # the table hides what `prefetch` counts for a second
@@ -189,8 +147,8 @@ def test_the_table_changes_no_answer_and_no_count(
 def test_the_second_question_is_answered_from_the_table() -> None:
     """As the cache answers it: without AA, and counted as a hit of the cache."""
     for fronts in ((), FRONTS):
-        world = World((*fronts, "cache"), has_table=True)
-        world.upstream.shape = SHAPES[1]
+        world, upstream = world_of(*fronts, "cache", has_table=True)
+        upstream.shape = SHAPES[1]
         packet = packet_of("a.", A, RD, 1232, do=False)
         assert "aa" in decode(world.ask(packet, "udp")).flags
         (answer,) = world.server.table.partition("udp", 6).answers.values()
@@ -200,5 +158,5 @@ def test_the_second_question_is_answered_from_the_table() -> None:
         assert "aa" not in second.flags
         assert [record.ttl for record in second.answer] == [20]
         assert {kind.plugin: times for (_, kind), times in world.responses().items()} == {"forward": 1, "cache": 1}
-        counted = {name.removeprefix("coredns_cache_"): int(count) for (name, _), count in world.counts().items()}
+        counted = {name.removeprefix("coredns_cache_"): count for (name, _), count in world.counts().items()}
         assert (counted["requests"], counted["misses"], counted["hits"]) == (2, 1, 1)

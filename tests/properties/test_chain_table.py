@@ -1,24 +1,23 @@
 """For random chains, packets and changes: the table in front of a chain changes no answer."""
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
 from cache_world import Pause
+from chain_world import meaning, sent
 from decoded_message import decode
-from dns_chain import FakeWorld, held, plugin_of
+from dns_chain import FakeWorld, plugin_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve, ServeResult, follow, then
 from kdns.answers.response import EVERYTHING, NEVER, Response, Reuse
-from kdns.answers.table import packet_key
 from kdns.dns.message import query
 from kdns.dns.query import AA, AD
 from kdns.dns.rrset import RRset
 from kdns.dns.types import CNAME, NOERROR, NXDOMAIN, SERVFAIL, A
-from kdns.dnsserver.blocks import Client, Server, WireResponse
+from kdns.dnsserver.blocks import Client, Server
 from kdns.plugins.changes.cache import plugin as cache
 from kdns.values import evolve
 
@@ -184,7 +183,6 @@ class World:
     def __init__(self, parts: list[type[Part]], table_bytes: int = 64 << 20) -> None:
         self.setup = FakeWorld()
         self.parts = [part(self.setup) for part in parts]
-        self.now_s = 0.0
         chain, bare = Chain(self.parts), Chain(self.parts)
         bare.is_cacheable = False
         self.kept, self.anew = (Server("dns://:53", (Block(".", one),)) for one in (chain, bare))
@@ -195,37 +193,8 @@ class World:
         if self.parts:
             self.parts[number % len(self.parts)].change(*change)
 
-    def ask(self, server: Server, packet: bytes, client: Client, meanwhile: Callable[[], None]) -> bytes:
-        """What a listener sends; `meanwhile` happens while a plugin waits."""
-        key, partition = packet_key(packet), server.table.partition("udp", 4)
-        if answer := held(partition, packet, self.now_s):
-            return answer.wire(packet)
-        outcome = server.respond(packet, partition, client, self.now_s, key)
-        while not isinstance(outcome, WireResponse):
-            try:
-                outcome.send(None)
-            except StopIteration as stop:
-                outcome = stop.value
-            else:
-                meanwhile()
-            self.setup.advance()
-        return outcome.wire
-
-
-def meaning(wire: bytes) -> object:
-    """A response without the order of its records."""
-    if not wire:
-        return None
-    decoded = decode(wire)
-    return (
-        decoded.rcode,
-        decoded.flags,
-        *(Counter(part) for part in (decoded.answer, decoded.authority, decoded.additional)),
-    )
-
-
-def nothing() -> None:
-    """Nothing happens."""
+    def ask(self, server: Server, packet: bytes, client: Client, meanwhile: Callable[[], None] = lambda: None) -> bytes:
+        return sent(server, packet, self.setup, client=client, meanwhile=meanwhile)
 
 
 @settings(max_examples=4 * settings().max_examples)
@@ -239,8 +208,7 @@ def test_the_table_changes_no_answer(
             case ("change", int(number), change):
                 world.change(number, change)  # type: ignore[arg-type] # as the strategy makes them
             case ("pass", float(seconds)):
-                world.now_s += seconds
-                world.setup.clock_s = world.now_s
+                world.setup.clock_s += seconds
             case ("everything",):
                 world.setup.forget((EVERYTHING,))
             case ("meanwhile", (str(name), int(payload_bytes), client), int(number), change):
@@ -248,7 +216,7 @@ def test_the_table_changes_no_answer(
                 world.ask(world.kept, packet, client, lambda: world.change(number, change))  # type: ignore[arg-type]
             case (str(name), int(payload_bytes), client):
                 packet = query(name, A, payload_bytes=payload_bytes)
-                found = [world.ask(server, packet, client, nothing) for server in (world.kept, world.anew)]  # type: ignore[arg-type]
+                found = [world.ask(server, packet, client) for server in (world.kept, world.anew)]  # type: ignore[arg-type]
                 assert meaning(found[0]) == meaning(found[1]), (name, client, decode(found[0]), decode(found[1]))
         for _ in range(PAUSES):
             world.setup.advance()
@@ -261,7 +229,7 @@ def test_the_table_is_used() -> None:
     world = World([Flags, Records])
     world.change(1, ("a.", 5))
     for _ in range(3):
-        world.ask(world.kept, query("a.", A), CLIENTS[0], nothing)
+        world.ask(world.kept, query("a.", A), CLIENTS[0])
     assert len(world.kept.table) == 1
 
 
@@ -269,7 +237,7 @@ def test_the_table_is_used_with_a_cache() -> None:
     world = World([Cached])
     world.change(0, ("a.", 3))
     for second in range(4):
-        world.now_s = world.setup.clock_s = float(second)
-        world.ask(world.kept, query("a.", A), CLIENTS[0], nothing)
-    (answer,) = world.kept.table.partition("udp", 4).answers.values()
+        world.setup.clock_s = float(second)
+        world.ask(world.kept, query("a.", A), CLIENTS[0])
+    (answer,) = world.kept.table.partition("udp", 6).answers.values()
     assert answer.hits == 3

@@ -4,17 +4,16 @@ from itertools import product
 from typing import TypeAlias
 
 import pytest
-from configured import configured
+from chain_world import ChainWorld
 from decoded_message import decode
-from dns_chain import FakeWorld, held
+from dns_chain import Behind, FakeWorld
 from dns_client import with_options
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_answer_table import KINDS, NAMES, SPACES, Delete, Put, deletes, puts
 
-from kdns.answers.chain import Block, Chain, Plugin, Reply, Request, Sees, Serve
+from kdns.answers.chain import Chain, Reply, Sees
 from kdns.answers.response import Response
-from kdns.answers.table import packet_key
 from kdns.cluster.objects import (
     Conditions,
     Endpoint,
@@ -34,7 +33,6 @@ from kdns.dns.message import query
 from kdns.dns.query import AD, CD, RA, RD, Z
 from kdns.dns.rrset import RRset
 from kdns.dns.types import COOKIE, A, type_number
-from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.plugins.changes.cache.plugin import Cache
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 
@@ -138,52 +136,30 @@ def corefiles(draw: st.DrawFn) -> str:
         st.sampled_from([reverse, reverse, "svc.cluster.local cluster.local", "a.svc.cluster.local in-addr.arpa"])
     )
     before = draw(st.lists(st.sampled_from(BEFORE), unique_by=lambda stanza: stanza.split()[0], max_size=4))
-    return "\n".join((". {", *before, f"kubernetes {zones} {{", *options, "}", "}", ""))
+    return "\n".join((*before, f"kubernetes {zones} {{", *options, "}"))
 
 
-class Elsewhere(Plugin):
+def elsewhere() -> Behind:
     """Answers with an address everything that falls through; a cache may keep it."""
+    return Behind(
+        lambda request: Response(
+            0, RA, (RRset(request.query.name, A, 60, (bytes((192, 0, 2, 1)),)),), plugin="elsewhere"
+        ),
+        Sees.PACKET,
+    )
 
-    sees = Sees.PACKET
 
-    def serve(self, request: Request, next: Serve) -> Reply:  # noqa: A002 - as in Plugin
-        del next
-        return Response(0, RA, (RRset(request.query.name, A, 60, (bytes((192, 0, 2, 1)),)),), plugin="elsewhere")
+class World(ChainWorld):
+    """A server of these directives over a cluster; of several zones, all but the first have no cluster."""
 
-
-class World:
-    """A server of these directives over a cluster; without `is_compiled`, whole chains answer everything."""
-
-    def __init__(self, corefile: str, zones: tuple[str, ...], state: State, *, is_compiled: bool = True) -> None:
-        self.setup = FakeWorld(state=state)
-        (config,) = configured(corefile)
-        self.setup.built = (*config.build(self.setup), Elsewhere())
-        chain, other = Chain(self.setup.built), Chain([Elsewhere()])
-        self.server = Server(
-            "dns://:53", [Block(zone, other if number else chain) for number, zone in enumerate(zones)]
-        )
-        self.setup.servers.append(self.server)
-        if not is_compiled:
-            self.server._routes = {}  # noqa: SLF001 - then every question is like one that is not plain
+    def __init__(self, stanzas: str, zones: tuple[str, ...], state: State, *, is_compiled: bool = True) -> None:
+        other, setup = Chain([elsewhere()]), FakeWorld(state=state)
+        super().__init__(stanzas, elsewhere(), setup=setup, is_compiled=is_compiled, elsewhere=other, zones=zones)
 
     def change(self, change: Change, now_s: float) -> None:
         for plugin in self.setup.built:
             if isinstance(plugin, Kubernetes):
                 plugin.changed([change], now_s)
-
-    def ask(self, packet: bytes, transport: str) -> bytes:
-        partition = self.server.table.partition(transport, 4)
-        if answer := held(partition, packet):
-            return answer.wire(packet)
-        exchange = self.server.respond(packet, partition, key=packet_key(packet))
-        assert isinstance(exchange, WireResponse)
-        return exchange.wire
-
-    def counts(self) -> object:
-        """Everything that metrics show."""
-        responses = {key: dict(partition.totals()) for key, partition in self.server.table.partitions.items()}
-        families = self.setup.counted.items()
-        return responses, {name: [sample for sample in family.samples() if sample.value] for name, family in families}
 
 
 @settings(max_examples=2 * settings().max_examples)
@@ -205,6 +181,7 @@ def test_compiled_chains_answer_and_count_as_whole_ones(
             packet = packet_of(name, qtype, payload_bytes, flags)
             compiled, whole = (world.ask(packet, transport) for world in worlds)
             assert compiled == whole, f"{name} {qtype}: {decode(compiled)}, from the whole chain {decode(whole)}"
+    assert worlds[0].responses() == worlds[1].responses()
     assert worlds[0].counts() == worlds[1].counts()
 
 
@@ -212,8 +189,7 @@ def fail(*_: object) -> Reply:
     raise AssertionError
 
 
-KUBEADM = """. {
-errors
+KUBEADM = """errors
 kubernetes cluster.local in-addr.arpa ip6.arpa {
   pods insecure
   fallthrough in-addr.arpa ip6.arpa
@@ -224,7 +200,6 @@ cache 30 {
   disable denial cluster.local
 }
 loadbalance
-}
 """
 
 
@@ -258,7 +233,7 @@ def with_first_objects() -> State:
 
 def test_what_a_cache_has_of_a_name_stands_before_a_new_service() -> None:
     """As in the chain: the name fell through before the Service was there, and the cache keeps that for its TTL."""
-    corefile = ". {\ncache\nkubernetes cluster.local {\nfallthrough\n}\n}\n"
+    corefile = "cache\nkubernetes cluster.local {\nfallthrough\n}"
     state = State(synced=set(KINDS))
     state.upsert(Namespace(Meta("a")))
     world = World(corefile, (".",), state)

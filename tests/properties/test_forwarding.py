@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from cache_world import Pause
+from chain_world import ChainWorld, meaning
 from configured import configured
 from dns_chain import FakeWorld, held
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cache_table import CACHES, PACKETS, SHAPES, Shape, meaning
+from test_cache_table import CACHES, PACKETS, SHAPES, Shape
 
-from kdns.answers.answer import ResponseKind, compile_answer
+from kdns.answers.answer import compile_answer
 from kdns.answers.chain import Block, Chain
 from kdns.answers.response import Message
 from kdns.dns.encode import encode_opt
@@ -125,21 +126,17 @@ class WaitingSetup(FakeWorld):
         return WaitingUpstream(spec, self.asked)
 
 
-class World:
-    """A server of these directives; without `is_compiled`, its whole chain answers everything."""
+class World(ChainWorld):
+    """A server of these directives whose questions wait for its upstreams."""
 
-    def __init__(self, stanzas: list[str], *, is_compiled: bool = True) -> None:
-        self.setup = WaitingSetup()
-        (config,) = configured(". {\n" + "\n".join(stanzas) + "\n}\n")
-        self.setup.built = tuple(config.build(self.setup))
-        self.server = Server("dns://:53", (Block(".", Chain(self.setup.built)),))
-        self.setup.servers.append(self.server)
+    setup: WaitingSetup
+
+    def __init__(self, *stanzas: str, is_compiled: bool = True) -> None:
+        super().__init__("\n".join(stanzas), setup=WaitingSetup(), is_compiled=is_compiled)
         self.waiting: dict[int, Coroutine[Any, Any, WireResponse]] = {}
         self.answers: dict[int, object] = {}
-        if not is_compiled:
-            self.server._routes = {}  # noqa: SLF001 - then every question is like one that is not plain
 
-    def ask(self, number: int, packet: bytes, transport: str) -> None:
+    def begin(self, number: int, packet: bytes, transport: str) -> None:
         """Have a client ask, whose port is the number of its question."""
         partition = self.server.table.partition(transport, 6)
         if answer := held(partition, packet, self.setup.clock_s):
@@ -184,20 +181,6 @@ class World:
                 self._end(number, stop.value)
         return len(self.answers)
 
-    def responses(self) -> dict[tuple[str, ResponseKind], int]:
-        """How many responses of each kind were sent over each transport."""
-        partitions = self.server.table.partitions.values()
-        return {(partition.transport, kind): times for partition in partitions for kind, times in partition.totals()}
-
-    def counts(self) -> dict[tuple[str, tuple[str, ...]], object]:
-        """The counters of the directives that are not 0, and their histograms."""
-        counted = ((name, *sample) for name, each in self.setup.counted.items() for sample in each.samples())
-        measured = ((name, *sample) for name, each in self.setup.measured.items() for sample in each.samples())
-        found: dict[tuple[str, tuple[str, ...]], object] = {
-            (name, labels): count for name, labels, count in counted if count
-        }
-        return found | {(name, labels): (one.counts, one.sum) for name, labels, one in measured}
-
     def kept(self) -> dict[bytes, object]:
         """What the cache has, and what the table has."""
         found: dict[bytes, object] = {}
@@ -231,7 +214,7 @@ STEPS = st.lists(
 def test_a_compiled_chain_changes_no_answer_and_no_count(
     cache: str, fronts: list[str], forward: str, steps: list[Step]
 ) -> None:
-    compiled, whole = worlds = [World([*fronts, cache, forward], is_compiled=one) for one in (True, False)]
+    compiled, whole = worlds = [World(*fronts, cache, forward, is_compiled=one) for one in (True, False)]
     last_replies = [Reply(shape) for shape in SHAPES[:1]] * 2 * len(steps)
     for number, step in enumerate([*steps, *last_replies]):
         for world in worlds:
@@ -240,7 +223,7 @@ def test_a_compiled_chain_changes_no_answer_and_no_count(
             elif isinstance(step, float):
                 world.setup.wait(step)
             else:
-                world.ask(number, *step)
+                world.begin(number, *step)
         asked = [
             [
                 (request.upstream, request.transport, request.body[:10], request.question)
@@ -261,7 +244,7 @@ KUBERNETES = "kubernetes cluster.local in-addr.arpa {\n fallthrough in-addr.arpa
 
 def linked(*stanzas: str) -> dict[str, list[str]]:
     """The directives that see plain questions, by the zone for which a chain is compiled."""
-    world = World(list(stanzas))
+    world = World(*stanzas)
     routes = world.server._routes.items()  # noqa: SLF001 - what a server never tells
     return {
         text_of(zone): [type(plugin).__name__.lower() for plugin in route.block.chain.concerned_by(zone)]
@@ -297,9 +280,9 @@ def test_the_closest_zone_of_several_blocks_has_a_name() -> None:
 
 
 def test_a_client_that_left_has_the_next_one_ask() -> None:
-    world = World(["cache", "forward . 192.0.2.53"])
+    world = World("cache", "forward . 192.0.2.53")
     for number in range(3):
-        world.ask(number, bytes(query("a.", A)), "udp")
+        world.begin(number, bytes(query("a.", A)), "udp")
     world.waiting.pop(0).close()
     world.reply(Reply())
     assert len(world.setup.asked) == 2
@@ -308,9 +291,9 @@ def test_a_client_that_left_has_the_next_one_ask() -> None:
 
 
 def test_a_question_that_is_refused_before_it_is_asked_leaves_nothing() -> None:
-    world = World(["cache", "forward . 192.0.2.53"])
+    world = World("cache", "forward . 192.0.2.53")
     with unawaited():
         world.server.respond(bytes(query("a.", A)), world.server.table.partition("udp", 6))
-    world.ask(1, bytes(query("a.", A)), "udp")
+    world.begin(1, bytes(query("a.", A)), "udp")
     world.reply(Reply())
     assert list(world.answers) == [1]
