@@ -66,11 +66,7 @@ def choice_agrees(case: Case) -> bool:
         node_hints=not gated,
     )
     expect = case["expect"]
-    lists = {
-        "clusterEndpoints": got.cluster,
-        "localEndpoints": got.local,
-        "allReachableEndpoints": got.reachable,
-    }
+    lists = {"clusterEndpoints": got.cluster, "localEndpoints": got.local, "allReachableEndpoints": got.reachable}
     same = all(sorted(map(str, found)) == sorted(expect[name] or []) for name, found in lists.items())
     return same and got.has_any == bool(expect["hasAnyEndpoints"])
 

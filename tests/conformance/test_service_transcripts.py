@@ -19,7 +19,7 @@ MARK = re.compile(r"\$\{[a-z0-9]+:\d+\}")
 KNOWN = {
     "TestUpdateIPsFromSingleStack/dualstack:v4v6#84": (
         "from operation 141 on the recorded registry has lost 2000::1, once a deleted Service's; here it is free again"
-    ),
+    )
 }
 NEEDLESS = (
     'Service "foo" is invalid: spec.healthCheckNodePort: Invalid value: 30000: '

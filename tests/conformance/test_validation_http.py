@@ -148,18 +148,9 @@ INSTEAD: dict[str, tuple[str, str]] = {
         EARLIER,
         '422 spec.clusterIPs[0]: Invalid value: ["1.2.3.5","2001::8000:0:0:80"]: may not change once set',
     ),
-    f"{UPDATE}/{OTHER_TYPE}": (
-        CLEARED,
-        "200",
-    ),
-    f"{UPDATE}/{OTHER_TYPE} (2)": (
-        CLEARED,
-        "422 spec.externalName: Required value",
-    ),
-    f"{UPDATE}/{OTHER_TYPE} (3)": (
-        CLEARED,
-        "200",
-    ),
+    f"{UPDATE}/{OTHER_TYPE}": (CLEARED, "200"),
+    f"{UPDATE}/{OTHER_TYPE} (2)": (CLEARED, "422 spec.externalName: Required value"),
+    f"{UPDATE}/{OTHER_TYPE} (3)": (CLEARED, "200"),
     "TestValidateLoadBalancerStatus/missing ipMode": (DEFAULTED, "200"),
     f"TestValidateLoadBalancerStatus/legacy IP {LEGACY}": (GATES, f"422 status.loadBalancer.ingress[0].ip: {ZEROS}"),
     "TestValidateEndpointsCreate/missing namespace": (URL, "201"),

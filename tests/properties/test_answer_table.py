@@ -124,8 +124,7 @@ namespaces = spaces.map(lambda name: Namespace(Meta(name)))
 puts = st.one_of(services(), slices(), slices(), pods(), namespaces)
 keys = st.tuples(spaces, st.sampled_from([*SERVICES, "e1", "e2", "e3", "e4", "e5", "p", "q"]))
 deletes = st.one_of(
-    st.tuples(st.sampled_from(KINDS[:3]), keys),
-    st.tuples(st.just(Namespace), spaces.map(lambda name: ("", name))),
+    st.tuples(st.sampled_from(KINDS[:3]), keys), st.tuples(st.just(Namespace), spaces.map(lambda name: ("", name)))
 )
 
 

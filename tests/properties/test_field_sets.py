@@ -50,11 +50,7 @@ def test_trees_are_sets(one: FieldSet, other: FieldSet) -> None:
     assert plain(union(one, other)) == mine | theirs
     assert plain(difference(one, other)) == mine - theirs
     assert plain(intersection(one, other)) == mine & theirs
-    for result in (
-        union(one, other),
-        difference(one, other),
-        intersection(one, other),
-    ):
+    for result in (union(one, other), difference(one, other), intersection(one, other)):
         assert _is_tight(result)
         assert sorted_elements(result) == result
 

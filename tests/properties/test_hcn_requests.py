@@ -131,12 +131,7 @@ def test_load_balancers_that_followed_equal_new_ones(
     rounds: list[list[Write]], network_type: str, enables_dsr: bool
 ) -> None:
     state = State()
-    config = replace(
-        CONFIG,
-        mode=KERNELSPACE,
-        masquerade_all=not enables_dsr,
-        node_port_addresses=(),
-    )
+    config = replace(CONFIG, mode=KERNELSPACE, masquerade_all=not enables_dsr, node_port_addresses=())
     planner = Planner(state, NODE, config)
     node = Node(planner.plan, network_type)
     for writes in rounds:

@@ -19,12 +19,7 @@ from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.trace.trace import Fate, Packet, Trace, trace
 
 PODS = ip_network("10.1.0.0/24"), ip_network("2001:db8:1::/64")
-NODE_PORTS = (
-    (),
-    ("primary",),
-    (ip_network("192.0.2.0/29"), ip_network("127.0.0.0/8")),
-    (ip_network("2001:db8::/32"),),
-)
+NODE_PORTS = ((), ("primary",), (ip_network("192.0.2.0/29"), ip_network("127.0.0.0/8")), (ip_network("2001:db8::/32"),))
 configs = st.builds(
     lambda detects, everything, localhost, addresses: replace(
         CONFIG,

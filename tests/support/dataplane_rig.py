@@ -106,10 +106,7 @@ class Rig:
         self.inputs: PlanInputs | None = (VIEW, ProxyConfig(NFTABLES))
         self.synced: list[SyncResult] = []
         self.plane = SyncRunner(
-            self.state,
-            self.kernel,
-            lambda: self.inputs,
-            SyncTiming(**{"min_sync_s": 0.0, "sync_s": 0.05} | timing),
+            self.state, self.kernel, lambda: self.inputs, SyncTiming(**{"min_sync_s": 0.0, "sync_s": 0.05} | timing)
         )
         self.plane.subscribers.append(self.synced.append)
 

@@ -26,14 +26,7 @@ from kdns.plugins.sources.kubernetes.options import Options
 from kdns.plugins.sources.kubernetes.plugin import Kubernetes
 from kdns.runtime.metrics import Counters, Histograms
 from kdns.serverblocks.config import ServerConfig
-from kdns.serverblocks.directive import (
-    Config,
-    Directive,
-    FrameSpec,
-    Level,
-    Sample,
-    UnreadableFileError,
-)
+from kdns.serverblocks.directive import Config, Directive, FrameSpec, Level, Sample, UnreadableFileError
 from kdns.tally import Tally
 from kdns.upstream.upstream import Upstream, UpstreamSpec, UpstreamUnreachableError
 

@@ -50,12 +50,7 @@ class FakeMode:
 
 
 def fake_row(
-    name: str,
-    done: list[str] | None = None,
-    *,
-    reason: str = "",
-    fallbacks: tuple[str, ...] = (),
-    rules: bool = True,
+    name: str, done: list[str] | None = None, *, reason: str = "", fallbacks: tuple[str, ...] = (), rules: bool = True
 ) -> Runtime:
     """A mode that cannot work for this reason, if any."""
     notes = [] if done is None else done

@@ -36,10 +36,7 @@ class HcnNode:
         self.service = service or FakeHcn()
         for each in pods:
             self.service.add_pod(*ENDPOINTS[each])
-        given: dict[str, Any] = {
-            "node_port_addresses": (),
-            "masquerade_all": not enables_dsr,
-        }
+        given: dict[str, Any] = {"node_port_addresses": (), "masquerade_all": not enables_dsr}
         self.config: ProxyConfig = replace(CONFIG, mode=KERNELSPACE, **(given | config))
         self.state: State = state(*objects)
         self.planner = Planner(self.state, NODE_VIEW, self.config)

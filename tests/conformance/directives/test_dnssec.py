@@ -15,7 +15,7 @@ from kdns.plugins.changes.dnssec.plugin import Dnssec
 
 NOW_S = 1_700_000_000.0
 DEVIATIONS = {
-    "dnssec/TestDelegationSigned/0": "the TTL of a signature is that of what it signs (RFC 4034 §3), not that of NS",
+    "dnssec/TestDelegationSigned/0": "the TTL of a signature is that of what it signs (RFC 4034 §3), not that of NS"
 }
 SECTIONS = ("answer", "authority")
 

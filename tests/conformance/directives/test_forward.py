@@ -18,9 +18,7 @@ from kdns.plugins.sources.forward.targets import File, Target, split_zone, targe
 from kdns.upstream.upstream import Transport, UpstreamTimeoutError
 
 NO_LIMIT: Final = "the counter has no largest value that it would have to stay at"
-DEVIATIONS: Final = {
-    "pkg/proxy/TestProxyIncrementFails/0": NO_LIMIT,
-}
+DEVIATIONS: Final = {"pkg/proxy/TestProxyIncrementFails/0": NO_LIMIT}
 """Case → why kdns differs."""
 FILES: Final = {"test_resolv.conf": "nameserver 10.10.255.252\n", "commented_resolv.conf": "# nameserver 10.0.0.1\n"}
 

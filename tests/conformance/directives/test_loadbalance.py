@@ -15,9 +15,7 @@ from kdns.plugins.changes import loadbalance
 
 KINDS = {"CNAME": 0, "A": 1, "AAAA": 1, "MX": 2}
 NO_NAME = "a comma is in no name of a host: kdns refuses it where a zone is wanted"
-DEVIATIONS = {
-    "loadbalance/TestWeightFileUpdate/1": NO_NAME,
-}
+DEVIATIONS = {"loadbalance/TestWeightFileUpdate/1": NO_NAME}
 ASKED = 8
 
 

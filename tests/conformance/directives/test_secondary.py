@@ -21,7 +21,7 @@ from kdns.upstream.upstream import UpstreamError
 
 DEVIATIONS = {
     "secondary/TestTransferInCatalogRejectsUncoordinatedMigration/0": "a catalog of the same serial"
-    " is not transferred again (RFC 1034 §4.3.5), and a member whose coo changes is served on",
+    " is not transferred again (RFC 1034 §4.3.5), and a member whose coo changes is served on"
 }
 PRIMARY = "192.0.2.53"
 

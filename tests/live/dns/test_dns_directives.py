@@ -33,10 +33,7 @@ async def served(*blocks: str) -> AsyncIterator[DnsServer]:
     cluster.put("namespaces", meta("shop"))
     ips = ["10.96.0.1", "10.96.0.2", "10.96.0.3"]
     cluster.put("services", meta("web", "shop") | {"spec": {"clusterIP": ips[0], "clusterIPs": ips}})
-    async with (
-        api_of(cluster) as api,
-        dns_server("\n".join(blocks), default_source=Source(endpoint=api.url)) as server,
-    ):
+    async with api_of(cluster) as api, dns_server("\n".join(blocks), default_source=Source(endpoint=api.url)) as server:
         await until(lambda: server.is_synced)
         yield server
 

@@ -76,10 +76,7 @@ async def test_a_site_with_a_page_for_any_path() -> None:
     )
     assert [
         (await answer(site.address, GET.replace(b"/health", path))).split()[1] for path in (b"/health", b"/a/b")
-    ] == [
-        b"200",
-        b"503",
-    ]
+    ] == [b"200", b"503"]
     await site.close()
 
 

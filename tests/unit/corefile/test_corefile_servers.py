@@ -19,14 +19,7 @@ from kdns.plugins.changes import loadbalance
 from kdns.plugins.directives import BY_NAME, COREDNS_ONLY, COREDNS_ORDER, configure
 from kdns.plugins.settings import SETTINGS
 from kdns.serverblocks.advice import ADVICE, EXTERNAL, REMOVED, REMOVED_OPTIONS
-from kdns.serverblocks.block_options import (
-    BindConfig,
-    BlockOptions,
-    HealthPage,
-    MetricsPage,
-    ReadyPage,
-    StatusPage,
-)
+from kdns.serverblocks.block_options import BindConfig, BlockOptions, HealthPage, MetricsPage, ReadyPage, StatusPage
 from kdns.serverblocks.config import TRANSPORTS, server_configs
 from kdns.serverblocks.directive import Repeat
 from kdns.serverblocks.listener_options import DEFAULTS, ListenerOptions, TlsConfig, listener_options

@@ -111,10 +111,7 @@ def test_rules_without_networks_leave_the_table_on_and_the_counts_exact() -> Non
     assert len(guarded.table) == 2
     for partition in guarded.table.partitions.values():
         partition.totals()
-    assert counts(setup) == {
-        "allowed": {("dns://:53", ""): 5},
-        "blocked": {("dns://:53", "example.org.", ""): 5},
-    }
+    assert counts(setup) == {"allowed": {("dns://:53", ""): 5}, "blocked": {("dns://:53", "example.org.", ""): 5}}
 
 
 def test_many_networks() -> None:

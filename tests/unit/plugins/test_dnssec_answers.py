@@ -62,11 +62,7 @@ def covered(wire: bytes) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize(
     ("keys", "of_keys", "of_records"),
-    [
-        ([(257, 13)], [13], [13]),
-        ([(256, 13), (256, 15)], [13, 15], [13, 15]),
-        ([(257, 13), (256, 15)], [13], [15]),
-    ],
+    [([(257, 13)], [13], [13]), ([(256, 13), (256, 15)], [13, 15], [13, 15]), ([(257, 13), (256, 15)], [13], [15])],
 )
 async def test_which_keys_sign(keys: list[tuple[int, int]], of_keys: list[int], of_records: list[int]) -> None:
     server = served(FakeWorld(), lambda _qtype: FOUND, *keys)

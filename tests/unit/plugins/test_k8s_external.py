@@ -40,10 +40,7 @@ OBJECTS = (
         EndpointSlice,
         "db-1",
         labels={"kubernetes.io/service-name": "db"},
-        endpoints=[
-            {"addresses": ["192.0.2.9"], "hostname": "db-0"},
-            {"addresses": ["192.0.2.2"], "hostname": "db-1"},
-        ],
+        endpoints=[{"addresses": ["192.0.2.9"], "hostname": "db-0"}, {"addresses": ["192.0.2.2"], "hostname": "db-1"}],
         ports=[{"name": "sql", "port": 5432}],
     ),
 )

@@ -98,10 +98,7 @@ def test_a_line_has_the_facts_that_its_format_names(setup: FakeWorld) -> None:
 @pytest.mark.parametrize(
     ("stanza", "line"),
     [
-        (
-            "log",
-            '192.0.2.7:40053 - 4660 "A IN web.example. udp 29 false 512" NOERROR qr,rd 45 0.0005s',
-        ),
+        ("log", '192.0.2.7:40053 - 4660 "A IN web.example. udp 29 false 512" NOERROR qr,rd 45 0.0005s'),
         (
             "log . {combined}",
             '192.0.2.7:40053 - 4660 "A IN web.example. udp 29 false 512" NOERROR qr,rd 45 0.0005s "0"',

@@ -210,10 +210,7 @@ async def test_an_expression_may_be_about_each_element_of_a_list(name: str, answ
     ],
 )
 async def test_the_target_of_a_cname_is_looked_up(
-    behind: Reply,
-    rcode: int,
-    answer: list[str],
-    truncated: bool,
+    behind: Reply, rcode: int, answer: list[str], truncated: bool
 ) -> None:
     async def resolved(request: Request) -> Reply:
         assert request.query.name == "b."
@@ -270,9 +267,7 @@ async def test_metrics_count_matches_and_failures_with_labels_that_clients_do_no
             (*place, ".", "", "IN", "A"): 1.0,
             (*place, ".", "", "IN", "TXT"): 1.0,
         },
-        "coredns_template_template_failures": {
-            (*place, ".", "", "IN", "A", "answer", "{{ index .Match 7 }}"): 1.0,
-        },
+        "coredns_template_template_failures": {(*place, ".", "", "IN", "A", "answer", "{{ index .Match 7 }}"): 1.0},
         "coredns_template_rr_failures": {(*place, ".", "", "IN", "TXT", "answer", "{{ .Name }}"): 1.0},
     }
 

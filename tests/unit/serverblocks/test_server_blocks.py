@@ -270,10 +270,7 @@ async def test_an_answer_is_remembered_until_a_subject_is_touched_or_it_expires(
     behind = Behind({"x.": Response(NOERROR, AA, records, reuse=Reuse(("s", "t"), 50.0))}, waits=waits)
     server = server_of(behind)
     table = server.table
-    forgetting: tuple[Callable[[], None], ...] = (
-        lambda: table.forget(("t",)),
-        table.clear,
-    )
+    forgetting: tuple[Callable[[], None], ...] = (lambda: table.forget(("t",)), table.clear)
     for forget in forgetting:
         for _ in range(3):
             assert address(await ask(server, "x.")) == ADDRESS

@@ -12,16 +12,7 @@ from kdns.plugins.sources.kubernetes.options import Options
 from kdns.status.io.services import matching_keys
 from kdns.status.names import questions
 from kdns.status.page import Link
-from kdns.status.services import (
-    PAGE_ROWS,
-    Search,
-    endpoints_table,
-    facts,
-    ready_text,
-    row,
-    service_path,
-    table,
-)
+from kdns.status.services import PAGE_ROWS, Search, endpoints_table, facts, ready_text, row, service_path, table
 
 ZONES = Options(("cluster.local.", "10.in-addr.arpa."))
 

@@ -53,11 +53,7 @@ class Api(ScriptedApi):
 
 
 async def follow(
-    api: Api,
-    state: State,
-    changed: Callable[[list[Change]], None],
-    rounds: int,
-    stats: WatchStats | None = None,
+    api: Api, state: State, changed: Callable[[list[Change]], None], rounds: int, stats: WatchStats | None = None
 ) -> list[float]:
     """Follow for some rounds; the seconds that were waited after each."""
     waits: list[float] = []

@@ -5,18 +5,7 @@ import gc
 import h2.connection
 import hpack
 import pytest
-from http2_frames import (
-    CONTINUATION,
-    DATA,
-    END_HEADERS,
-    GREETING,
-    HEADERS,
-    PADDED,
-    POST,
-    SETTINGS,
-    frame,
-    headers,
-)
+from http2_frames import CONTINUATION, DATA, END_HEADERS, GREETING, HEADERS, PADDED, POST, SETTINGS, frame, headers
 
 from kdns.dnsserver.doh.exchange import HttpError
 from kdns.dnsserver.doh.http1 import HEAD_BYTES, Http1

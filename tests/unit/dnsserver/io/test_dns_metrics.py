@@ -21,11 +21,7 @@ from kdns.dns.types import NOERROR, NXDOMAIN, SERVFAIL, A, rcode_name, type_labe
 from kdns.dnsserver.blocks import Server, WireResponse
 from kdns.dnsserver.io.exchange import Answering
 from kdns.dnsserver.io.metrics import Enabled, gauges
-from kdns.dnsserver.io.request_metrics import (
-    Requests,
-    listener_metrics,
-    sent_metrics,
-)
+from kdns.dnsserver.io.request_metrics import Requests, listener_metrics, sent_metrics
 from kdns.runtime.client_memory import ClientMemory
 from kdns.runtime.metrics import COUNTER, Histogram, Metric, MetricFamilies, Sample
 

@@ -125,10 +125,7 @@ def test_requests_name_the_server(address: HostPort, server_name: str, expected:
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("protocol", ["h2", "http/1.1"])
 async def test_queries_are_requests_on_one_connection(tmp_path: Path, protocol: Protocol, method: Method) -> None:
-    async with (
-        served(tmp_path, protocol) as (doh, spec),
-        upstream_of(replace(spec, doh_method=method)) as upstream,
-    ):
+    async with served(tmp_path, protocol) as (doh, spec), upstream_of(replace(spec, doh_method=method)) as upstream:
         for _ in range(5):
             assert await upstream.exchange(QUERY, "udp", 5.0) == respond_to(QUERY)
         assert set(doh.requests) == {(method, "/dns-query")}

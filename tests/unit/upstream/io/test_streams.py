@@ -9,27 +9,12 @@ from typing import Any
 
 import pytest
 from fake_api_certs import authority
-from fake_upstream import (
-    Silent,
-    answer,
-    fake_server,
-    query_of,
-    respond_to,
-    server_tls,
-    trusting,
-    until,
-    upstream_of,
-)
+from fake_upstream import Silent, answer, fake_server, query_of, respond_to, server_tls, trusting, until, upstream_of
 
 from kdns.upstream.framing import PIPELINED
 from kdns.upstream.io import streams
 from kdns.upstream.io.upstreams import SocketUpstream
-from kdns.upstream.upstream import (
-    Scheme,
-    UpstreamError,
-    UpstreamTimeoutError,
-    UpstreamUnreachableError,
-)
+from kdns.upstream.upstream import Scheme, UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
 
 QUERY = query_of("www.example.com", payload_bytes=1232)
 NAME = "dns.example"

@@ -68,10 +68,7 @@ async def test_an_authority_that_nobody_trusts(tmp_path: Path, ca: Authority, is
 
 async def test_a_server_without_tls(tmp_path: Path, ca: Authority) -> None:
     tls = trusting(ca, tmp_path)
-    async with (
-        fake_server() as server,
-        upstream_of(replace(server.spec, scheme="tls", tls=tls)) as upstream,
-    ):
+    async with fake_server() as server, upstream_of(replace(server.spec, scheme="tls", tls=tls)) as upstream:
         with pytest.raises(UpstreamError, match=r"closed|TLS failed|no connection|reset"):
             await upstream.exchange(QUERY, "tcp", 1.0)
 

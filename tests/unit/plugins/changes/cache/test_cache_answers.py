@@ -57,11 +57,7 @@ def test_names_are_in_the_spelling_of_who_asks() -> None:
 
 @pytest.mark.parametrize(
     ("flags", "transport", "expected"),
-    [
-        (RD, "udp", {"qr", "rd", "ra"}),
-        (RD, "tcp", {"qr", "rd", "ra"}),
-        (RD | AD, "udp", {"qr", "rd", "ra", "ad"}),
-    ],
+    [(RD, "udp", {"qr", "rd", "ra"}), (RD, "tcp", {"qr", "rd", "ra"}), (RD | AD, "udp", {"qr", "rd", "ra", "ad"})],
 )
 def test_flags_of_a_hit(flags: int, transport: str, expected: set[str]) -> None:
     world = World()

@@ -86,11 +86,7 @@ async def test_attempts(
 
 @pytest.mark.parametrize(
     ("said", "reason"),
-    [
-        (TIMEOUT, "read udp 192.0.2.1:53: i/o timeout"),
-        (REFUSED, "udp 192.0.2.1:53: refused"),
-        (says(rcode=2), ""),
-    ],
+    [(TIMEOUT, "read udp 192.0.2.1:53: i/o timeout"), (REFUSED, "udp 192.0.2.1:53: refused"), (says(rcode=2), "")],
 )
 async def test_what_a_failure_says(setup: ForwardSetup, said: Response | UpstreamError, reason: str) -> None:
     scripts(setup, u1=said)
