@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from memory_attacks import ATTACKS, MANY, Silent, Target
 from kdns.dnsserver.io.server import DnsServer
 from kdns.plugins.sources.forward import plugin as forward
 from kdns.runtime.client_memory import MAX_CONNECTION_BYTES, Client, ClientMemory
+from kdns.serverblocks.listener_options import DEFAULTS
 
 LARGEST_BYTES = 5 * 65536
 """A message that is complete after its connection has no room, with the copies of a pending query."""
@@ -38,6 +40,8 @@ class Bounds:
 async def test_what_an_attack_makes_a_server_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     bounds = Bounds(monkeypatch)
     monkeypatch.setattr(forward, "TIMEOUT_S", 0.5)  # until pending queries are given up
+    patient = replace(DEFAULTS, idle_s=3.0, read_s=3.0, write_s=3.0)  # with who has left unnoticed, as nothing is read
+    monkeypatch.setattr("kdns.serverblocks.listener_options.DEFAULTS", patient)
     hosts = tmp_path / "hosts"
     hosts.write_text("".join(f"10.1.{number >> 8}.{number & 255} {MANY}\n" for number in range(3900)))
     async with asyncio.timeout(120):
