@@ -1,11 +1,9 @@
 """Every recorded stanza of a directive that kdns has is accepted or refused as CoreDNS does, and understood alike."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import forward_columns
@@ -13,6 +11,7 @@ import pytest
 import zone_columns
 from configured import configured
 from dns_chain import only
+from recorded_cases import recorded
 
 from kdns.cluster import selectors
 from kdns.errors import CorefileError
@@ -29,7 +28,6 @@ from kdns.plugins.sources.kubernetes import plugin as kubernetes
 from kdns.plugins.sources.kubernetes.config import KubernetesConfig
 from kdns.serverblocks.config import ServerConfig
 
-CASES = Path(__file__).parents[2].parent / "shared" / "conformance" / "corefile-parse-cases.json"
 NAMES = {"metrics": "prometheus", None: "server address"}
 
 LISTENER = "the case is about SCHEME://IP:PORT of a listener; the same text as a server block's key reads otherwise"
@@ -284,17 +282,10 @@ def outcome(case: dict[str, Any]) -> str:
     return "passed" if check(case, found[0]) else f"understood otherwise: {found[0]}"
 
 
-def recorded() -> list[dict[str, Any]]:
-    if not CASES.exists():
-        pytest.skip(f"the conformance data is not here: {CASES}")
-    cases: list[dict[str, Any]] = json.loads(CASES.read_bytes())["cases"]
-    return cases
-
-
 def test_stanzas_of_our_directives() -> None:
     counts: dict[str, Counter[str]] = {}
     failures, deviations = [], set()
-    for case in recorded():
+    for case in recorded("corefile-parse-cases.json")["cases"]:
         plugin = case.get("plugin")
         name = str(NAMES.get(plugin, plugin))
         if name not in {*BY_NAME, "server address"}:
@@ -316,7 +307,7 @@ def test_stanzas_of_our_directives() -> None:
 
 def test_stanzas_of_other_directives_are_refused_by_name() -> None:
     refused = 0
-    for case in recorded():
+    for case in recorded("corefile-parse-cases.json")["cases"]:
         words = case.get("input", "").split()
         if not words or words[0] not in COREDNS_ONLY:
             continue

@@ -4,19 +4,17 @@ Objects go through the plan to the texts of restores, these through the model of
 are compared as iptables-save prints them. What differs on purpose is a row of DEVIATIONS: what becomes of the record.
 """
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from ipaddress import ip_address
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import ipt_walk
 import msgspec
-import pytest
+from recorded_cases import Json, recorded
 
 from kdns.cluster.objects import EndpointSlice, Node, Object, Service
 from kdns.cluster.source import NodeScope
@@ -30,10 +28,6 @@ from kdns.proxy.settings.plan_config import node_view, proxy_config
 from kdns.proxy.xtables.names import is_service_chain
 from kdns.proxy.xtables.settings import IptablesSettings
 
-FACTS = Path(__file__).parents[2].parent / "shared" / "conformance" / "iptables" / "iptables-cases.json"
-pytestmark = pytest.mark.skipif(not FACTS.exists(), reason=f"the recorded facts are not here: {FACTS}")
-
-Case: TypeAlias = dict[str, Any]
 Rule: TypeAlias = tuple[str, ...]
 Rules: TypeAlias = tuple[Rule, ...]
 """Rules as iptables-save prints them, in the order of the record."""
@@ -51,9 +45,8 @@ UNORDERED = {
 """Chains in which the order of Services does not matter."""
 
 
-@cache
-def facts() -> Case:
-    return dict(json.loads(FACTS.read_text()))
+def facts() -> Json:
+    return recorded("iptables/iptables-cases.json")
 
 
 class Where(NamedTuple):
@@ -118,7 +111,7 @@ def ordered(table: str, chain: str, rules: Iterable[Rule]) -> Rules:
     return *sorted(made[: len(made) - len(jumps)]), *jumps
 
 
-def recorded(state: Case, family: Family) -> Chains:
+def chains_of(state: Json, family: Family) -> Chains:
     return {
         (table, chain): tuple(map(tuple, facts()["rules"][value[-1]]))
         for table, chains in state.get(NAMES[family], {}).items()
@@ -142,8 +135,8 @@ def saved(kernel: ipt_walk.Kernel, family: Family) -> Chains:
 class Proxy:
     """kdns with kube-proxy's flags on one node, and what its restores make of each family's chains."""
 
-    config: Case
-    objects: list[Case]
+    config: Json
+    objects: list[Json]
     kernels: dict[Family, ipt_walk.Kernel] = field(default_factory=dict)
     families: tuple[Family, ...] = FAMILIES
 
@@ -161,7 +154,7 @@ class Proxy:
         )
         self.start()
 
-    def change(self, each: Case) -> Change | None:
+    def change(self, each: Json) -> Change | None:
         """Apply an object as it is now; one that the selectors of list and watch leave out is not there."""
         kind, labels = KINDS.get(each["kind"]), each["metadata"].get("labels", {})
         if kind is None:
@@ -198,7 +191,7 @@ class Proxy:
                     if printed(str(jump), family) not in [printed(rule, family) for rule in rules]:
                         rules.insert(0, str(jump))
 
-    def step(self, ops: list[Case], *, fails: bool = False) -> None:
+    def step(self, ops: list[Json], *, fails: bool = False) -> None:
         """Take changes and write what differs; everything where the node's zone is another, or a restore `fails`."""
         zone = self.planner.node.zone
         changes = []
@@ -356,12 +349,12 @@ def test_the_chains_of_each_configuration() -> None:
     for name, config in facts()["configs"].items():
         proxy = Proxy(config, facts()["objects"], families=families_of(facts()["states"][name]))
         for family in proxy.families:
-            record = recorded(facts()["states"][name], family)
+            record = chains_of(facts()["states"][name], family)
             report.compare(name, family, record, saved(proxy.kernels[family], family))
     report.show("iptables-cases.json, configurations")
 
 
-def families_of(state: Case) -> tuple[Family, ...]:
+def families_of(state: Json) -> tuple[Family, ...]:
     """The families of a node; it has no rules of one that its kernel does not have."""
     return tuple(family for family in FAMILIES if state[NAMES[family]])
 
@@ -396,15 +389,15 @@ def test_the_chains_after_each_change() -> None:
     report.show("iptables-cases.json, chains after changes")
 
 
-def note_change(record: Chains, change: Case, family: Family) -> None:
+def note_change(record: Chains, change: Json, family: Family) -> None:
     state = change.get("state") or change["state_diff"]
-    record |= recorded(state, family)
+    record |= chains_of(state, family)
     for table, chains in state.get(NAMES[family], {}).items():
         for chain in [chain for chain, value in chains.items() if value is None]:
             del record[table, chain]
 
 
-def carry_out(proxy: Proxy, change: Case) -> None:
+def carry_out(proxy: Proxy, change: Json) -> None:
     """Do what the change is, with what the shell does after it."""
     if change["change"] == FLUSH:
         proxy.kernels["IPv4"].flush("nat")
@@ -412,7 +405,7 @@ def carry_out(proxy: Proxy, change: Case) -> None:
     elif change["change"] == RESTART:
         for family in FAMILIES:
             chains = proxy.kernels[family].tables
-            for (table, chain), rules in recorded(change["before"], family).items():
+            for (table, chain), rules in chains_of(change["before"], family).items():
                 if chain not in chains[table] or chain in ipt_walk.BUILT_IN[table]:
                     chains[table][chain] = [shlex.join(rule) for rule in rules]
         proxy.start()

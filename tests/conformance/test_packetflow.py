@@ -1,15 +1,13 @@
 """Recorded facts about kube-proxy: which endpoints a node uses, and the fate of single packets, through the plan."""
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from ipaddress import ip_address, ip_network
-from pathlib import Path
-from typing import Any, TypeAlias
 
 import msgspec
 import nft_walk
 import pytest
+from recorded_cases import Json, recorded
 
 from kdns.cluster.objects import EndpointSlice, Service
 from kdns.cluster.state import State
@@ -26,22 +24,17 @@ from kdns.proxy.plan.planner import plan
 from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.trace.trace import Fate, Packet, Trace, trace
 
-FACTS = Path(__file__).parents[2].parent / "shared" / "conformance"
-FLOWS, CHOICES = FACTS / "packetflow-cases.json", FACTS / "endpoint-categorization-cases.json"
-Case: TypeAlias = dict[str, Any]
-
-pytestmark = pytest.mark.skipif(not FACTS.exists(), reason=f"the recorded facts are not here: {FACTS}")
-
+FLOWS, CHOICES = "packetflow-cases.json", "endpoint-categorization-cases.json"
 FATES = {Fate.REJECTED: "REJECT", Fate.DROPPED: "DROP", Fate.ACCEPTED: "ACCEPT"}
 
 
-def report(name: str, results: dict[str, bool]) -> None:
+def report(name: str, results: Mapping[str, bool]) -> None:
     failed = [case for case, agrees in results.items() if not agrees]
     print(f"{name}: {len(results) - len(failed)} passed, 0 known deviations, {len(failed)} failed")
-    assert not failed
+    assert failed == []
 
 
-def candidate(row: Case) -> Candidate:
+def candidate(row: Json) -> Candidate:
     address, _, port = row["endpoint"].rpartition(":")
     return Candidate(
         ServiceEndpoint(address, int(port), row["isLocal"]),
@@ -53,7 +46,7 @@ def candidate(row: Case) -> Candidate:
     )
 
 
-def choice_agrees(case: Case) -> bool:
+def choice_agrees(case: Json) -> bool:
     told = case["service"]
     node = NodeView(case["nodeName"], (case["nodeLabels"] or {}).get("topology.kubernetes.io/zone", ""))
     gated = "feature gate disabled" in case["name"]
@@ -72,11 +65,10 @@ def choice_agrees(case: Case) -> bool:
 
 
 def test_endpoint_choice_facts() -> None:
-    cases = json.loads(CHOICES.read_text())["cases"]
-    report(CHOICES.name, {case["name"]: choice_agrees(case) for case in cases})
+    report(CHOICES, {case["name"]: choice_agrees(case) for case in recorded(CHOICES)["cases"]})
 
 
-def planned(case: Case, mode: Semantics) -> tuple[Plan, NodeView]:
+def planned(case: Json, mode: Semantics) -> tuple[Plan, NodeView]:
     told = case["config"]
     state = State()
     for service in case["services"]:
@@ -100,28 +92,26 @@ def planned(case: Case, mode: Semantics) -> tuple[Plan, NodeView]:
     return plan(state, node, config), node
 
 
-def flows(mode: Semantics, recorded: str = "") -> Iterator[tuple[Plan, NodeView, str, Case]]:
+def flows(mode: Semantics, kube_proxys: str = "") -> Iterator[tuple[Plan, NodeView, str, Json]]:
     """The recorded flows of a mode, with their plan in this mode and their names."""
-    for case in json.loads(FLOWS.read_text())["cases"]:
-        if case["config"]["mode"] == (recorded or mode.name):
+    for case in recorded(FLOWS)["cases"]:
+        if case["config"]["mode"] == (kube_proxys or mode.name):
             made, node = planned(case, mode)
             for number, flow in enumerate(case["flows"]):
                 yield made, node, f"{case['id']}/{number}: {flow['name']}", flow
 
 
-def traced(made: Plan, flow: Case) -> Trace:
+def traced(made: Plan, flow: Json) -> Trace:
     packet = Packet(ip_address(flow["sourceIP"]), ip_address(flow["destIP"]), flow["protocol"], flow["destPort"])
     return trace(made, packet)
 
 
 @pytest.mark.parametrize("mode", [IPTABLES, NFTABLES], ids=lambda mode: mode.name)
 def test_packetflow_facts(mode: Semantics) -> None:
-    report(
-        f"{FLOWS.name} ({mode.name})", {name: agrees(traced(made, flow), flow) for made, _, name, flow in flows(mode)}
-    )
+    report(f"{FLOWS} ({mode.name})", {name: agrees(traced(made, flow), flow) for made, _, name, flow in flows(mode)})
 
 
-def agrees(found: Trace, flow: Case) -> bool:
+def agrees(found: Trace, flow: Json) -> bool:
     expect = flow["expect"]
     if "dnat" in expect:
         masquerade = found.masquerade or bool(found.hairpins)
@@ -139,10 +129,10 @@ def test_packetflow_facts_through_the_written_ruleset() -> None:
         rules = nft_walk.read(Table(made.of(family_of(ip_address(flow["destIP"])))).whole())
         packet = nft_walk.At(flow["sourceIP"], flow["destIP"], flow["protocol"].lower(), flow["destPort"])
         results[name] = ends_agree(nft_walk.walk(rules, packet, map(str, node.addresses)), flow["expect"])
-    report(f"{FLOWS.name} (nftables text)", results)
+    report(f"{FLOWS} (nftables text)", results)
 
 
-def ends_agree(ends: list[nft_walk.At], expect: Case) -> bool:
+def ends_agree(ends: list[nft_walk.At], expect: Json) -> bool:
     if "dnat" in expect:
         found = sorted(join_host_port(at.daddr, at.dport) for at in ends)
         masqueraded = any(at.is_masqueraded for at in ends)
@@ -154,7 +144,7 @@ def ends_agree(ends: list[nft_walk.At], expect: Case) -> bool:
     return [(at.is_dnat, at.ended) for at in ends] == [(False, "")]
 
 
-IPVS_DIFFERS: dict[str, tuple[int, Callable[[Case, Trace], bool]]] = {
+IPVS_DIFFERS: dict[str, tuple[int, Callable[[Json, Trace], bool]]] = {
     # why → in how many of the flows, and what becomes of the packet
     "there are no node ports at loopback addresses": (
         13,
@@ -177,8 +167,7 @@ IPVS_DIFFERS: dict[str, tuple[int, Callable[[Case, Trace], bool]]] = {
 
 def test_the_flows_of_iptables_in_mode_ipvs() -> None:
     """What differs from iptables has one of the reasons."""
-    reasons: Counter[str] = Counter()
-    results: dict[str, bool] = {}
+    reasons, results = Counter[str](), {}
     for made, _, name, flow in flows(IPVS, "iptables"):
         found = traced(made, flow)
         is_same = agrees(found, flow)
@@ -186,4 +175,4 @@ def test_the_flows_of_iptables_in_mode_ipvs() -> None:
         reasons.update(whys)
         results[name] = is_same or len(whys) == 1
     assert reasons == {why: count for why, (count, _) in IPVS_DIFFERS.items()}
-    report(f"{FLOWS.name} (ipvs, {reasons.total()} with a reason)", results)
+    report(f"{FLOWS} (ipvs, {reasons.total()} with a reason)", results)
