@@ -2,8 +2,6 @@
 
 import asyncio
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -359,44 +357,3 @@ def test_a_udp_client_that_keeps_its_socket_outlives_its_relay(
     world.forget()
     run(loop, check())
     client.close()
-
-
-MANY = """
-import asyncio
-from test_userspace import CONFIG, NODE_VIEW, Planner, State, a_service, its_endpoints, many
-from kdns.proxy.settings.settings import Settings
-from kdns.proxy.takeover.io.modes import runtime
-
-async def main():
-    state = State()
-    for each in many(1500):
-        state.upsert(each)
-    planner, relays = Planner(state, NODE_VIEW, CONFIG), await runtime("userspace").start(Settings(mode="userspace"))
-    await relays.sync_full(planner.plan)
-    change = state.upsert(a_service(external_ips=()))
-    differences = planner.changed([change, state.upsert(its_endpoints("10.1.0.2"))])
-    await relays.sync_partial(planner.plan, differences)
-    print(len(relays.listening))
-    await relays.close(keep_rules=False)
-
-asyncio.run(main())
-"""
-
-
-def many(count: int) -> list[Service | EndpointSlice]:
-    made: list[Service | EndpointSlice] = []
-    for number in range(count):
-        name = f"s{number}"
-        spec = ServiceSpec(cluster_ip=f"10.97.{number // 250}.{number % 250 + 1}", ports=(ServicePort(80, "p"),))
-        made.append(Service(ServiceMeta(name, "shop"), spec))
-        slices = its_endpoints("10.1.0.2")
-        made.append(EndpointSlice(SliceMeta(name, "shop", SliceLabels(name)), "IPv4", slices.endpoints, slices.ports))
-    return made
-
-
-@of_nftables
-@pytest.mark.usefixtures("world")
-def test_many_relays_and_small_transactions_live_in_one_process() -> None:
-    """The library's socket has a small number: it is there before the relays."""
-    done = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, timeout=300, check=False)
-    assert done.stdout.split()[-1:] == ["1503"], done.stdout + done.stderr

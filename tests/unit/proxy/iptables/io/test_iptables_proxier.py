@@ -436,30 +436,6 @@ async def test_everything_else_is_removed_where_a_part_cannot_be(monkeypatch: py
     assert done == [("nothing", "IPv4"), ("nft", "IPv6"), ("legacy", "IPv4"), ("legacy", "IPv6")]
 
 
-@pytest.mark.parametrize(
-    ("others", "wanted"),
-    [({}, ["KUBE-FIREWALL", "KUBE-SERVICES"]), ({"mangle": ["KUBE-IPTABLES-HINT"]}, ["KUBE-SERVICES"])],
-)
-async def test_the_firewall_of_a_kubelet_stays(
-    monkeypatch: pytest.MonkeyPatch, others: dict[str, list[str]], wanted: list[str]
-) -> None:
-    removed: list[list[str]] = []
-
-    async def remove(_: Programs, _family: str, stale: dict[str, list[str]], *_rest: object) -> list[str]:
-        removed.append(stale["filter"])
-        return []
-
-    async def programs_here() -> dict[str, Programs]:
-        return {"nft": Programs("nft", (1, 8, 9), "")}
-
-    chains = {"filter": ["KUBE-FIREWALL", "KUBE-SERVICES"], **others}
-    monkeypatch.setattr(xtables, "chains_by_table", lambda backend, _: chains if backend == "nft" else {})
-    monkeypatch.setattr(clean_up, "installed", programs_here)
-    monkeypatch.setattr(clean_up, "remove_stale", remove)
-    await clean_up.remove_chains(None, Footprint())
-    assert removed == [wanted] * 2
-
-
 LOCKS = (
     ("Fatal: can't open lock file /run/xtables.lock: Read-only file system\n", "NET_RAW"),
     ("Fatal: can't open lock file /run/xtables.lock: Permission denied\n", "NET_RAW"),

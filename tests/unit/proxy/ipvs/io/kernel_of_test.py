@@ -35,6 +35,10 @@ class KernelOfTest:
     done: list[str] = field(default_factory=list)
     refuses: dict[str, int] = field(default_factory=dict)
     operations: list[Operation] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    """Sets that rules use, which cannot be destroyed."""
+    odd: set[str] = field(default_factory=set)
+    """Sets with options of their own."""
 
     # IPVS
 
@@ -106,16 +110,22 @@ class KernelOfTest:
     # Sets
 
     def headers(self) -> dict[str, Header]:
-        return {name: Header(kind, len(entries)) for name, (kind, entries) in self.sets.items()}
+        return {name: Header(kind, len(entries), name not in self.odd) for name, (kind, entries) in self.sets.items()}
 
     def entries(self, name: str) -> set[str]:
         return set(self.sets[name][1])
 
     def create(self, name: str, kind: SetType) -> None:
+        assert name not in self.sets
         self.sets[name] = kind, set()
 
     def destroy(self, name: str) -> bool:
-        return self.sets.pop(name, None) is not None
+        if name not in self.used:
+            self.sets.pop(name, None)
+        return name not in self.used
+
+    def swap(self, one: str, other: str) -> None:
+        self.sets[one], self.sets[other] = self.sets[other], self.sets[one]
 
     def add(self, name: str, entries: Collection[str]) -> None:
         self.done.append("entries")
@@ -123,6 +133,8 @@ class KernelOfTest:
 
     def delete(self, name: str, entries: Iterable[str]) -> None:
         self.done.append("unentries")
+        if name not in self.sets:
+            raise FileNotFoundError(errno.ENOENT, name)
         self.sets[name][1].difference_update(entries)
 
 

@@ -1,10 +1,9 @@
 """Sets in the kernel, against a kernel of the test."""
 
-import errno
-from collections.abc import Iterable
 from typing import cast
 
 import pytest
+from kernel_of_test import KernelOfTest
 
 from kdns.errors import ApplyError
 from kdns.netlink.io.ipset import IpSets
@@ -17,48 +16,7 @@ IP_PORT = SetType(HASH_IP_PORT, "IPv4", 65536)
 PORTS = SetType(BITMAP_PORT, "IPv4", 0)
 
 
-class Kernel:
-    """Holds sets; refuses to destroy sets that are used. Odd sets have options of their own."""
-
-    def __init__(
-        self,
-        sets: dict[str, tuple[SetType, set[str]]],
-        used: Iterable[str] = (),
-        odd: Iterable[str] = (),
-    ) -> None:
-        self.sets, self.used, self.odd = sets, set(used), set(odd)
-        self.done: list[str] = []
-
-    def headers(self) -> dict[str, Header]:
-        return {name: Header(kind, len(entries), name not in self.odd) for name, (kind, entries) in self.sets.items()}
-
-    def entries(self, name: str) -> set[str]:
-        return set(self.sets[name][1])
-
-    def create(self, name: str, kind: SetType) -> None:
-        assert name not in self.sets
-        self.done.append(f"create {name} {kind.max_entries}")
-        self.sets[name] = kind, set()
-
-    def destroy(self, name: str) -> bool:
-        if name in self.used:
-            return False
-        self.sets.pop(name, None)
-        return True
-
-    def swap(self, one: str, other: str) -> None:
-        self.sets[one], self.sets[other] = self.sets[other], self.sets[one]
-
-    def add(self, name: str, entries: Iterable[str]) -> None:
-        self.sets[name][1].update(entries)
-
-    def delete(self, name: str, entries: Iterable[str]) -> None:
-        if name not in self.sets:
-            raise FileNotFoundError(errno.ENOENT, name)
-        self.sets[name][1].difference_update(entries)
-
-
-def over(kernel: Kernel) -> IpSets:
+def over(kernel: KernelOfTest) -> IpSets:
     return cast("IpSets", kernel)
 
 
@@ -81,7 +39,7 @@ ONE, TWO, THREE = (f"10.96.0.{number},tcp:80" for number in (1, 2, 3))
 def test_what_is_missing_is_added_and_the_rest_told(
     there: dict[str, tuple[SetType, set[str]]], entries: list[str], after: set[str], surplus: dict[str, set[str]]
 ) -> None:
-    kernel = Kernel(there)
+    kernel = KernelOfTest(sets=there)
     assert add_missing(over(kernel), wanted(*entries)) == surplus
     assert kernel.sets == {NAME: (IP_PORT, after)}
     delete(over(kernel), surplus)
@@ -89,36 +47,36 @@ def test_what_is_missing_is_added_and_the_rest_told(
 
 
 def test_a_set_of_another_type_is_made_anew() -> None:
-    kernel = Kernel({NAME: (SetType(HASH_IP, "IPv4"), {"10.96.0.1"})})
+    kernel = KernelOfTest(sets={NAME: (SetType(HASH_IP, "IPv4"), {"10.96.0.1"})})
     add_missing(over(kernel), wanted(ONE))
     assert kernel.sets == {NAME: (IP_PORT, {ONE})}
-    kernel = Kernel({NAME: (SetType(HASH_IP, "IPv4"), set())}, used=[NAME])
+    kernel = KernelOfTest(sets={NAME: (SetType(HASH_IP, "IPv4"), set())}, used={NAME})
     with pytest.raises(ApplyError, match=r"set KUBE-CLUSTER-IP: expected type hash:ip,port, got another one; destroy"):
         add_missing(over(kernel), wanted(ONE))
 
 
 def test_a_set_that_is_too_small_is_replaced_with_its_entries() -> None:
-    kernel = Kernel({NAME: (SetType(HASH_IP_PORT, "IPv4", 2), {THREE})}, used=[NAME])
+    kernel = KernelOfTest(sets={NAME: (SetType(HASH_IP_PORT, "IPv4", 2), {THREE})}, used={NAME})
     assert add_missing(over(kernel), wanted(ONE, TWO, most=2)) == {NAME: {THREE}}
     assert kernel.sets == {NAME: (SetType(HASH_IP_PORT, "IPv4", 4), {ONE, TWO, THREE})}
 
 
 def test_a_set_with_options_of_another_program_is_replaced() -> None:
-    kernel = Kernel({NAME: (IP_PORT, {THREE})}, used=[NAME], odd=[NAME])
+    kernel = KernelOfTest(sets={NAME: (IP_PORT, {THREE})}, used={NAME}, odd={NAME})
     assert add_missing(over(kernel), wanted(ONE, TWO)) == {}
     assert kernel.sets == {NAME: (IP_PORT, {ONE, TWO})}
 
 
 def test_entries_that_are_too_many_for_a_time_have_room() -> None:
-    kernel = Kernel({NAME: (SetType(HASH_IP_PORT, "IPv4", 4), {ONE, TWO})}, used=[NAME])
+    kernel = KernelOfTest(sets={NAME: (SetType(HASH_IP_PORT, "IPv4", 4), {ONE, TWO})}, used={NAME})
     add_missing(over(kernel), wanted(THREE, "10.96.0.4,tcp:80", most=4))
     assert kernel.sets[NAME][0].max_entries == 8
 
 
 def test_a_change_may_need_room() -> None:
-    kernel = Kernel({NAME: (SetType(HASH_IP_PORT, "IPv4", 4), {ONE, TWO})}, used=[NAME])
+    kernel = KernelOfTest(sets={NAME: (SetType(HASH_IP_PORT, "IPv4", 4), {ONE, TWO})}, used={NAME})
     make_room(over(kernel), wanted(ONE, TWO, THREE, most=4)[NAME])
-    assert not kernel.done
+    assert kernel.sets[NAME][0].max_entries == 4
     make_room(over(kernel), wanted(ONE, TWO, THREE, "10.96.0.4,tcp:80", most=4)[NAME])
     assert kernel.sets == {NAME: (SetType(HASH_IP_PORT, "IPv4", 8), {ONE, TWO})}
 
@@ -133,7 +91,7 @@ def test_room_of_a_set(entries: int, most: int, room: int) -> None:
 
 
 def test_entries_of_a_set_that_is_gone_are_ignored() -> None:
-    delete(over(Kernel({})), {"KUBE-GONE": [ONE]})
+    delete(over(KernelOfTest()), {"KUBE-GONE": [ONE]})
 
 
 @pytest.mark.parametrize(
