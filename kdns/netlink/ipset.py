@@ -84,8 +84,8 @@ def entries_of(body: bytes) -> Iterator[str]:
             yield from (entry_text(attributes(body[at:to])) for _, at, to in attribute_spans(body, start, end))
 
 
-def request(command: int, *parts: bytes, family: Family = "IPv4") -> Change:
-    return _KIND | command, 0, _start(family) + b"".join(parts)
+def request(command: int, *parts: bytes) -> Change:
+    return _KIND | command, 0, _start("IPv4") + b"".join(parts)
 
 
 def creation(name: str, kind: SetType) -> Change:
@@ -110,7 +110,6 @@ def creation(name: str, kind: SetType) -> Change:
 
 
 def changes(command: int, name: str, entries: Iterable[str]) -> Iterator[Change]:
-    """Messages that add or delete entries."""
     head = name_attribute(name) + attribute(uapi.IPSET_ATTR_LINENO, bytes(4))
     part: list[bytes] = []
     for entry in entries:
@@ -123,7 +122,7 @@ def changes(command: int, name: str, entries: Iterable[str]) -> Iterator[Change]
 
 
 def _listed(command: int, head: bytes, part: list[bytes]) -> Change:
-    return _KIND | command, 0, _start("IPv4") + head + attribute(uapi.IPSET_ATTR_ADT, b"".join(part), nested=True)
+    return request(command, head, attribute(uapi.IPSET_ATTR_ADT, b"".join(part), nested=True))
 
 
 def encoded(entry: str) -> bytes:

@@ -47,7 +47,8 @@ class HcnNode:
         """A new process of kdns, on the service as it is."""
         self.libraries = FakeLibraries(self.service)
         hcn = ComputeNetwork(self.libraries.functions)
-        self.proxier = KernelspaceProxier(hcn, self.network, lambda _: HOST_MAC, poll_s=self.poll_s)
+        self.proxier = KernelspaceProxier(hcn, self.network, lambda _: HOST_MAC)
+        self.proxier.pause_s = self.poll_s
         self.service.requests.clear()
 
     async def sync(self) -> list[str]:

@@ -53,7 +53,6 @@ class Ipvs:
         return dict(self._kernel.dump(self._family, header(uapi.IPVS_CMD_GET_SERVICE), server_of))
 
     def connections(self) -> dict[VirtualServerKey, int]:
-        """How many connections each virtual server has scheduled since it was created."""
         return dict(self._kernel.dump(self._family, header(uapi.IPVS_CMD_GET_SERVICE), connections_of))
 
     def server(self, key: VirtualServerKey) -> ServerOptions | None:
@@ -91,7 +90,6 @@ class Ipvs:
         return failures + list(self._send(updates)) if updates else failures
 
     def _send(self, operations: Sequence[Operation]) -> Iterator[tuple[Operation, int]]:
-        """The refused operations."""
         messages = [(self._family, 0, body) for body in bodies(operations)]
         for index, error in self._kernel.do_all(messages).items():
             yield operations[index], error

@@ -43,7 +43,7 @@ class Draining:
 
     @property
     def addresses(self) -> frozenset[str]:
-        """The addresses of obsolete virtual servers."""
+        """Of obsolete virtual servers."""
         return frozenset(key.address for key in self._until_s)
 
     def restart(self, servers: Iterable[ServerChange], now_s: float) -> list[Operation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -95,11 +96,8 @@ class Ipvs:
         )
 
     @property
-    def addresses(self) -> frozenset[str]:
-        return frozenset(self._sets[IPVS_IPS].entries)
-
-    def has_address(self, address: str) -> bool:
-        return address in self._sets[IPVS_IPS].entries
+    def addresses(self) -> AbstractSet[str]:
+        return self._sets[IPVS_IPS].entries.keys()
 
     @property
     def base_chains(self) -> str:
@@ -194,7 +192,6 @@ class Ipvs:
             yield IPVS_IPS, address
 
     def _by_set(self, members: Iterable[SetMember]) -> Entries:
-        """By the set's name in the kernel."""
         entries: dict[str, list[str]] = {}
         for name, entry in members:
             entries.setdefault(self._sets[name].name, []).append(entry)

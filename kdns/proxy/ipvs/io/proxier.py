@@ -122,7 +122,7 @@ class IpvsProxier(KernelMode):
     def _is_wanted(self, address: str) -> bool:
         """Whether a desired virtual server has this address."""
         content = self._contents.get(family_of_text(address))
-        return content is not None and content.has_address(address)
+        return content is not None and address in content.addresses
 
     def _compare(self, sample: Mapping[VirtualServerKey, VirtualServer]) -> str:
         started_s = time.thread_time()

@@ -58,7 +58,7 @@ def add_missing(kernel: IpSets, sets: Mapping[str, IpSet]) -> dict[str, set[str]
 
 
 def make_room(kernel: IpSets, one: IpSet) -> None:
-    """Makes room in a set for entries that are still to be added."""
+    """For entries that are still to be added."""
     kind = set_type(one)
     if kind.max_entries > one.max_elements:
         header = kernel.headers().get(one.name)

@@ -37,18 +37,17 @@ class KernelspaceProxier(KernelMode):
     footprint = Footprint()
     """Nothing in the kernel of Linux."""
     is_polled = True
+    pause_s = POLL_S
 
     def __init__(
         self,
         service: ComputeNetwork,
         network: WindowsNetwork,
         host_mac: Callable[[str], str],
-        *,
-        poll_s: float = POLL_S,
     ) -> None:
         super().__init__()
         self.udp_targets = None  # HCN ends the flows of an endpoint itself
-        self._service, self._network, self._host_mac, self.pause_s = service, network, host_mac, poll_s
+        self._service, self._network, self._host_mac = service, network, host_mac
         self._contents: dict[Family, Content] = {}
         self._node: NodeNetwork | None = None
         self._refused: dict[str, str] = {}

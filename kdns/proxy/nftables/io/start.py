@@ -37,7 +37,7 @@ async def unsupported(settings: Settings) -> str:
 
 
 async def _nft_version() -> str:
-    """Empty if only nft's library is installed, which does not report a version."""
+    """Empty if the program is not installed."""
     program = nft.program_path()
     if program is None:
         return ""
