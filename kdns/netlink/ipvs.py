@@ -10,7 +10,6 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
-from ipaddress import ip_address
 from typing import Final, NamedTuple, TypeAlias
 
 from kdns.net import join_host_port, packed, unpacked
@@ -250,27 +249,3 @@ def timeouts_of(body: bytes) -> Timeouts:
 def timeout_attributes(timeouts: Timeouts) -> bytes:
     values = zip(_TIMEOUT_KINDS, timeouts, strict=True)
     return b"".join(attribute(kind, struct.pack("=I", value)) for kind, value in values)
-
-
-def proc_destinations(lines: Iterable[str]) -> dict[VirtualServerKey, dict[DestinationKey, Destination]]:
-    """Reads /proc/net/ip_vs: the destinations of every virtual server that has an address."""
-    servers: dict[VirtualServerKey, dict[DestinationKey, Destination]] = {}
-    destinations: dict[DestinationKey, Destination] = {}
-    for line in lines:
-        first, *rest = line.split()
-        if first == "->" and rest[4:] and rest[2].isdigit():
-            weight, active, inactive = map(int, rest[2:5])
-            destinations[_proc_address(rest[0])] = Destination(weight, active, inactive, rest[1] == "Masq")
-        elif first in PROTOCOL_NUMBERS:
-            destinations = servers.setdefault(VirtualServerKey(*_proc_address(rest[0]), first), {})
-        else:
-            destinations = {}
-    return servers
-
-
-def _proc_address(text: str) -> tuple[str, int]:
-    """Decodes 0A600001:0050 or [fd00:0000:…:0001]:0050."""
-    address, _, port = text.rpartition(":")
-    if address.startswith("["):
-        return str(ip_address(address[1:-1])), int(port, 16)
-    return unpacked(bytes.fromhex(address)), int(port, 16)

@@ -23,7 +23,6 @@ from kdns.netlink.ipvs import (
     destination_of,
     header,
     identity_of,
-    proc_destinations,
     server_of,
     timeout_attributes,
     timeouts_of,
@@ -32,6 +31,7 @@ from kdns.netlink.protocol import GENLMSGHDR, attributes, integer_of, text_attri
 
 NAME: Final = "IPVS"
 PROC: Final = Path("/proc/thread-self/net/ip_vs")
+"""It exists once the kernel has loaded IPVS."""
 
 Failures: TypeAlias = Sequence[tuple[Operation, int]]
 """Operations that the kernel refused, each with its error."""
@@ -118,13 +118,3 @@ def _family_id(kernel: Requests) -> int:
     if uapi.CTRL_ATTR_FAMILY_ID not in row:
         raise FileNotFoundError(errno.ENOENT, f"generic netlink has no family {NAME}")
     return integer_of(row[uapi.CTRL_ATTR_FAMILY_ID])
-
-
-def all_destinations() -> dict[VirtualServerKey, dict[DestinationKey, Destination]]:
-    """The destinations of every virtual server that has an address, from /proc.
-
-    Netlink needs one dump for each virtual server, which takes six times as long for all of 10,000.
-    Raises FileNotFoundError if the kernel does not have IPVS, or has not loaded it yet.
-    """
-    with PROC.open(encoding="ascii") as file:
-        return proc_destinations(file)

@@ -17,9 +17,9 @@ from kdns import logs
 from kdns.net import is_ipv6, join_host_port
 from kdns.netlink.addresses import VIRTUAL_LINK
 from kdns.netlink.io.addresses import change_link_addresses, link_addresses
-from kdns.netlink.io.ipvs import Failures, Ipvs, all_destinations, ipvs
+from kdns.netlink.io.ipvs import Failures, Ipvs, ipvs
 from kdns.netlink.ipvs import VirtualServer, VirtualServerKey
-from kdns.proxy.ipvs.draining import Destinations, Draining
+from kdns.proxy.ipvs.draining import Draining
 from kdns.proxy.ipvs.ipvs import ObjectName
 from kdns.proxy.node.io.host_settings import set_sysctl
 
@@ -33,8 +33,6 @@ _OF_CONTENT: Final = frozenset(
     {errno.EINVAL, errno.ERANGE, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EADDRNOTAVAIL}
 )
 """Errors that say what the kernel does not take, whenever it is asked."""
-BULK_READ_MIN: Final = 64
-"""Up to this many virtual servers are read one by one, more of them all at once."""
 _NO_IPV6: Final = f"net/ipv6/conf/{VIRTUAL_LINK}/disable_ipv6"
 
 log = logs.get(__name__)
@@ -115,7 +113,8 @@ class VirtualServers:
 
     def _delete_drained(self, kernel: Ipvs, link: int, is_wanted: IsWanted, keys: Collection[VirtualServerKey]) -> None:
         before = self.draining.addresses
-        kernel.carry_out(list(self.draining.due(read_destinations(kernel, keys), self.now_s())))
+        existing = {key: kernel.destinations(key) for key in keys}
+        kernel.carry_out(list(self.draining.due(existing, self.now_s())))
         if free := [address for address in before - self.draining.addresses if not is_wanted(address)]:
             change_link_addresses(link, (), sorted(free))
 
@@ -139,16 +138,7 @@ class VirtualServers:
 
 
 def read_servers(kernel: Ipvs) -> dict[VirtualServerKey, VirtualServer]:
-    servers = kernel.servers()
-    destinations = read_destinations(kernel, servers)
-    return {key: VirtualServer(options, destinations[key]) for key, options in servers.items()}
-
-
-def read_destinations(kernel: Ipvs, keys: Collection[VirtualServerKey]) -> dict[VirtualServerKey, Destinations]:
-    if len(keys) <= BULK_READ_MIN:
-        return {key: kernel.destinations(key) for key in keys}
-    destinations = all_destinations()
-    return {key: destinations.get(key, {}) for key in keys}
+    return {key: VirtualServer(options, kernel.destinations(key)) for key, options in kernel.servers().items()}
 
 
 def changed_servers(kernel: Ipvs, sample: Servers) -> str:

@@ -2,13 +2,11 @@
 
 import errno
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import pytest
 from pyroute2.netlink.generic.ipvs import ipvsmsg
 
-from kdns.netlink.io import ipvs
 from kdns.netlink.io.ipvs import Ipvs
 from kdns.netlink.io.requests import Requests
 from kdns.netlink.ipvs import Destination, Operation, ServerOptions, Timeouts, Verb, VirtualServerKey, bodies
@@ -165,29 +163,3 @@ def test_timeouts_of_zero_are_asked_to_stay(monkeypatch: pytest.MonkeyPatch) -> 
     over(kernel).set_timeouts(Timeouts(900, 0, 300))
     numbers = b"".join(attribute(kind, value.to_bytes(4, "little")) for kind, value in ((4, 900), (5, 0), (6, 300)))
     assert done == [(FAMILY, bytes((12, 1, 0, 0)) + numbers)]
-
-
-PROC = """\
-IP Virtual Server version 1.2.1 (size=4096)
-Prot LocalAddress:Port Scheduler Flags
-  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
-TCP  0A600001:0050 rr  persistent 10800 FFFFFFFF
-  -> 0A000005:1F90      Masq    1      2          3
-  -> 0A000006:1F90      Route   0      0          0
-UDP  [fd00:0000:0000:0000:0000:0000:0000:000a]:0035 mh
-  -> [fd01:0000:0000:0000:0000:0000:0000:0005]:14E9      Masq    1      0          0
-FWM  00000005 rr
-  -> 0A000007:0000      Masq    1      0          0
-SCTP 0A600002:0F1C rr
-"""
-
-
-def test_destinations_are_read_in_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    file = tmp_path / "ip_vs"
-    file.write_text(PROC)
-    monkeypatch.setattr(ipvs, "PROC", file)
-    assert ipvs.all_destinations() == {
-        WEB: {POD: Destination(1, 2, 3, masquerades=True), ("10.0.0.6", 8080): Destination(0, 0, 0, masquerades=False)},
-        DNS6: {POD6: Destination(1, 0, 0, masquerades=True)},
-        SIGNAL: {},
-    }

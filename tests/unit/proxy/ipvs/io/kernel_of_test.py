@@ -192,7 +192,6 @@ def replace_kernel(patch: pytest.MonkeyPatch, made: KernelOfTest, programs: Prog
         patch.setattr(module, "link_addresses", made.link_addresses)
     for module in (kernel, clean_up):
         patch.setattr(module, "change_link_addresses", made.change_link_addresses)
-    patch.setattr(kernel, "all_destinations", lambda: {key: dict(some) for key, some in made.held.items()})
     patch.setattr(proxier, "is_link_up", made.is_link_up)
     patch.setattr(link, "establish", made.establish)
     patch.setattr(link, "bring_up", made.bring_up)
