@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Final, NamedTuple
 
 from kdns.net import unpacked
 from kdns.netlink import uapi
 from kdns.netlink.protocol import NFGENMSG, PROTOCOL_NAMES, attribute_spans, attributes, big_endian, text_of
 
-_LENGTH: Final = struct.Struct("=H")
 _PORT_BYTES: Final = 8
 """The size of protocol and port at the end of a key: every part of a key is padded to four bytes."""
 
@@ -24,11 +22,7 @@ class CounterElement(NamedTuple):
 
 
 def chain_of_rule(body: bytes) -> str:
-    """The name of the table is the first attribute, the chain's the second."""
-    (length,) = _LENGTH.unpack_from(body, NFGENMSG.size)
-    at = NFGENMSG.size + (length + 3 & ~3)
-    (length,) = _LENGTH.unpack_from(body, at)
-    return body[at + 4 : at + length - 1].decode(errors="replace")
+    return text_of(attributes(body, NFGENMSG.size)[uapi.NFTA_RULE_CHAIN])
 
 
 def set_or_map(body: bytes) -> tuple[str, str, str] | None:
