@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kdns.net import Address, parse_unmapped_address
-from kdns.proxy.plan.branches import Branch, Client, Verdict
+from kdns.proxy.plan.branches import Branch, Client
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import FamilyPlan, Front, Plan, PortName
 from kdns.proxy.userspace.relays import RelayKey, leads_back
@@ -55,11 +55,6 @@ class Session:
     def endpoints(self) -> tuple[ServiceEndpoint, ...]:
         """The endpoints to choose from; none where the verdict is REJECT or DROP."""
         return self.front.port.endpoints_of(self.branch.verdict)
-
-    @property
-    def is_rejected(self) -> bool:
-        """Whether the client gets a reset or an ICMP error; without endpoints it otherwise gets no answer."""
-        return self.branch.verdict is Verdict.REJECT
 
 
 @dataclass(slots=True)

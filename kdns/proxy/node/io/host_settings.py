@@ -25,8 +25,11 @@ log = logs.get(__name__)
 
 
 def sysctls(conntrack: Conntrack, cpus: int) -> dict[str, int]:
-    """Returns the sysctls and values of these settings; a setting of 0 leaves the kernel's value."""
-    limit = connection_limit(conntrack, cpus)
+    """Returns the sysctls and values of these settings; a setting of 0 leaves the kernel's value.
+
+    The limit of tracked connections is `max_per_core` for each CPU, no less than `min`.
+    """
+    limit = max(conntrack.min, min(conntrack.max_per_core * cpus, MAX_CONNECTIONS)) if conntrack.max_per_core else 0
     values = {
         "nf_conntrack_max": limit,
         "nf_conntrack_buckets": limit // BUCKET_CONNECTIONS,
@@ -37,16 +40,6 @@ def sysctls(conntrack: Conntrack, cpus: int) -> dict[str, int]:
         "nf_conntrack_udp_timeout_stream": round(conntrack.udp_stream_timeout_s),
     }
     return {f"{_FOLDER}/{name}": value for name, value in values.items() if value > 0}
-
-
-def connection_limit(conntrack: Conntrack, cpus: int) -> int:
-    """Returns the limit of tracked connections: `max_per_core` for each CPU, no less than `min`.
-
-    0 for the kernel's own.
-    """
-    if not conntrack.max_per_core:
-        return 0
-    return max(conntrack.min, min(conntrack.max_per_core * cpus, MAX_CONNECTIONS))
 
 
 def apply_sysctls(conntrack: Conntrack) -> None:

@@ -104,15 +104,11 @@ def _trigger_s(old: Object | None, new: Object | None) -> float | None:
 
     None without an annotation, or if it is that of the previous change.
     """
-    when = _trigger_time(new)
-    if not when or when == _trigger_time(old):
+    annotations = [obj.metadata.annotations if isinstance(obj, EndpointSlice) else None for obj in (old, new)]
+    before, when = (each.trigger_time if each else "" for each in annotations)
+    if not when or when == before:
         return None
     try:
         return datetime.fromisoformat(when).timestamp()
     except ValueError:
         return None
-
-
-def _trigger_time(obj: Object | None) -> str:
-    annotations = obj.metadata.annotations if isinstance(obj, EndpointSlice) else None
-    return annotations.trigger_time if annotations else ""

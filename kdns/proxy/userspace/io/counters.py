@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from kdns.proxy.plan.plan import Plan, PortName
@@ -12,13 +13,13 @@ from kdns.runtime.metrics import COUNTER, GAUGE, Metric, MetricFamilies, Sample
 
 _LABELS: Final = ("namespace", "service", "port", "protocol")
 _FIELDS: Final = (
-    ("active", "Relayed connections now.", False),
-    ("retries", "Attempts to reach another endpoint.", True),
-    ("failures", "Connections for which no endpoint answered.", True),
-    ("received_bytes", "Relayed from clients.", True),
-    ("sent_bytes", "Relayed to clients.", True),
+    ("active", "Relayed connections now.", GAUGE),
+    ("retries", "Attempts to reach another endpoint.", COUNTER),
+    ("failures", "Connections for which no endpoint answered.", COUNTER),
+    ("received_bytes", "Relayed from clients.", COUNTER),
+    ("sent_bytes", "Relayed to clients.", COUNTER),
 )
-"""Field of PortState, help text, and whether it only grows."""
+"""Fields of PortState, with their help texts."""
 
 
 class RelayCounters:
@@ -28,10 +29,8 @@ class RelayCounters:
         self.by_port, self._kernel = by_port, kernel
 
     def register(self, metrics: MetricFamilies) -> None:
-        for name, text, is_counter in _FIELDS:
-            metrics.add(
-                Metric(f"kdns_relay_{name}", text, _LABELS, self._samples(name), COUNTER if is_counter else GAUGE)
-            )
+        for name, text, kind in _FIELDS:
+            metrics.add(Metric(f"kdns_relay_{name}", text, _LABELS, partial(self._samples, name), kind))
         if self._kernel:
             self._kernel.register(metrics)
 
@@ -39,5 +38,5 @@ class RelayCounters:
         if self._kernel:
             await self._kernel.read(plan)
 
-    def _samples(self, field: str) -> Callable[[], Iterable[Sample]]:
-        return lambda: [Sample(tuple(name), float(getattr(port, field))) for name, port in self.by_port.items()]
+    def _samples(self, field: str) -> list[Sample]:
+        return [Sample(tuple(name), float(getattr(port, field))) for name, port in self.by_port.items()]

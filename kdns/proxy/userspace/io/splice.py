@@ -83,7 +83,7 @@ class Splice:
         endpoint: socket.socket,
         events: int,
         port: PortState,
-        ended: Callable[[Splice], None],
+        ended: Callable[[], None],
     ) -> None:
         self._poller, self._pipes, self._port, self._ended = poller, pipes, port, ended
         self._client, self._endpoint = client, endpoint
@@ -181,7 +181,7 @@ class Splice:
                 direction.pipe = None
         self._poller.remove(self._client)
         self._poller.remove(self._endpoint)
-        self._ended(self)
+        self._ended()
 
 
 def reset_on_close(sock: socket.socket) -> None:

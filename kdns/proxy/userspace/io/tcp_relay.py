@@ -7,6 +7,7 @@ import socket
 from asyncio import TimerHandle
 from typing import Final
 
+from kdns.proxy.plan.branches import Verdict
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.userspace.io.resources import RelayResources
 from kdns.proxy.userspace.io.sockets import address_family, set_tcp_options
@@ -73,7 +74,7 @@ class TcpRelay:
             return
         if not session.endpoints:
             session.port.refused += 1
-            if session.is_rejected:
+            if session.branch.verdict is Verdict.REJECT:  # without endpoints, other clients get no answer
                 reset(client)
             else:
                 client.close()
@@ -164,8 +165,7 @@ class _Connection:
             resources.poller, resources.pipes, self._client, endpoint, events, self._port, self._ended
         )
 
-    def _ended(self, splice: Splice | None = None) -> None:
-        del splice
+    def _ended(self) -> None:
         self._resources.connections.discard(self.reset)
         self._port.active -= 1
         self._resources.descriptors.give(DESCRIPTORS, self._session.client)

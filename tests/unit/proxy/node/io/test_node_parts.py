@@ -145,7 +145,7 @@ def test_eligible(node: Json | None, wanted: bool) -> None:
     ],
 )
 def test_connection_limit(conntrack: Conntrack, cpus: int, wanted: int) -> None:
-    assert host_settings.connection_limit(conntrack, cpus) == wanted
+    assert host_settings.sysctls(conntrack, cpus).get("net/netfilter/nf_conntrack_max", 0) == wanted
 
 
 def test_sysctls_are_set_where_they_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
