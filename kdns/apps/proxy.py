@@ -65,7 +65,6 @@ class NodeProxy:
     _api_servers: SocketAddresses = ()
     _last_node: Node | None = None
     _missing: str = ""
-    _in_effect: Settings | None = None
     chosen: Choice | None = None
     status: ProxyStatus | None = None
     _last_inputs: tuple[object, PlanInputs | None] = (None, None)
@@ -91,7 +90,7 @@ class NodeProxy:
         if self.settings.detect_local_mode == "NodeCIDR" and not (node and node.pod_cidrs):
             return None
         ranges = [cidr for service_cidr in self.state.service_cidrs.values() for cidr in service_cidr.spec.cidrs or ()]
-        settings = self._in_effect or self.settings
+        settings = self.chosen.settings if self.chosen else self.settings
         view = node_view(
             node,
             self.name,
@@ -113,7 +112,6 @@ class NodeProxy:
         async with AsyncExitStack() as stack:
             takeover = await stack.enter_async_context(Takeover(clean_ups(), keep_rules=self.owns_host))
             mode = await takeover.start(chosen.runtime, chosen.settings)
-            self._in_effect = chosen.settings
             self._addresses, self._api_servers = await _addresses(), await api_servers(self.source)
             await self._run_tasks(mode, chosen, takeover, stack)
 

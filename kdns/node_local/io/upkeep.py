@@ -39,7 +39,8 @@ async def linked(settings: NodeLocal, errors: Counters) -> AsyncIterator[None]:
     was_there = any(name == settings.interface for _, name in socket.if_nameindex())
     establish = partial(asyncio.to_thread, interface.establish, settings.interface, settings.addresses)
     remove = partial(asyncio.to_thread, interface.remove, settings.interface)
-    async with _present(settings, was_there, establish, remove, _keep_interface(settings, establish, errors)):
+    keep = partial(_keep_interface, settings, establish, errors)
+    async with _present(settings, was_there, establish, remove, keep):
         yield
 
 
@@ -50,7 +51,8 @@ async def untracked(settings: NodeLocal, errors: Counters) -> AsyncIterator[None
         return
     was_there = not await nft.check(rules.DELETION)
     load = partial(nft.apply, rules.ruleset(settings.addresses, settings.ports))
-    async with _present(settings, was_there, load, partial(nft.apply, rules.removal()), _keep_rules(load, errors)):
+    remove, keep = partial(nft.apply, rules.removal()), partial(_keep_rules, load, errors)
+    async with _present(settings, was_there, load, remove, keep):
         yield
 
 
@@ -60,29 +62,21 @@ async def _present(
     was_there: bool,
     make: Callable[[], Awaitable[object]],
     remove: Callable[[], Awaitable[None]],
-    upkeep: Coroutine[Any, Any, None],
+    upkeep: Callable[[], Coroutine[Any, Any, None]],
 ) -> AsyncIterator[None]:
-    task: asyncio.Task[None] | None = None
+    stays = was_there
     try:
         await make()
-        task = observed(upkeep, "node-local cache")
-        yield
-    except BaseException:
-        await _end(task, upkeep)
-        if not was_there:
+        task = observed(upkeep(), "node-local cache")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait((task,))
+        stays = settings.is_kept
+    finally:
+        if not stays:
             await _removed(remove)
-        raise
-    await _end(task, upkeep)
-    if not settings.is_kept:
-        await _removed(remove)
-
-
-async def _end(task: asyncio.Task[None] | None, upkeep: Coroutine[Any, Any, None]) -> None:
-    if task is None:
-        upkeep.close()
-        return
-    task.cancel()
-    await asyncio.wait((task,))
 
 
 async def _keep_interface(settings: NodeLocal, establish: Callable[[], Awaitable[bool]], errors: Counters) -> None:

@@ -73,8 +73,7 @@ class Claims:
     """The claims to the fronts of one family. `changed` are fronts whose decision may be another than before."""
 
     def __init__(self, family_plan: FamilyPlan, config: ProxyConfig) -> None:
-        self._half, self._has_external_ips = family_plan, config.external_ips
-        self._service_cidrs = config.service_cidrs
+        self._family_plan, self._config = family_plan, config
         self._protected: dict[int, tuple[ProtectedPort, ...]] = {}
         for each in config.protected_ports:
             self._protected[each.port] = (*self._protected.get(each.port, ()), each)
@@ -82,8 +81,6 @@ class Claims:
         self._of_node = frozenset(map(str, family_plan.node.addresses))
         self._api_servers: frozenset[FrontKey] = frozenset()
         self._claims: dict[FrontKey, list[Claim]] = {}
-        self._allows_shadowing = config.shadowing
-        self._pod_networks = config.local_pods.networks if config.local_pods else ()
         self._outside: dict[str, dict[FrontKey, None]] = {}
         """The fronts that external IPs and load balancers' addresses claim, by address."""
         self._cluster_ips: dict[str, dict[PortName, None]] = {}
@@ -170,7 +167,8 @@ class Claims:
             if others:
                 return f"{what} of {'/'.join(min(others))}"
         address = parse_unmapped_address(key.address)
-        network = next((each for each in self._pod_networks if address and address in each), None)
+        networks = self._config.local_pods.networks if self._config.local_pods else ()
+        network = next((each for each in networks if address and address in each), None)
         return f"an address of Pods, which are in {network}" if network else ""
 
     def decision(self, key: FrontKey) -> tuple[Claim | None, tuple[Refusal, ...]]:
@@ -187,9 +185,9 @@ class Claims:
         """Returns why this claim is refused, whatever others there are; "" if it is not."""
         if not 0 < key.port <= MAX_PORT:
             return f"{key.port} is not a port from 1 to {MAX_PORT}"
-        if key.protocol not in (mode := self._half.mode).protocols:
+        if key.protocol not in (mode := self._family_plan.mode).protocols:
             return f"mode {mode.name} serves {' and '.join(sorted(mode.protocols))}, not {key.protocol}"
-        if claim.kind is FrontKind.EXTERNAL_IP and not self._has_external_ips:
+        if claim.kind is FrontKind.EXTERNAL_IP and not self._config.external_ips:
             return "the feature gate AllowServiceExternalIPs is off"
         for address in self._addresses(key):
             if key.address and (kind := self._unusable(address, claim.kind)):
@@ -199,25 +197,25 @@ class Claims:
                     return f"it is {each.owner}"
             if (key if key.address else key._replace(address=str(address))) in self._api_servers:
                 return "it is the API server"
-            if key.address and address in self._half.node_ports:
+            if key.address and address in self._family_plan.node_ports:
                 owners = self._node_ports.get(key[1:], {})
                 others = [(name, what) for name, what in owners.items() if name[:2] != claim.name[:2]]
                 for name, what in sorted(others)[:1]:
                     return f"it is the {what} of Service {name}"
-        if not self._allows_shadowing and (shadowed := self.shadowed(key, claim)):
+        if not self._config.shadowing and (shadowed := self.shadowed(key, claim)):
             return f"it shadows {shadowed}, and the feature gate AllowAddressShadowing is off"
         return ""
 
     def _unusable(self, address: Address, kind: FrontKind) -> str:
         """Returns why an address cannot be such a front's, in words; "" if it can."""
         if address.is_loopback:
-            return "" if self._half.mode.relays else "a loopback address"
+            return "" if self._family_plan.mode.relays else "a loopback address"
         if purpose := special_purpose(address):
             return purpose
-        if kind is not FrontKind.CLUSTER_IP or not self._half.node.has(address):
+        if kind is not FrontKind.CLUSTER_IP or not self._family_plan.node.has(address):
             return ""
-        is_of_services = any(address in each for each in self._service_cidrs if each.version == address.version)
-        return "" if is_of_services and address not in self._half.node.primary else "an address of this node"
+        is_of_services = any(address in each for each in self._config.service_cidrs if each.version == address.version)
+        return "" if is_of_services and address not in self._family_plan.node.primary else "an address of this node"
 
     def _addresses(self, key: FrontKey) -> tuple[Address, ...]:
         """Returns the addresses of a front that may be protected; those of a node port are the node's."""
@@ -231,7 +229,7 @@ class Claims:
 
     def _covers(self, protected: ProtectedPort, address: Address) -> bool:
         if protected.network is None:
-            return self._half.node.has(address) or is_link_local_ipv6(address)
+            return self._family_plan.node.has(address) or is_link_local_ipv6(address)
         return address in protected.network
 
 

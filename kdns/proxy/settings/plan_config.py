@@ -19,7 +19,7 @@ from kdns.proxy.plan.config import (
     ProtectedPort,
     ProxyConfig,
 )
-from kdns.proxy.settings.settings import Settings
+from kdns.proxy.settings.settings import EXTERNAL_IPS, SAME_TRAFFIC_DISTRIBUTION, SHADOWING, Settings
 
 ADDRESS_KEYWORDS: Final = (PRIMARY, "localhost", "all")
 """Words of nodePortAddresses, in any combination with CIDRs (kube-proxy 1.37; 1.36 has `primary` alone)."""
@@ -88,9 +88,9 @@ def proxy_config(
         node_port_addresses=_node_port_addresses(settings),
         localhost_node_ports=switch is None or switch.is_on(settings),
         service_cidrs=_networks(service_cidrs),
-        node_hints=settings.node_hints,
-        external_ips=settings.external_ips,
-        shadowing=settings.shadowing,
+        node_hints=settings.is_on(SAME_TRAFFIC_DISTRIBUTION),
+        external_ips=settings.is_on(EXTERNAL_IPS),
+        shadowing=settings.is_on(SHADOWING),
         protected_ports=(*OF_THE_NODE, *_protected_ports(settings, api_servers)),
         chosen_by=mode.chosen_by(settings),
     )

@@ -122,14 +122,5 @@ class Settings:
     def cluster_cidrs(self) -> tuple[str, ...]:
         return tuple(self.cluster_cidr.split(",")) if self.cluster_cidr else ()
 
-    @property
-    def external_ips(self) -> bool:
-        return self.feature_gates.get(EXTERNAL_IPS, True)
-
-    @property
-    def shadowing(self) -> bool:
-        return self.feature_gates.get(SHADOWING, True)
-
-    @property
-    def node_hints(self) -> bool:
-        return self.feature_gates.get(SAME_TRAFFIC_DISTRIBUTION, True)
+    def is_on(self, gate: str) -> bool:
+        return self.feature_gates.get(gate, True)

@@ -51,7 +51,7 @@ def http_servers(
     }
     pages = zpages(flags, lambda: metrics_paths)
     gates = {"/flagz": "ComponentFlagz", "/statusz": "ComponentStatusz"}
-    metrics_paths |= {path: page for path, page in pages.items() if settings.feature_gates.get(gates[path], True)}
+    metrics_paths |= {path: page for path, page in pages.items() if settings.is_on(gates[path])}
     health_paths: dict[str, Handler] = {"/healthz": health.answer_healthz, "/livez": health.answer_livez}
     return {
         "healthz": (settings.healthz_bind_address, health_paths),
