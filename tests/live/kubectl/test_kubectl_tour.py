@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from kdns_process import Running, kdns_up
+from kdns_process import ROOT, Running, kdns_up
 
 NO_CONTAINER = "Pods are simulated, no container runs"
 WORKS: list[tuple[str, list[str]]] = [
@@ -41,12 +41,29 @@ WORKS: list[tuple[str, list[str]]] = [
     ("rollout status deployment/front --timeout=60s", ["successfully rolled out"]),
     ("describe deployment front", ["Replicas: 3 desired | 3 updated | 3 total", "ScalingReplicaSet"]),
     ("get events", ["ScalingReplicaSet", "SuccessfulCreate"]),
-    ("rollout history deployment/front", ["REVISION CHANGE-CAUSE"]),
     ("set image deployment/front nginx=nginx:2", ["deployment.apps/front image updated"]),
+    ("rollout status deployment/front --timeout=60s", ["successfully rolled out"]),
+    ("rollout history deployment/front", ["REVISION CHANGE-CAUSE 1 <none> 2 <none>"]),
     ("rollout undo deployment/front", ["deployment.apps/front rolled back"]),
+    ("rollout history deployment/front", ["REVISION CHANGE-CAUSE 2 <none> 3 <none>"]),
+    ("rollout history deployment/front --revision=2", ["nginx:2"]),
+    ("get deployment front -o wide", [" nginx app=front"]),
+    ("rollout restart deployment/front", ["deployment.apps/front restarted"]),
     ("rollout pause deployment/front", ["deployment.apps/front paused"]),
     ("rollout resume deployment/front", ["deployment.apps/front resumed"]),
     ("rollout status deployment/front --timeout=60s", ["successfully rolled out"]),
+    *(
+        row
+        for workload in ("statefulset/web", "daemonset/agent")
+        for row in (
+            (f"set image {workload} nginx=other:2", ["image updated"]),
+            (f"rollout status {workload} --timeout=60s", [" roll"]),
+            (f"get {workload} -o wide", ["other:2"]),
+            (f"rollout undo {workload}", ["rolled back"]),
+            (f"get {workload} -o wide", ["nginx:1.27"]),
+            (f"rollout history {workload}", ["REVISION CHANGE-CAUSE 2 <none> 3 <none>"]),
+        )
+    ),
     ("create cronjob often --image=busybox --schedule=@hourly", ["cronjob.batch/often created"]),
     ("create job once --from=cronjob/often", ["job.batch/once created"]),
     ("wait --for=condition=complete job/once --timeout=60s", ["condition met"]),
@@ -97,10 +114,25 @@ CANNOT: list[tuple[str, str]] = [
 """(a command that fails, a part of what it says)."""
 
 
+AGENT = """
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec: {containers: [{name: nginx, image: "nginx:1.27"}]}
+"""
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A `kdns up` for the whole tour; its log must hold no error."""
+    """A `kdns up` with the workloads of docs/up.md for the whole tour; its log must hold no error."""
+    section = (ROOT / "docs" / "up.md").read_text("utf-8").partition("## Workloads\n")[2]
+    manifest = section.partition("```yaml\n")[2].partition("```")[0]
     with kdns_up(tmp_path_factory.mktemp("tour")) as running:
+        running.kubectl("apply", "-f", "-", stdin=f"{manifest}---\n{AGENT}")
         yield running
     assert not [line for line in running.lines if "Traceback" in line or "request failed" in line]
 
