@@ -177,6 +177,13 @@ def test_what_of_a_job_may_change(change: Json, field: str) -> None:
     assert f"{field}: Invalid value" in caught.value.message
 
 
+def test_the_template_of_a_job_that_waits_may_change() -> None:
+    version = created(JOB, job(suspend=True))
+    template = version.obj["spec"]["template"]
+    labelled = {**template, "metadata": {"labels": {**template["metadata"]["labels"], "a": "b"}}}
+    updated(JOB, version, {**version.obj, "spec": {**version.obj["spec"], "template": labelled}})
+
+
 def test_a_job_gets_its_defaults_selector_and_labels() -> None:
     made = made_job()
     spec = made["spec"]

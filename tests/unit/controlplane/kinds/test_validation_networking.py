@@ -4,6 +4,7 @@ import pytest
 
 from kdns.controlplane.apimachinery.kinds import Json
 from kdns.controlplane.kinds.service.service_cidr import validate_ip_address, validate_service_cidr
+from kdns.controlplane.kinds.warnings import service_cidr_warnings
 
 ONE_EACH = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"
 NOT_A_CIDR = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
@@ -56,6 +57,20 @@ def cidrs(*values: str, name: str = "more") -> Json:
 )
 def test_new_service_cidrs(obj: Json, wanted: list[str]) -> None:
     assert [f"{cause.field}: {cause.message}" for cause in validate_service_cidr(obj, None)] == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("10.0.0.0/24", []),
+        ("x", []),
+        ("127.96.0.0/16", ["has loopback addresses; only mode userspace serves those"]),
+        ("224.0.0.0/8", ["has multicast addresses; no Service can be reached there"]),
+    ],
+)
+def test_warnings_of_service_cidrs(value: str, says: list[str]) -> None:
+    wanted = [f"spec.cidrs[1]: {value} {text}" for text in says]
+    assert list(service_cidr_warnings(cidrs("10.0.0.0/24", value))) == wanted
 
 
 def test_names_of_service_cidrs() -> None:

@@ -157,7 +157,7 @@ def test_scaling_in_the_middle_of_a_rollout(replicas: int, middle: dict[str, tup
 
 def test_conditions_on_the_way() -> None:
     bench = Workbench()
-    bench.make(DEPLOYMENT, workload(replicas=2))
+    bench.make(DEPLOYMENT, workload(replicas=4))
     bench.settle()
     assert condition(bench, "Available")["reason"] == "MinimumReplicasUnavailable"
     assert condition(bench, "Available")["status"] == "False"
@@ -170,6 +170,10 @@ def test_conditions_on_the_way() -> None:
     assert condition(bench, "Progressing")["message"] == f'ReplicaSet "{name}" has successfully progressed.'
     since, updated = (condition(bench, "Progressing")[name] for name in ("lastTransitionTime", "lastUpdateTime"))
     assert (since, updated) == ("2023-11-14T22:13:20Z", "2023-11-14T22:13:25Z")
+    for available in ("True", "False"):
+        bench.report(bench.pods()[int(available == "True")], ready=False)
+        bench.settle()
+        assert condition(bench, "Available")["status"] == available, "a quarter may be missing"
 
 
 def test_a_rollout_without_progress_times_out_and_can_still_end_well() -> None:
