@@ -117,6 +117,13 @@ async def responses(queries: Iterable[bytes]) -> list[set[bytes]]:
         return [{SERIAL.sub(rb"\1", await client.ask(query)) for client in sockets} for query in queries]
 
 
+async def until_answered(client: Udp, query: bytes, address: str) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while answers(await client.ask(query)) != [address]:
+        assert time.monotonic() < deadline_s
+        await asyncio.sleep(0.01)
+
+
 def exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
@@ -182,10 +189,7 @@ async def test_every_worker_sees_changes_of_the_cluster(tmp_path: Path) -> None:
             address = f"10.96.1.{number}"
             objects.put("services", service("changing", address))
             for client in sockets:
-                deadline_s = time.monotonic() + DEADLINE_S
-                while answers(await client.ask(name)) != [address]:
-                    assert time.monotonic() < deadline_s
-                    await asyncio.sleep(0.01)
+                await until_answered(client, name, address)
 
 
 async def test_a_killed_or_hanging_worker_is_replaced_and_no_name_stays_unanswered(tmp_path: Path) -> None:
@@ -229,10 +233,7 @@ async def test_reloads_reach_every_worker_and_a_broken_one_changes_nothing(tmp_p
             await server.line("corefile not reloaded" if "nonsense" in text else "corefile reloaded")
             async with clients() as sockets:
                 for client in sockets:
-                    deadline_s = time.monotonic() + DEADLINE_S
-                    while answers(await client.ask(query)) != [expected]:
-                        assert time.monotonic() < deadline_s
-                        await asyncio.sleep(0.01)
+                    await until_answered(client, query, expected)
             if "x.test" in text:
                 with Udp(DNS + 1, HOST) as client:
                     assert rcode(await client.ask(packet("x.test"))) == "NOERROR"

@@ -13,34 +13,20 @@ import pytest
 from expecting import until_as
 from kdns_process import DEADLINE_S, kdns_up
 
-MANIFEST = """
+SERVICE = """
 apiVersion: v1
 kind: Service
-metadata: {{name: web}}
-spec:
-  type: NodePort
-  ports: [{{port: 8080}}]
+metadata: {{name: {name}}}
+spec: {spec}
 ---
 apiVersion: v1
 kind: Endpoints
-metadata: {{name: web}}
+metadata: {{name: {name}}}
 subsets:
 - addresses: [{{ip: {address}}}]
   ports: [{{port: {port}}}]
----
-apiVersion: v1
-kind: Service
-metadata: {{name: low}}
-spec:
-  ports: [{{port: 80}}]
----
-apiVersion: v1
-kind: Endpoints
-metadata: {{name: low}}
-subsets:
-- addresses: [{{ip: {address}}}]
-  ports: [{{port: {port}}}]
-"""
+---"""
+SPECS = {"web": "{type: NodePort, ports: [{port: 8080}]}", "low": "{ports: [{port: 80}]}"}
 RANGES = ("--service-cidr", "127.96.0.0/16", "--pod-cidr", "10.244.0.0/16")
 
 
@@ -99,7 +85,8 @@ def test_services_can_be_reached_without_root(tmp_path: Path, monkeypatch: pytes
     without_privileges(tmp_path, monkeypatch)
     address = own_address()
     with greeting(address) as port:
-        (tmp_path / "web.yaml").write_text(MANIFEST.format(address=address, port=port))
+        services = [SERVICE.format(name=name, spec=spec, address=address, port=port) for name, spec in SPECS.items()]
+        (tmp_path / "web.yaml").write_text("".join(services))
         with kdns_up(tmp_path, "web.yaml", "--proxy-mode", "userspace", *RANGES) as up:
             [vip] = up.rdata("web.default.svc.cluster.local")
             assert vip.startswith("127.96.")

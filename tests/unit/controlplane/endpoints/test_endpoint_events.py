@@ -3,7 +3,7 @@
 from typing import Literal
 
 import pytest
-from desired_endpoints import desired_endpoints
+from desired_endpoints import desired_endpoints, pod, service
 
 from kdns.controlplane.apimachinery.errors import StatusError
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
@@ -17,20 +17,7 @@ TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"
 CREATED = "2026-01-01T00:00:00Z"
 
 
-def service(**meta: object) -> Json:
-    spec = {"selector": {"app": "a"}, "ports": [{"port": 80}], "clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"]}
-    return {
-        "metadata": {"name": "svc", "namespace": "x", "uid": "u", "creationTimestamp": CREATED, **meta},
-        "spec": spec,
-    }
-
-
-def pod(number: int = 1, *, ready: bool = True, since: str = "", **meta: object) -> Json:
-    condition = {"type": "Ready", "status": str(ready), **({"lastTransitionTime": since} if since else {})}
-    status = {"podIPs": [{"ip": f"10.0.{number // 250}.{number % 250}"}], "conditions": [condition]}
-    labels = {"name": f"p{number}", "namespace": "x", "labels": {"app": "a"}, **meta}
-    return {"metadata": labels, "spec": {"nodeName": "n1"}, "status": status}
-
+BORN: Json = {"creationTimestamp": CREATED}
 
 Look = tuple[dict[str, str | None], str]
 TIMES: list[tuple[str, list[Look]]] = [
@@ -67,7 +54,7 @@ def test_trigger_times(looks: list[Look]) -> None:
     for pods, told in looks:
         for name, since in pods.items():
             times.put(("x", name), None if since is None else pod(since=since))
-        assert times.take(service()) == told
+        assert times.take(service(meta=BORN)) == told
 
 
 def learnt(controller: Reconciler, *objects: tuple[Kind, Json]) -> Reconciler:
@@ -93,7 +80,7 @@ NODE_1 = {"metadata": {"name": "n1"}}
 
 @pytest.mark.parametrize("made", [EndpointsController, EndpointSliceController])
 def test_the_annotation_comes_and_goes(made: type[EndpointsController | EndpointSliceController]) -> None:
-    controller = learnt(made(ServiceIndex()), (NODE, NODE_1), (SERVICE, service()), (POD, pod()))
+    controller = learnt(made(ServiceIndex()), (NODE, NODE_1), (SERVICE, service(meta=BORN)), (POD, pod()))
     assert annotation(controller) == [CREATED]
     assert annotation(controller) == []
     controller.observe(Change(POD, ("x", "p1"), pod(ready=False, since="2026-01-02T00:00:00Z"), 10))
@@ -165,7 +152,7 @@ def test_a_slice_that_somebody_changed_is_mended() -> None:
     assert controller.reconcile(Request(("x", "svc"), 0)).actions == []
     controller.observe(Change(ENDPOINT_SLICE, ("x", "svc-1"), {**stored, "endpoints": []}, 101))
     (action,) = controller.reconcile(Request(("x", "svc"), 0)).actions
-    assert [endpoint["addresses"] for endpoint in action.obj["endpoints"]] == [["10.0.0.1"]]
+    assert [endpoint["addresses"] for endpoint in action.obj["endpoints"]] == [["10.244.0.1"]]
 
 
 def test_reserved_labels_of_a_service_stay_its_own() -> None:
@@ -174,7 +161,7 @@ def test_reserved_labels_of_a_service_stay_its_own() -> None:
         "endpointslice.kubernetes.io/managed-by": "bad",
         "service.kubernetes.io/headless": "bad",
     }
-    svc = service(labels={"team": "t", **reserved})
+    svc = service(meta={"labels": {"team": "t", **reserved}})
     controller = learnt(EndpointSliceController(ServiceIndex()), (NODE, NODE_1), (SERVICE, svc), (POD, pod()))
     (action,) = controller.reconcile(Request(("x", "svc"), 0)).actions
     assert action.obj["metadata"]["labels"] == {
@@ -182,7 +169,8 @@ def test_reserved_labels_of_a_service_stay_its_own() -> None:
         "kubernetes.io/service-name": "svc",
         "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
     }
-    made = desired_endpoints(service(labels={"service.kubernetes.io/headless": ""}), [pod()], None, "") or {}
+    labelled = service(meta={"labels": {"service.kubernetes.io/headless": ""}})
+    made = desired_endpoints(labelled, [pod()], None, "") or {}
     assert made["metadata"]["labels"] == {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
 
 

@@ -6,7 +6,7 @@ Addresses: 10.244.0.N are Pods, node n1 is in zone z1, node gone does not exist.
 from copy import deepcopy
 
 import pytest
-from desired_endpoints import desired_endpoints
+from desired_endpoints import desired_endpoints, pod, service
 
 from kdns.cluster.objects import Key
 from kdns.controlplane.apimachinery.kinds import ENDPOINT_SLICE, ENDPOINTS, NODE, POD, SERVICE, Json, Kind
@@ -27,27 +27,6 @@ NODES = {"n1": {"metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zo
 TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 MOST = "A max of 1000 addresses can be mirrored to EndpointSlices per Endpoints subset"
-
-
-def service(**spec: object) -> Json:
-    ports = [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": "web"}]
-    base = {"selector": {"app": "a"}, "ports": ports, "clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"]}
-    return {"metadata": {"name": "svc", "namespace": "x", "uid": "u"}, "spec": {**base, **spec}}
-
-
-def pod(last: int, *, ready: bool = True, going: bool = False, phase: str = "Running", **spec: object) -> Json:
-    ip = f"10.244.0.{last}"
-    meta = {"name": f"p{last}", "namespace": "x", "labels": {"app": "a"}}
-    containers = [{"name": "c", "ports": [{"name": "web", "containerPort": 8080}]}]
-    return {
-        "metadata": {**meta, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if going else {})},
-        "spec": {"nodeName": "n1", "containers": containers, **spec},
-        "status": {
-            "phase": phase,
-            "podIPs": [{"ip": ip}],
-            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
-        },
-    }
 
 
 def planned(svc: Json, pods: list[Json], trigger: str = "") -> SlicePlan:

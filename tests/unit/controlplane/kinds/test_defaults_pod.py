@@ -49,6 +49,10 @@ def test_pull_policy(image: str, policy: str) -> None:
     assert only_container(image=image)["imagePullPolicy"] == policy
 
 
+HTTP = {"path": "/", "port": 80, "scheme": "HTTP"}
+PROBE = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+
+
 @pytest.mark.parametrize(
     ("field", "given", "expected"),
     [
@@ -56,13 +60,7 @@ def test_pull_policy(image: str, policy: str) -> None:
         (
             "readinessProbe",
             {"httpGet": {"port": 80}},
-            {
-                "httpGet": {"path": "/", "port": 80, "scheme": "HTTP"},
-                "timeoutSeconds": 1,
-                "periodSeconds": 10,
-                "successThreshold": 1,
-                "failureThreshold": 3,
-            },
+            {"httpGet": HTTP, **PROBE},
         ),
         (
             "env",
@@ -73,18 +71,12 @@ def test_pull_policy(image: str, policy: str) -> None:
         (
             "livenessProbe",
             {"grpc": {"port": 80, "service": None}},
-            {
-                "grpc": {"port": 80, "service": ""},
-                "timeoutSeconds": 1,
-                "periodSeconds": 10,
-                "successThreshold": 1,
-                "failureThreshold": 3,
-            },
+            {"grpc": {"port": 80, "service": ""}, **PROBE},
         ),
         (
             "lifecycle",
             {"preStop": {"httpGet": {"port": 80}}, "stopSignal": "SIGTERM"},
-            {"preStop": {"httpGet": {"path": "/", "port": 80, "scheme": "HTTP"}}, "stopSignal": "SIGTERM"},
+            {"preStop": {"httpGet": HTTP}, "stopSignal": "SIGTERM"},
         ),
     ],
 )
@@ -95,24 +87,22 @@ def test_container_fields(field: str, given: object, expected: object) -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"name": "v"}, {"name": "v", "emptyDir": {}}),
-        ({"name": "v", "secret": {}}, {"name": "v", "secret": {"defaultMode": 420}}),
-        ({"name": "v", "hostPath": {"path": "/x"}}, {"name": "v", "hostPath": {"path": "/x", "type": ""}}),
+        ({}, {"emptyDir": {}}),
+        ({"secret": {}}, {"secret": {"defaultMode": 420}}),
+        ({"hostPath": {"path": "/x"}}, {"hostPath": {"path": "/x", "type": ""}}),
         (
-            {"name": "v", "image": {"reference": "a:1"}},
-            {"name": "v", "image": {"reference": "a:1", "pullPolicy": "IfNotPresent"}},
+            {"image": {"reference": "a:1"}},
+            {"image": {"reference": "a:1", "pullPolicy": "IfNotPresent"}},
         ),
         (
-            {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": []}}}},
+            {"ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": []}}}},
             {
-                "name": "v",
                 "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": [], "volumeMode": "Filesystem"}}},
             },
         ),
         (
-            {"name": "v", "downwardAPI": {"items": [{"path": "a", "fieldRef": {"fieldPath": "b"}}, {"path": "c"}]}},
+            {"downwardAPI": {"items": [{"path": "a", "fieldRef": {"fieldPath": "b"}}, {"path": "c"}]}},
             {
-                "name": "v",
                 "downwardAPI": {
                     "defaultMode": 420,
                     "items": [{"path": "a", "fieldRef": {"apiVersion": "v1", "fieldPath": "b"}}, {"path": "c"}],
@@ -120,9 +110,8 @@ def test_container_fields(field: str, given: object, expected: object) -> None:
             },
         ),
         (
-            {"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "a"}}]}},
+            {"projected": {"sources": [{"serviceAccountToken": {"path": "a"}}]}},
             {
-                "name": "v",
                 "projected": {
                     "defaultMode": 420,
                     "sources": [{"serviceAccountToken": {"path": "a", "expirationSeconds": 3600}}],
@@ -132,7 +121,8 @@ def test_container_fields(field: str, given: object, expected: object) -> None:
     ],
 )
 def test_volumes(given: Json, expected: Json) -> None:
-    assert default_pod({"spec": {"volumes": [given]}})["spec"]["volumes"] == [expected]
+    filled = default_pod({"spec": {"volumes": [{"name": "v", **given}]}})
+    assert filled["spec"]["volumes"] == [{"name": "v", **expected}]
 
 
 @pytest.mark.parametrize(

@@ -39,30 +39,30 @@ def _controller(name: str) -> Json:
 @pytest.mark.parametrize(
     ("meta", "expected"),
     [
-        ({"name": "a", "namespace": "b"}, []),
-        ({"namespace": "b"}, ["metadata.name: Required value: name or generateName is required"]),
-        ({"name": "a"}, ["metadata.namespace: Required value"]),
-        ({"name": "a", "namespace": "b", "generateName": "web-"}, []),
-        ({"name": "a", "namespace": "b", "labels": {"app.kubernetes.io/name": "x"}}, []),
+        ({}, []),
+        ({"name": None}, ["metadata.name: Required value: name or generateName is required"]),
+        ({"namespace": None}, ["metadata.namespace: Required value"]),
+        ({"generateName": "web-"}, []),
+        ({"labels": {"app.kubernetes.io/name": "x"}}, []),
         (
-            {"name": "a", "namespace": "b", "labels": {"/x": "y"}},
+            {"labels": {"/x": "y"}},
             ['metadata.labels: Invalid value: "/x": prefix part must be non-empty'],
         ),
         (
-            {"name": "a", "namespace": "b", "labels": {"x": "two words"}},
+            {"labels": {"x": "two words"}},
             [f'metadata.labels: Invalid value: "two words": {VALUE} end with an alphanumeric character'],
         ),
-        ({"name": "a", "namespace": "b", "annotations": {"Some.Org/Key": "any text"}}, []),
+        ({"annotations": {"Some.Org/Key": "any text"}}, []),
         (
-            {"name": "a", "namespace": "b", "annotations": {"k": "x" * 262144}},
+            {"annotations": {"k": "x" * 262144}},
             ["metadata.annotations: Too long: may not be more than 262144 bytes"],
         ),
         (
-            {"name": "a", "namespace": "b", "ownerReferences": [{"kind": "Service", "name": "s", "uid": "u"}]},
+            {"ownerReferences": [{"kind": "Service", "name": "s", "uid": "u"}]},
             ['metadata.ownerReferences.apiVersion: Invalid value: "": version must not be empty'],
         ),
         (
-            {"name": "a", "namespace": "b", "ownerReferences": [{"apiVersion": "apps/v1"}, {"apiVersion": "a/b/c"}]},
+            {"ownerReferences": [{"apiVersion": "apps/v1"}, {"apiVersion": "a/b/c"}]},
             [
                 'metadata.ownerReferences.kind: Invalid value: "": must not be empty',
                 'metadata.ownerReferences.name: Invalid value: "": must not be empty',
@@ -74,7 +74,7 @@ def _controller(name: str) -> Json:
             ],
         ),
         (
-            {"name": "a", "namespace": "b", "ownerReferences": [_controller("x"), _controller("y")]},
+            {"ownerReferences": [_controller("x"), _controller("y")]},
             [
                 (
                     "metadata.ownerReferences: Invalid value: "
@@ -85,9 +85,9 @@ def _controller(name: str) -> Json:
                 )
             ],
         ),
-        ({"name": "a", "namespace": "b", "finalizers": ["example.com/a", "foregroundDeletion"]}, []),
+        ({"finalizers": ["example.com/a", "foregroundDeletion"]}, []),
         (
-            {"name": "a", "namespace": "b", "finalizers": ["orphan", "x y", "foregroundDeletion"]},
+            {"finalizers": ["orphan", "x y", "foregroundDeletion"]},
             [
                 f'metadata.finalizers: Invalid value: "x y": name part {QUALIFIED}',
                 (
@@ -98,13 +98,14 @@ def _controller(name: str) -> Json:
             ],
         ),
         (
-            {"name": "a", "namespace": "b", "finalizers": ["example.com/a", "alone"]},
+            {"finalizers": ["example.com/a", "alone"]},
             [f'metadata.finalizers[1]: Invalid value: "alone": {ALONE}'],
         ),
     ],
 )
 def test_metadata(meta: Json, expected: list[str]) -> None:
-    assert told(validate_meta({"metadata": meta}, formats.dns_label)) == expected
+    named = {"name": "a", "namespace": "b", **meta}
+    assert told(validate_meta({"metadata": named}, formats.dns_label)) == expected
 
 
 ONLY_BALANCED = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
