@@ -121,13 +121,13 @@ def test_requests_in_every_form(about: str, step: int) -> None:
 
 
 def test_equal_blocks_have_the_fields_of_the_table_at_their_time() -> None:
-    """The same byte refers to the newest entry of the dynamic table."""
-    codec, newest = greeted(), b"\xbe"
+    """The same byte refers to the newest entry of the dynamic table, or to its third one."""
+    codec, first, newest, third = greeted(), b"\x44\x02/a", b"\xbe", b"\xc0"
     targets = []
-    for number, fields in enumerate((b"\x44\x02/a", newest, newest, b"\x44\x02/b", newest)):
+    for number, fields in enumerate((first, first, newest, newest, b"\x44\x02/b", newest, third)):
         (request,) = codec.receive(frame(HEADERS, END_HEADERS | END_STREAM, 2 * number + 1, block(*POST[:3]) + fields))
         targets.append(request.target)
-    assert targets == ["/a", "/a", "/a", "/b", "/b"]
+    assert targets == ["/a", "/a", "/a", "/a", "/b", "/b", "/a"]
 
 
 def test_pings_and_settings_are_acknowledged() -> None:
