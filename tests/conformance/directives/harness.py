@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import cache
 from struct import pack
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -149,6 +150,7 @@ def unsigned(line: str) -> str:
     return " ".join((*words[:12], "AAAA")) if words[3:4] == ["RRSIG"] else line
 
 
+@cache
 def comparable(line: str, *, any_ttl: bool = False) -> str:
     """A record's line without what is not compared: an SOA's numbers, an RRSIG's times and signature, a TTL of 303."""
     (text,) = record_texts(parse_record(unsigned(line)))
@@ -169,15 +171,16 @@ def difference(expected: Case, got: Case, sections: Iterable[str] = SECTIONS, *,
     for section in sections:
         if section not in expected:
             continue
-        unmatched = list(got[section])
+        unmatched = [(comparable(line), comparable(line, any_ttl=True)) for line in got[section]]
         for line in expected[section]:
             any_ttl = parse_record(unsigned(line)).ttl == ANY_TTL
-            same = [one for one in unmatched if comparable(one, any_ttl=any_ttl) == comparable(line, any_ttl=any_ttl)]
-            if not same:
+            wanted = comparable(line, any_ttl=any_ttl)
+            same = next((one for one in unmatched if one[any_ttl] == wanted), None)
+            if same is None:
                 return f"{section} {got[section]}, recorded {expected[section]}"
-            unmatched.remove(same[0])
+            unmatched.remove(same)
         if unmatched:
-            return f"{section} has more than recorded: {unmatched}"
+            return f"{section} has more than recorded: {[line for line, _ in unmatched]}"
     return ""
 
 
