@@ -6,7 +6,7 @@ that a misspelt setting is not lost unnoticed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
@@ -21,7 +21,16 @@ Json: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 
 _TYPE_META: Final = frozenset({"apiVersion", "kind", "metadata"})
-_NAMES: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_NAMES: Final = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    tuple: "a list",
+    Mapping: "names with true or false",
+}
+_ACCEPTED: Final = {bool: (bool,), int: (int,), float: (int, float), str: (str, int)}
+"""The types of values in a file, by their fields': a version may be written without quotes."""
 _INT32: Final = range(-(1 << 31), 1 << 31)
 _NO_VALUE: Final[tuple[object, ...]] = (None, "", "0", "0s", 0, [], {})
 NOT_SUPPORTED: Final = "not supported, see docs/proxy-config.md"
@@ -116,13 +125,9 @@ def _object(cls: type[T], given: object, path: str, problems: list[Problem]) -> 
             problems.append(Problem(at, _unknown(at, known), is_ignored=True))
             continue
         field = known[name]
-        try:
-            decoded_value = _value(hints[field.name], field.name, value, at, problems)
-        except _WrongTypeError as wrong:
-            problems.append(Problem(at, str(wrong)))
-            continue
-        if value is not None and (decoded_value or field.metadata.get("pointer") or not _default(field)):
-            values[field.name] = decoded_value
+        part = None if value is None else _value(hints[field.name], field.name, value, at, problems)
+        if part is not None and (part or field.metadata.get("pointer") or not _default(field)):
+            values[field.name] = part
     return cls(**values)
 
 
@@ -134,68 +139,37 @@ def _is_empty(value: object) -> bool:
     return all(map(_is_empty, value.values())) if isinstance(value, dict) else value in _NO_VALUE
 
 
-class _WrongTypeError(Exception):
-    """A value that is not of its field's type."""
-
-
 def _value(wanted: Any, name: str, given: object, path: str, problems: list[Problem]) -> Any:
-    """Returns the value in the type of its field; mistakes in parts of it are added to the problems."""
+    """Returns the value in the type of its field; None if it has another, which is added to the problems."""
     if is_dataclass(wanted):
         return _object(wanted, given, f"{path}.", problems)  # type: ignore[arg-type]
-    if given is None:
-        return None
-    if get_origin(wanted) is tuple:
-        return _list(get_args(wanted)[0], given, path, problems)
-    if get_origin(wanted) is Mapping:
-        return _gates(given, path, problems)
+    kind = get_origin(wanted) or wanted
+    if kind is tuple and isinstance(given, list):
+        items = (_value(get_args(wanted)[0], "", item, f"{path}[{at}]", problems) for at, item in enumerate(given))
+        return tuple(item for item in items if item is not None)
+    if kind is Mapping and isinstance(given, dict):
+        gates = {gate: _value(bool, "", is_on, f"{path}.{gate}", problems) for gate, is_on in given.items()}
+        return {gate: is_on for gate, is_on in gates.items() if is_on is not None}
     if name.endswith("_s"):
-        return _duration(given)
-    return _scalar(wanted, given)
+        return _duration(given, path, problems)
+    if isinstance(given, _ACCEPTED.get(kind, ())) and (kind is bool or not isinstance(given, bool)):
+        if kind is not int or given in _INT32:
+            return str(given) if kind is str else given
+        problems.append(Problem(path, f"expected a number of 32 bits, got {given}"))
+        return None
+    problems.append(Problem(path, f"expected {_NAMES[kind]}, got {_shown(given)}"))
+    return None
 
 
-def _scalar(wanted: type, given: object) -> object:
-    accepted = (int, float) if wanted is float else (wanted,)
-    if not isinstance(given, accepted) or (isinstance(given, bool) and wanted is not bool):
-        if wanted is str and isinstance(given, int) and not isinstance(given, bool):
-            return str(given)  # a version without quotes
-        raise _WrongTypeError(f"expected {_NAMES[wanted]}, got {_shown(given)}")
-    if isinstance(given, int) and wanted is int and given not in _INT32:
-        raise _WrongTypeError(f"expected a number of 32 bits, got {given}")
-    return given
-
-
-def _list(item: Any, given: object, path: str, problems: list[Problem]) -> tuple[Any, ...]:
-    if not isinstance(given, list):
-        raise _WrongTypeError(f"expected a list, got {_shown(given)}")
-    return tuple(_scalars(item, ((f"{path}[{index}]", each) for index, each in enumerate(given)), problems))
-
-
-def _gates(given: object, path: str, problems: list[Problem]) -> dict[str, bool]:
-    if not isinstance(given, dict):
-        raise _WrongTypeError(f"expected names with true or false, got {_shown(given)}")
-    return {
-        name: bool(each)
-        for name, value in given.items()
-        for each in _scalars(bool, [(f"{path}.{name}", value)], problems)
-    }
-
-
-def _scalars(wanted: type, given: Iterable[tuple[str, object]], problems: list[Problem]) -> Iterator[Any]:
-    """Yields the values of the type, given with their paths; the others are problems."""
-    for path, value in given:
-        try:
-            yield _scalar(wanted, value)
-        except _WrongTypeError as wrong:
-            problems.append(Problem(path, str(wrong)))
-
-
-def _duration(given: object) -> float:
-    if not isinstance(given, str):
-        raise _WrongTypeError(f"expected a duration such as 30s or 1h30m, got {_shown(given)}")
+def _duration(given: object, path: str, problems: list[Problem]) -> float | None:
+    expected = "expected a duration such as 30s or 1h30m"
     try:
-        return parse_duration(given)
+        if isinstance(given, str):
+            return parse_duration(given)
+        problems.append(Problem(path, f"{expected}, got {_shown(given)}"))
     except ValueError as error:
-        raise _WrongTypeError(f"{error}; expected a duration such as 30s or 1h30m") from error
+        problems.append(Problem(path, f"{error}; {expected}"))
+    return None
 
 
 def _default(each: Field[Any]) -> object:
