@@ -51,9 +51,8 @@ class ProxyHealth:
 
         True before the first sync: a restart does not bring the API server back.
         """
-        stats = self._sync_runner.stats
-        pending_s = stats.oldest_pending_s
-        return pending_s is None or stats.now_s() - pending_s < 2 * self._sync_runner.timing.sync_s
+        pending_s = self._sync_runner.stats.oldest_pending_s
+        return pending_s is None or time.monotonic() - pending_s < 2 * self._sync_runner.timing.sync_s
 
     async def answer_healthz(self, _request: web.BaseRequest) -> web.Response:
         """/healthz, which load balancers ask: 200 while the node should get new connections."""

@@ -61,11 +61,9 @@ class SyncRunner:
         timing: SyncTiming,
         *,
         kinds: frozenset[type[Object]] = frozenset({Service, EndpointSlice}),
-        now_s: Callable[[], float] = time.monotonic,
-        wall_s: Callable[[], float] = time.time,
     ) -> None:
         self.state, self.proxier, self.timing, self.schedule = state, proxier, timing, Schedule(timing)
-        self.stats = SyncStats(now_s, wall_s)
+        self.stats = SyncStats()
         self.rejected: Mapping[Key, str] = {}
         """The Services that the kernel rejects since the last sync, with the reason."""
         self._refusals: Mapping[tuple[Key, str], str] = {}
@@ -74,7 +72,7 @@ class SyncRunner:
         self.subscribers: list[Callable[[SyncResult], None]] = []
         self.on_rejected: Callable[[Mapping[Key, str]], None] = lambda _: None
         """Gets the Services that the kernel rejects from now on, with the reason, also if the sync failed."""
-        self._plan_inputs, self._kinds, self._now_s = inputs, kinds, now_s
+        self._plan_inputs, self._kinds = inputs, kinds
         self._planner: Planner | None = None
         self._pending: dict[Key, None] = {}
         self._wake = asyncio.Event()
@@ -123,7 +121,7 @@ class SyncRunner:
     async def run(self) -> None:
         self.inputs_changed()
         while True:
-            match self.schedule.due(self._now_s()) if self.is_ready else None:
+            match self.schedule.due(time.monotonic()) if self.is_ready else None:
                 case None:
                     await self._wait()
                 case Step.SWEEP:
@@ -135,14 +133,14 @@ class SyncRunner:
     async def _wait(self) -> None:
         next_s = self.schedule.next_s if self.is_ready else inf
         try:
-            async with asyncio.timeout(None if next_s == inf else max(next_s - self._now_s(), 0.0)):
+            async with asyncio.timeout(None if next_s == inf else max(next_s - time.monotonic(), 0.0)):
                 await self._wake.wait()
         except TimeoutError:
             return
         self._wake.clear()
 
     async def _sync(self, step: Step) -> None:
-        started_s = self._now_s()
+        started_s = time.monotonic()
         inputs = self._plan_inputs()
         assert inputs  # noqa: S101 - see is_ready
         services, self._pending = self._pending, {}
@@ -154,14 +152,14 @@ class SyncRunner:
         except Exception as error:  # noqa: BLE001 - a defect in planning one Service must not end the others' rules
             self.stats.failed(waiting)
             self.stats.failures += 1
-            self._log_failure("rules not synced", error, retry_in_s=self.schedule.failed(self._now_s()))
+            self._log_failure("rules not synced", error, retry_in_s=self.schedule.failed(time.monotonic()))
         except BaseException:
             self.stats.failed(waiting)
             self.schedule.cancelled()
             raise
         finally:
             self._note_rejected()
-            self.stats.took(self._now_s() - started_s, is_full=step is Step.FULL)
+            self.stats.took(time.monotonic() - started_s, is_full=step is Step.FULL)
 
     def _note_rejected(self) -> None:
         before, self.rejected = self.rejected, self.proxier.rejected
@@ -173,7 +171,7 @@ class SyncRunner:
 
     def _synced(self, result: SyncResult, started_s: float) -> None:
         """Notes and logs a sync, and tells the subscribers."""
-        now_s, is_full = self._now_s(), result.differences is None
+        now_s, is_full = time.monotonic(), result.differences is None
         has_changed = result.differences is None or any(result.differences.values())
         self.schedule.succeeded(now_s, is_full=is_full, leaves_unused=has_changed and not is_full)
         if has_changed:
@@ -212,7 +210,7 @@ class SyncRunner:
         try:
             await self.proxier.sweep()
         except ApplyError as error:
-            self.schedule.sweep_failed(self._now_s())
+            self.schedule.sweep_failed(time.monotonic())
             self.stats.cleanup_failures += 1
             log.info("unused rules not removed yet", mode=self.proxier.name, reason=str(error))
         except Exception as error:  # noqa: BLE001 - a full sync removes what is unused

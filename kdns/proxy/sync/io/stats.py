@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -41,8 +40,6 @@ class PendingChanges(NamedTuple):
 class SyncStats:
     """The figures of one sync runner. `last_…_s` are seconds since 1970, `oldest_pending_s` is monotonic."""
 
-    now_s: Callable[[], float] = time.monotonic
-    wall_s: Callable[[], float] = time.time
     runs: Histogram = field(default_factory=lambda: Histogram(SYNC_BUCKETS_S))
     full: Histogram = field(default_factory=lambda: Histogram(SYNC_BUCKETS_S))
     partial: Histogram = field(default_factory=lambda: Histogram(SYNC_BUCKETS_S))
@@ -56,10 +53,7 @@ class SyncStats:
     services: Changes = field(default_factory=Changes)
     endpoints: Changes = field(default_factory=Changes)
     _triggers: list[float] = field(default_factory=list)
-    _started_s: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._started_s = self.wall_s()
+    _started_s: float = field(default_factory=time.time)
 
     def changed(self, change: Change) -> None:
         """Counts a change, and notes its trigger time unless that is before kdns started."""
@@ -73,12 +67,12 @@ class SyncStats:
                 self._triggers.append(trigger_s)
 
     def queued(self) -> None:
-        self.last_queued_s = self.wall_s()
+        self.last_queued_s = time.time()
         if self.oldest_pending_s is None:
-            self.oldest_pending_s = self.now_s()
+            self.oldest_pending_s = time.monotonic()
 
     def begin(self) -> PendingChanges:
-        since_s = self.now_s() if self.oldest_pending_s is None else self.oldest_pending_s
+        since_s = time.monotonic() if self.oldest_pending_s is None else self.oldest_pending_s
         pending = PendingChanges(self.services.pending, self.endpoints.pending, self._triggers, since_s)
         self._triggers, self.oldest_pending_s = [], None
         return pending
@@ -92,7 +86,7 @@ class SyncStats:
         self.oldest_pending_s = pending.since_s
 
     def succeeded(self, pending: PendingChanges) -> None:
-        now_s = self.last_sync_s = self.wall_s()
+        now_s = self.last_sync_s = time.time()
         self.services.pending -= pending.services
         self.endpoints.pending -= pending.endpoints
         for trigger_s in pending.triggers:

@@ -65,7 +65,7 @@ class UserspaceProxier:
         self.counters = RelayCounters(self._sessions.ports, kernel.counters if kernel else None)
         self._lock = asyncio.Lock()
         self._families = supported_families()
-        self._resources = RelayResources(self._sessions, limit=limit, now_s=now_s)
+        self._resources = RelayResources(self._sessions, limit, now_s)
         self._relays = RelaySet(self._resources, ports, udp_idle_s)
         self.listening, self.missing = self._relays.listening, self._relays.missing
         self._upkeep = restarted(self._run_upkeep, "upkeep of relays")

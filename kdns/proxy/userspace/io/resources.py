@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
@@ -60,9 +59,7 @@ class DescriptorBudget:
 class RelayResources:
     """The resources of a relay beside its own listener. Created inside of a running loop."""
 
-    def __init__(
-        self, sessions: Sessions, *, limit: int | None = None, now_s: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, sessions: Sessions, limit: int | None, now_s: Callable[[], float]) -> None:
         self.sessions, self.now_s = sessions, now_s
         self.poller = Poller()
         self.loop = self.poller.loop

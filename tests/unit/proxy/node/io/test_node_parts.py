@@ -109,11 +109,10 @@ def test_health_checks_are_where_node_ports_are() -> None:
     ("established", "oldest_s", "wanted"),
     [(True, None, True), (True, 41.0, True), (True, 40.0, False), (False, None, False), (False, 99.0, False)],
 )
-def test_current(established: bool, oldest_s: float | None, wanted: bool) -> None:
-    runner = SyncRunner(
-        State(), FakeMode("x", [], Footprint()), lambda: None, SyncTiming(sync_s=30.0), now_s=lambda: 100.0
-    )
+def test_current(established: bool, oldest_s: float | None, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = SyncRunner(State(), FakeMode("x", [], Footprint()), lambda: None, SyncTiming(sync_s=30.0))
     runner.stats.oldest_pending_s = oldest_s
+    monkeypatch.setattr("time.monotonic", lambda: 100.0)
     if established:
         runner.established.set()
     health = ProxyHealth(runner, lambda: None)
