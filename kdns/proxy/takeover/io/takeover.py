@@ -52,10 +52,8 @@ class Takeover:
         keep_rules: bool,
         is_kube_proxy: Callable[[], Awaitable[str]] = kube_proxy,
         own: Callable[[], socket.socket] = own_network,
-        retry_s: float = RETRY_S,
-        watch_s: float = WATCH_S,
     ) -> None:
-        self._clean_ups, self._keep_rules, self._retry_s, self._watch_s = clean_ups, keep_rules, retry_s, watch_s
+        self._clean_ups, self._keep_rules = clean_ups, keep_rules
         self._is_kube_proxy, self._own = is_kube_proxy, own
         self._owner: socket.socket | None = None
         self._mode: RunningMode | None = None
@@ -88,7 +86,7 @@ class Takeover:
         Where a kube-proxy is at work, what may be its own is removed when it has ended. What fails is tried again.
         """
         reason = sign = ""
-        pause_s = self._retry_s
+        pause_s = RETRY_S
         while True:
             before, sign = sign, await self._is_kube_proxy() if self._owner else ""
             if sign and not before:
@@ -98,7 +96,7 @@ class Takeover:
                 removed()
                 if not sign:
                     return
-            pause_s = min(2 * pause_s, LONGEST_RETRY_S) if failures and reason else self._retry_s
+            pause_s = min(2 * pause_s, LONGEST_RETRY_S) if failures and reason else RETRY_S
             told, reason = reason, "; ".join(map(str, failures))
             if reason not in {"", told}:
                 log.warning("rules of others not removed yet", reason=reason, retry_in_s=pause_s)
@@ -110,7 +108,7 @@ class Takeover:
         Its rules would serve endpoints of before, and may come before those of this process.
         """
         while True:
-            await asyncio.sleep(self._watch_s)
+            await asyncio.sleep(WATCH_S)
             if self._owner and await self._is_kube_proxy():
                 await self.clean_up(settings)
 
@@ -131,7 +129,6 @@ async def remove_everything(
     is_kube_proxy: Callable[[], Awaitable[str]] = kube_proxy,
     own: Callable[[], socket.socket] = own_network,
     patience_s: float = PATIENCE_S,
-    poll_s: float = POLL_S,
 ) -> list[str]:
     """Removes what kdns has left in all modes, for --cleanup, and returns what was removed, in words.
 
@@ -143,7 +140,7 @@ async def remove_everything(
         removed, failures = await _removals(clean_ups, settings, Footprint())
     else:
         with own():
-            found = await _settled(is_kube_proxy, clean_ups, patience_s, poll_s)
+            found = await _settled(is_kube_proxy, clean_ups, patience_s)
             if found.has_kube_proxy:
                 log.info("rules of a kube-proxy stay")
             kept = Footprint(keep_kube_proxy=True, marked=found.marked)
@@ -177,10 +174,7 @@ async def rule_authors(clean_ups: Sequence[CleanUp]) -> RuleAuthors:
 
 
 async def _settled(
-    is_kube_proxy: Callable[[], Awaitable[str]],
-    clean_ups: Sequence[CleanUp],
-    patience_s: float,
-    poll_s: float,
+    is_kube_proxy: Callable[[], Awaitable[str]], clean_ups: Sequence[CleanUp], patience_s: float
 ) -> RuleAuthors:
     """Whose rules there are, once kdns's are not the only ones of a node with a kube-proxy.
 
@@ -201,4 +195,4 @@ async def _settled(
             )
         if time.monotonic() >= until_s:
             return found
-        await asyncio.sleep(poll_s)
+        await asyncio.sleep(POLL_S)

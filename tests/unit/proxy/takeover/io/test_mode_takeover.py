@@ -17,6 +17,7 @@ from kdns.netlink.io.unix_sockets import user_of
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import CleanUp, Footprint, RuleAuthors, Runtime
 from kdns.proxy.takeover.io import kube_proxy, owner
+from kdns.proxy.takeover.io import takeover as takeover_module
 from kdns.proxy.takeover.io.takeover import Takeover, remove_everything
 
 
@@ -51,9 +52,13 @@ def takeover_of(
         keep_rules=keep_rules,
         is_kube_proxy=alive or answers([""]),
         own=kernel.own,
-        retry_s=0.0,
-        watch_s=0.0,
     )
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RETRY_S", "WATCH_S", "POLL_S"):
+        monkeypatch.setattr(takeover_module, name, 0.0)
 
 
 async def started(takeover: Takeover, row: Runtime) -> None:
@@ -122,10 +127,9 @@ async def test_the_longer_a_clean_up_fails_the_later_it_is_tried_again(
         slept.append(delay_s)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(takeover_module, "RETRY_S", 10.0)
     kernel = Kernel([], "old", failures=failures)
-    async with Takeover(
-        (CleanUp(kernel.clean_up),), keep_rules=True, is_kube_proxy=answers([""]), own=kernel.own
-    ) as takeover:
+    async with takeover_of(kernel) as takeover:
         await started(takeover, fake_row("a", []))
         await takeover.clean_up(Settings())
     assert len(slept) == failures
@@ -215,7 +219,6 @@ async def test_kdns_leaves_a_node_to_a_kube_proxy_that_has_rules(
             is_kube_proxy=answers(signs),
             own=kernel.own,
             patience_s=600.0,
-            poll_s=0.0,
         )
     assert done == ([wanted] if wanted else [])
     assert kept == ([Footprint(keep_kube_proxy=True, marked=authors[-1].marked)] if wanted else [])
