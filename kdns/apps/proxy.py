@@ -284,23 +284,21 @@ async def supervise(
     """
     settings = read()
     node = start(settings)
-    tasks = {
-        "node": asyncio.create_task(node.run()),
-        "stop": asyncio.create_task(stop.wait()),
-        "file": asyncio.create_task(_next_settings(read, settings, file, every_s, reload, runtime_of)),
-        "ready": asyncio.create_task(_say_ready(node, say)),
-    }
-    ending = [task for name, task in tasks.items() if name != "ready"]
+    ready = asyncio.create_task(_say_ready(node, say))
+    ending = (
+        asyncio.create_task(node.run()),
+        asyncio.create_task(_next_settings(read, settings, file, every_s, reload, runtime_of)),
+        asyncio.create_task(stop.wait()),
+    )
     try:
         await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks.values():
+        for task in (*ending, ready):
             task.cancel()
-        results = dict(zip(tasks, await asyncio.gather(*tasks.values(), return_exceptions=True), strict=True))
-    for failed in (results["node"], results["file"]):
+        _, changed, _, _ = results = await asyncio.gather(*ending, ready, return_exceptions=True)
+    for failed in results[:2]:
         if isinstance(failed, Exception):
             raise failed
-    changed = results["file"]
     if not isinstance(changed, Settings):
         return False
     log.info("settings changed", file=str(file), mode=changed.mode)

@@ -118,7 +118,7 @@ def _node_port_match(family_plan: FamilyPlan) -> str:
 
 
 def _cluster_ips_check(family_plan: FamilyPlan, daddr: str) -> Iterator[str]:
-    if family_plan.undefined_ports is Verdict.REJECT:
+    if family_plan.mode.rejects_undefined_ports:
         yield f"{daddr} @{sets.CLUSTER_IPS.name} goto {REJECT_CHAIN}"
     if family_plan.unallocated:
         yield f"{daddr} {{ {', '.join(map(str, family_plan.unallocated))} }} drop"

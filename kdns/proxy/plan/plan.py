@@ -169,7 +169,6 @@ class FamilyPlan:
     externalTrafficPolicy Local where this node has endpoints, whatever the Service.
     `virtual_ips` are addresses that belong to Services only, with their number of fronts: cluster IPs; in a mode that
     makes Services' addresses the node's own, also those that were not the node's before.
-    `undefined_ports` is the verdict for an undefined port of such an address, None for no verdict.
     `unallocated` are the service ranges except loopback ones, which do not overlap: packets to unused cluster IPs in
     them are dropped. It is empty if the mode does not drop them. `chosen_by` says how one of several endpoints is
     chosen, "" by chance.
@@ -188,7 +187,6 @@ class FamilyPlan:
     local_pods: LocalPods | None = None
     cluster_ip: Branches = field(default_factory=Branches)
     external_local: Branches = field(default_factory=Branches)
-    undefined_ports: Verdict | None = None
     unallocated: tuple[Network, ...] = ()
     chosen_by: str = ""
 

@@ -42,7 +42,6 @@ def empty_plan(family: Family, config: ProxyConfig, node: NodeView) -> FamilyPla
         local_pods=config.local_pods.of(family) if config.local_pods else None,
         cluster_ip=cluster_ip_branches(Verdict.CLUSTER, nat),
         external_local=external_branches(Verdict.LOCAL, nat, is_local=True),
-        undefined_ports=Verdict.REJECT if mode.rejects_undefined_ports else None,
         unallocated=_routed(config.service_cidrs, family) if mode.drops_unallocated else (),
         chosen_by=config.chosen_by,
     )

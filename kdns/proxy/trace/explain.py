@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from kdns.cluster.objects import EndpointSlice, Pod, Service
 from kdns.cluster.readiness import nothing_ready
 from kdns.cluster.state import State
-from kdns.net import Family, family_of, packed, parse_unmapped_address
+from kdns.net import Family, canonical_address, family_of, packed, parse_unmapped_address
 from kdns.proxy.plan.branches import ENDPOINT_SETS, Verdict
 from kdns.proxy.plan.config import NodeView
 from kdns.proxy.plan.endpoints import PORTS, Candidate, ServiceEndpoint, candidates
@@ -128,13 +128,8 @@ def _no_candidate(slices: Collection[EndpointSlice], family: Family, port: PortN
 
 
 def _node_names(slices: Iterable[EndpointSlice]) -> dict[str, str]:
-    names = {}
-    for each in slices:
-        for endpoint in each.endpoints or ():
-            address = parse_unmapped_address(endpoint.addresses[0]) if endpoint.addresses else None
-            if address:
-                names[str(address)] = endpoint.node_name or ""
-    return names
+    endpoints = (endpoint for each in slices for endpoint in each.endpoints or () if endpoint.addresses)
+    return {canonical_address(endpoint.addresses[0]): endpoint.node_name or "" for endpoint in endpoints}
 
 
 def _alternatives(names: Iterable[str]) -> str:

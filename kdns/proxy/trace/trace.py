@@ -71,7 +71,7 @@ def _without_front(family_plan: FamilyPlan, packet: Packet) -> Trace:
     if is_check and (family_plan.node.has(packet.destination) or (is_virtual and family_plan.mode.owns_addresses)):
         return Trace(Fate.ACCEPTED, (f"{where} is a health check node port: the firewall lets it in",))
     if is_virtual:
-        if family_plan.undefined_ports is Verdict.REJECT:
+        if family_plan.mode.rejects_undefined_ports:
             what = "an address of Services" if family_plan.mode.owns_addresses else "a cluster IP"
             reason = f"is {what}, but not of a Service with port {packet.port}/{packet.protocol}"
             return Trace(Fate.REJECTED, (f"{packet.destination} {reason}",))

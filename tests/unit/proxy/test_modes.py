@@ -16,7 +16,7 @@ from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.mode import NFTABLES
 from kdns.proxy.plan.node_ports import NodePortAddresses
-from kdns.proxy.plan.plan import FamilyPlan
+from kdns.proxy.plan.plan import FamilyPlan, Plan
 from kdns.proxy.plan.planner import Planner, plan
 from kdns.proxy.plan.semantics import Semantics
 from kdns.proxy.settings.plan_config import proxy_config
@@ -96,11 +96,17 @@ def uneven(mode: Semantics) -> FamilyPlan:
     return plan(state(service(1, of_one), others), NODE_VIEW, replace(CONFIG, mode=mode)).ipv4
 
 
+def undefined(mode: Semantics) -> Fate:
+    """What happens to a packet to an undefined port of a cluster IP."""
+    family_plan = planned(mode)
+    return trace(Plan(family_plan, family_plan), Packet(ip_address("10.1.0.3"), VIP, "TCP", 9)).fate
+
+
 SEMANTICS: dict[str, tuple[object, Callable[[Semantics], object]]] = {
     # field → another value than mode nftables', and what has to differ then
     "protocols": (frozenset({"TCP"}), lambda mode: len(planned(mode).fronts)),
     "guards_without_endpoints": (False, lambda mode: clients(planned(mode), 2)),
-    "rejects_undefined_ports": (False, lambda mode: planned(mode).undefined_ports),
+    "rejects_undefined_ports": (False, undefined),
     "drops_unallocated": (False, lambda mode: planned(mode).unallocated),
     "hairpins_everywhere": (True, lambda mode: [port.hairpins for port in planned(mode).ports.values()]),
     "loopback_node_ports": (frozenset({"IPv4"}), lambda mode: LOCALHOST in planned(mode).node_ports),
