@@ -156,6 +156,21 @@ def test_large_sets_of_others_cause_no_repair(loop: asyncio.AbstractEventLoop, t
 
 
 @of_nftables
+def test_own_transactions_are_no_changes_by_others(loop: asyncio.AbstractEventLoop) -> None:
+    said: list[str] = []
+    mode = NftablesProxier()
+
+    async def work() -> None:
+        with mode.watch(said.append):
+            for names in (("r1",), ("r1", "r2")):
+                await mode.sync_full(planned(service(1, endpoints(1, *names))))
+        await mode.close(keep_rules=False)
+
+    loop.run_until_complete(work())
+    assert said == []
+
+
+@of_nftables
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tables_of_iptables_legacy_are_read_and_none_is_made(family: Family) -> None:
     names = Path(f"/proc/self/net/{'ip' if family == 'IPv4' else 'ip6'}_tables_names")

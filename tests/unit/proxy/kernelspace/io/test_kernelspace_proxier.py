@@ -245,6 +245,25 @@ async def test_an_endpoint_follows_its_node() -> None:
     assert functions(await node.sync()) == ["ModifyEndpoint"]
 
 
+async def test_an_endpoint_at_a_cluster_ip_is_the_same_in_any_order() -> None:
+    """A cluster IP has an endpoint on an overlay network, which differs from that of a Pod at this address."""
+    vip = [
+        replace(each, endpoints=tuple(replace(end, addresses=("10.96.0.1",)) for end in each.endpoints or ()))
+        for each in endpoints(2, "r1")
+        if each.address_type == "IPv4"
+    ]
+    second = (service(2, protocols=("TCP",))[0], *vip)
+    made = []
+    for first, then in ((WEB, second), (second, WEB)):
+        simulated = FakeHcn(network_type="Overlay", subnets={"10.96.0.1/32": "192.0.2.7"})
+        node = HcnNode(first, service=simulated, network=WindowsNetwork("Pods", "10.1.0.9"))
+        await node.sync()
+        await node.change(*then)
+        await node.sync()
+        made.append(simulated.endpoints[endpoint_id("Pods", "10.96.0.1")]["Policies"])
+    assert made[0] == made[1]
+
+
 @pytest.mark.parametrize(("route", "provider"), [("192.0.2.8", "192.0.2.8"), ("", "192.0.2.1")])
 async def test_the_route_to_a_new_node_is_read_before_it_is_used(route: str, provider: str) -> None:
     """Routes are read again for a new endpoint without one: once, as endpoints outside of the cluster have none."""
