@@ -1,7 +1,6 @@
 """IPVS over generic netlink (linux/ip_vs.h): virtual servers, their destinations, and the messages that have them.
 
-A first load has 60,000 messages, which differ in a few bytes each: two structs pack them. Addresses always take 16
-bytes.
+Addresses always take 16 bytes.
 """
 
 from __future__ import annotations
@@ -32,10 +31,18 @@ _OF_SETTINGS: Final = uapi.IP_VS_SVC_F_PERSISTENT | uapi.IP_VS_SVC_F_SCHED1 | ua
 _NETMASK: Final[Mapping[int, bytes]] = {uapi.AF_INET: b"\xff\xff\xff\xff", uapi.AF_INET6: struct.pack("=I", 128)}
 """Clients with affinity are distinguished by their whole address: a mask for IPv4, a number of bits for IPv6."""
 
-_IDENTITY: Final = struct.Struct("=HHH2x HHH2x HH16s HH2s2x")
-_DESTINATION: Final = struct.Struct("=HH HH16s HH2s2x HHI HHI HHI HHI HHH2x")
-_DESTINATION_KEY: Final = struct.Struct("=HH HH16s HH2s2x HHH2x")
+_FAMILY: Final = struct.Struct("=H")
 _PORT: Final = struct.Struct(">H")
+_NUMBER: Final = struct.Struct("=I")
+_FORWARDING: Final = b"".join(
+    attribute(kind, _NUMBER.pack(value))
+    for kind, value in (
+        (uapi.IPVS_DEST_ATTR_FWD_METHOD, uapi.IP_VS_CONN_F_MASQ),
+        (uapi.IPVS_DEST_ATTR_U_THRESH, 0),
+        (uapi.IPVS_DEST_ATTR_L_THRESH, 0),
+    )
+)
+"""What all destinations have."""
 
 
 class VirtualServerKey(NamedTuple):
@@ -139,22 +146,14 @@ def _body(operation: Operation, identity: bytes) -> bytes:
         if options is None:
             return header + identity
         return header + attribute(uapi.IPVS_CMD_ATTR_SERVICE, identity[4:] + _encoded(server, options))
-    family = address_family(destination[0])
-    address, port = _packed(destination[0]), _PORT.pack(destination[1])
-    place = (uapi.IPVS_CMD_ATTR_DEST, 20, uapi.IPVS_DEST_ATTR_ADDR, address, 6, uapi.IPVS_DEST_ATTR_PORT, port)
-    if verb is Verb.DELETE_DESTINATION:
-        key = _DESTINATION_KEY.pack(_DESTINATION_KEY.size, *place, 6, uapi.IPVS_DEST_ATTR_ADDR_FAMILY, family)
-        return header + identity + key
-    # fmt: off
-    return header + identity + _DESTINATION.pack(
-        _DESTINATION.size, *place,
-        8, uapi.IPVS_DEST_ATTR_FWD_METHOD, uapi.IP_VS_CONN_F_MASQ,
-        8, uapi.IPVS_DEST_ATTR_WEIGHT, weight,
-        8, uapi.IPVS_DEST_ATTR_U_THRESH, 0,
-        8, uapi.IPVS_DEST_ATTR_L_THRESH, 0,
-        6, uapi.IPVS_DEST_ATTR_ADDR_FAMILY, family,
+    address, port = destination
+    place = attribute(uapi.IPVS_DEST_ATTR_ADDR, _packed(address)) + attribute(
+        uapi.IPVS_DEST_ATTR_PORT, _PORT.pack(port)
     )
-    # fmt: on
+    place += attribute(uapi.IPVS_DEST_ATTR_ADDR_FAMILY, _FAMILY.pack(address_family(address)))
+    if verb is not Verb.DELETE_DESTINATION:
+        place += _FORWARDING + attribute(uapi.IPVS_DEST_ATTR_WEIGHT, _NUMBER.pack(weight))
+    return header + identity + attribute(uapi.IPVS_CMD_ATTR_DEST, place)
 
 
 def header(command: int) -> bytes:
@@ -167,14 +166,12 @@ _HEADERS: Final = {verb: header(verb.value) for verb in Verb}
 def identity_of(key: VirtualServerKey) -> bytes:
     """IPVS_CMD_ATTR_SERVICE with the attributes that identify a virtual server."""
     address, port, protocol = key
-    # fmt: off
-    content = _IDENTITY.pack(
-        6, uapi.IPVS_SVC_ATTR_AF, address_family(address),
-        6, uapi.IPVS_SVC_ATTR_PROTOCOL, PROTOCOL_NUMBERS[protocol],
-        20, uapi.IPVS_SVC_ATTR_ADDR, _packed(address),
-        6, uapi.IPVS_SVC_ATTR_PORT, _PORT.pack(port),
+    content = (
+        attribute(uapi.IPVS_SVC_ATTR_AF, _FAMILY.pack(address_family(address)))
+        + attribute(uapi.IPVS_SVC_ATTR_PROTOCOL, _FAMILY.pack(PROTOCOL_NUMBERS[protocol]))
+        + attribute(uapi.IPVS_SVC_ATTR_ADDR, _packed(address))
+        + attribute(uapi.IPVS_SVC_ATTR_PORT, _PORT.pack(port))
     )
-    # fmt: on
     return attribute(uapi.IPVS_CMD_ATTR_SERVICE, content)
 
 
@@ -182,7 +179,7 @@ def _encoded(key: VirtualServerKey, options: ServerOptions) -> bytes:
     return (
         text_attribute(uapi.IPVS_SVC_ATTR_SCHED_NAME, options.scheduler)
         + attribute(uapi.IPVS_SVC_ATTR_FLAGS, struct.pack("=II", options.flags, 0xFFFFFFFF))
-        + attribute(uapi.IPVS_SVC_ATTR_TIMEOUT, struct.pack("=I", options.persistence_s))
+        + attribute(uapi.IPVS_SVC_ATTR_TIMEOUT, _NUMBER.pack(options.persistence_s))
         + attribute(uapi.IPVS_SVC_ATTR_NETMASK, _NETMASK[address_family(key[0])])
     )
 
@@ -248,4 +245,4 @@ def timeouts_of(body: bytes) -> Timeouts:
 
 def timeout_attributes(timeouts: Timeouts) -> bytes:
     values = zip(_TIMEOUT_KINDS, timeouts, strict=True)
-    return b"".join(attribute(kind, struct.pack("=I", value)) for kind, value in values)
+    return b"".join(attribute(kind, _NUMBER.pack(value)) for kind, value in values)
