@@ -7,7 +7,7 @@ from kdns_process import ROOT, Running, kdns_up
 
 NO_CONTAINER = "Pods are simulated, no container runs"
 WORKS: list[tuple[str, list[str]]] = [
-    ("get nodes", ["kdns", "Ready"]),
+    ("get nodes -o wide", ["kdns", "Ready", "10.244.0.1"]),
     ("get namespaces", ["default", "kube-node-lease", "kube-public", "kube-system"]),
     ("get all -A", ["service/kubernetes", "service/kube-dns"]),
     ("get --raw /readyz?verbose", ["[+]ping ok", "readyz check passed"]),
