@@ -271,28 +271,25 @@ WORKLOAD: Json = {"selector": {"matchLabels": {"app": "web"}}, "template": TEMPL
 ONCE: Json = {"template": {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}}
 REFUSED = forbidden(POD, "web", "no more today")
 CONFLICT = conflict(POD, "web", "changed")
-WARNINGS: list[tuple[Kind, Json, str, StatusError, set[str]]] = [
-    # workload, spec, refused write, error, reasons of its Warnings
-    *(
-        row
-        for kind, spec in (
-            (REPLICATION_CONTROLLER, {"selector": {"app": "web"}, "template": TEMPLATE}),
-            (REPLICA_SET, WORKLOAD),
-            (STATEFUL_SET, {**WORKLOAD, "serviceName": "web"}),
-            (DAEMON_SET, WORKLOAD),
-            (JOB, ONCE),
-        )
-        for row in (
-            (kind, spec, "create", REFUSED, {"FailedCreate"}),
-            (kind, spec, "create", CONFLICT, set[str]()),
-            (kind, spec, "update", REFUSED, set[str]()),
-            (kind, spec, "update", CONFLICT, set[str]()),
-        )
-    )
+WORKLOADS: list[tuple[Kind, Json]] = [
+    (REPLICATION_CONTROLLER, {"selector": {"app": "web"}, "template": TEMPLATE}),
+    (REPLICA_SET, WORKLOAD),
+    (STATEFUL_SET, {**WORKLOAD, "serviceName": "web"}),
+    (DAEMON_SET, WORKLOAD),
+    (JOB, ONCE),
 ]
 
 
-@pytest.mark.parametrize(("kind", "spec", "verb", "error", "reasons"), WARNINGS)
+@pytest.mark.parametrize(("kind", "spec"), WORKLOADS, ids=[kind.kind for kind, _ in WORKLOADS])
+@pytest.mark.parametrize(
+    ("verb", "error", "reasons"),
+    [
+        ("create", REFUSED, {"FailedCreate"}),
+        ("create", CONFLICT, set()),
+        ("update", REFUSED, set()),
+        ("update", CONFLICT, set()),
+    ],
+)
 async def test_only_a_refused_pod_is_a_warning_of_its_workload(
     cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,

@@ -43,17 +43,17 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "odd"),
+    "status",
     [
-        (NODE, {"status": {"addresses": [{"type": "InternalIP"}]}}),
-        (NODE, {"status": {"conditions": [READY], "addresses": [{"type": "InternalIP"}]}}),
-        (NODE, {"status": {"conditions": [READY], "addresses": [{"type": "ExternalIP", "address": "192.0.2.1"}]}}),
-        (NODE, {"status": {"conditions": [READY]}}),
+        {"addresses": [{"type": "InternalIP"}]},
+        {"conditions": [READY], "addresses": [{"type": "InternalIP"}]},
+        {"conditions": [READY], "addresses": [{"type": "ExternalIP", "address": "192.0.2.1"}]},
+        {"conditions": [READY]},
     ],
 )
-async def test_odd_objects(cluster: Cluster, kind: Kind, odd: Json) -> None:
+async def test_nodes_of_odd_addresses(cluster: Cluster, status: Json) -> None:
     with capture_logs() as logs:
-        cluster.make(kind, {"metadata": {"name": "odd"}, **odd})
+        cluster.make(NODE, {"metadata": {"name": "odd"}, "status": status})
         cluster.make(POD, POD_ON_IT)
         await cluster.settled()
         assert cluster.api.get(ApiRequest(POD, "default", "p"))["status"]["phase"] == "Running"
