@@ -15,13 +15,22 @@ from kdns.answers.response import PRIVATE, Response, Reuse
 from kdns.dns.message import query as packet_of
 from kdns.dns.query import RA, TC
 from kdns.dns.rrset import RRset, Soa
-from kdns.dns.types import NOERROR, NS, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
+from kdns.dns.types import AAAA, NOERROR, NS, NXDOMAIN, REFUSED, SERVFAIL, SOA, A
 from kdns.dns.zonefile import parse_record
 from kdns.dnsserver.blocks import unawaited
+from kdns.plugins.sources.forward.bailiwick import checked
 from kdns.values import evolve
 
 ADDRESS = RRset("a.", A, 60, (bytes(4),))
 FUTURE = parse_record("a. 60 IN RRSIG A 8 1 60 20300101000000 20200101000000 1 . AAAA")
+
+
+def of_upstream(response: Response) -> Response:
+    """The same as an upstream's message."""
+    asked = read(packet_of("a.", A))
+    return checked(compile_answer(asked, response, 512, ".").wire(asked.packet), asked, "forward")
+
+
 KEPT: dict[str, tuple[Reply, float, str]] = {
     # reply, how long it is kept, and where; with subjects it is in the table alone, until they change
     "denial": (NO_NAME, 30, "denial"),
@@ -29,6 +38,9 @@ KEPT: dict[str, tuple[Reply, float, str]] = {
     "referral": (Response(NOERROR, authority=(RRset("a.", NS, 40, ("ns.b.",)),)), 40, "success"),
     "signature that is not valid yet": (Response(NOERROR, answer=(ADDRESS, FUTURE)), 0, ""),
     "cut": (Response(NOERROR, TC, (ADDRESS,)), 0, ""),
+    "message": (of_upstream(Response(NOERROR, RA, (ADDRESS,))), 60, "success"),
+    "cut message": (of_upstream(Response(NOERROR, RA | TC, (ADDRESS,))), 0, ""),
+    "message of another type": (of_upstream(Response(NOERROR, RA, (RRset("a.", AAAA, 60, (bytes(16),)),))), 0, ""),
     "unhandled": (UNHANDLED, 0, ""),
     "unanswered": (UNANSWERED, 0, ""),
     "refused": (Response(REFUSED), 0, ""),
