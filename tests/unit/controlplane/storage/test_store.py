@@ -222,7 +222,7 @@ def test_remaining_is_told_without_selectors_only() -> None:
     for namespace in "xy":
         for name in "abc":
             cluster.put(name, namespace, v="1")
-    for wanted, remaining in ((Filter(), 5), (Filter("y"), 2), (listing.filter_of(None, "v=1", ""), None)):
+    for wanted, remaining in ((Filter(), 5), (Filter("x"), 2), (listing.filter_of(None, "v=1", ""), None)):
         page = listing.page(cluster.store, SERVICE, wanted, ListOptions(limit=1))
         assert (page.remaining, bool(page.continue_token)) == (remaining, True)
 
