@@ -125,7 +125,10 @@ def destinations() -> Iterator[Arrival]:
     """How many destinations of the virtual server take connections."""
     with ipvs() as kernel:
         yield _Number(
-            lambda n: sum(each.weight > 0 for each in kernel.destinations(VirtualServerKey(*front(n))).values()), 0.0002
+            lambda n: sum(
+                destination.weight > 0 for destination in kernel.destinations(VirtualServerKey(*front(n))).values()
+            ),
+            0.0002,
         )
 
 

@@ -40,7 +40,8 @@ FIRST_BIG_IP: Final = int(ip_address("10.144.0.1"))
 
 
 TYPES: Final[dict[str, Json]] = {
-    each.path: {"kind": each.kind.__name__, "apiVersion": each.api_version} for each in RESOURCES.values()
+    resource.path: {"kind": resource.kind.__name__, "apiVersion": resource.api_version}
+    for resource in RESOURCES.values()
 }
 """kind and apiVersion of the objects at each path."""
 

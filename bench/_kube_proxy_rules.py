@@ -58,7 +58,10 @@ table {table} {{
     for service in given.services:
         for protocol in service.protocols:
             end = f"{_digest(service.name, protocol)}-bench/{service.name}/{protocol}/"
-            places = [(f"{_digest(end, each)}-{end}{each.replace(':', '.')}", each) for each in service.endpoints]
+            places = [
+                (f"{_digest(end, endpoint)}-{end}{endpoint.replace(':', '.')}", endpoint)
+                for endpoint in service.endpoints
+            ]
             for name, each in places:
                 if service.affinity:
                     options = f"flags dynamic,timeout; timeout {AFFINITY_S}s"
@@ -125,7 +128,7 @@ COMMIT
 
 def _service_chains(service: Service, protocol: str, chain: str, masqueraded: str) -> Iterator[str]:
     said = f'-m comment --comment "bench/{service.name}:{protocol}"'
-    places = [(f"KUBE-SEP-{_digest(service.name, protocol, each)}", each) for each in service.endpoints]
+    places = [(f"KUBE-SEP-{_digest(service.name, protocol, endpoint)}", endpoint) for endpoint in service.endpoints]
     yield "\n".join(f":{name} - [0:0]" for name in (chain, *(name for name, _ in places)))
     yield f"-A {chain} {masqueraded} -j KUBE-MARK-MASQ"
     recent = f"-m recent --rcheck --seconds {AFFINITY_S} --reap"

@@ -78,7 +78,7 @@ def _half(given: Setting, mode: Semantics) -> FamilyPlan:
 def objects(service: Service, family: Family) -> tuple[dict[str, Any], dict[str, Any]]:
     """The Service and its EndpointSlice."""
     metadata = {"name": service.name, "namespace": "bench", "labels": {"kubernetes.io/service-name": service.name}}
-    ports = [{"name": each, "protocol": each.upper()} for each in service.protocols]
+    ports = [{"name": protocol, "protocol": protocol.upper()} for protocol in service.protocols]
     spec = {
         "type": "ClusterIP",
         "clusterIP": service.vip,
@@ -91,7 +91,7 @@ def objects(service: Service, family: Family) -> tuple[dict[str, Any], dict[str,
     endpoint_slice = {
         "metadata": metadata,
         "addressType": family,
-        "endpoints": [{"addresses": [each], "conditions": {"ready": True}} for each in service.endpoints],
+        "endpoints": [{"addresses": [endpoint], "conditions": {"ready": True}} for endpoint in service.endpoints],
         "ports": [port | {"port": TARGET_PORT} for port in ports],
     }
     return {"metadata": metadata, "spec": spec}, endpoint_slice
@@ -116,11 +116,11 @@ def _restores(backend: str) -> Mapping[Family, tuple[str, ...]]:
 
 
 def _objects(given: Setting) -> Iterator[str]:
-    yield from (json.dumps(objects(each, given.family)) for each in given.services)
+    yield from (json.dumps(objects(service, given.family)) for service in given.services)
 
 
 def _served(mode: str, package: str) -> Shape:
-    argv: Mapping[Family, tuple[str, ...]] = {each: (sys.executable, PROXY, mode, each) for each in FAMILIES}
+    argv: Mapping[Family, tuple[str, ...]] = {family: (sys.executable, PROXY, mode, family) for family in FAMILIES}
     return Shape(f"kdns, {mode}", _objects, argv, package, serves=True)
 
 

@@ -43,14 +43,14 @@ def once(kind: Kind, services: int, turns: int) -> Row:
     """Each turn has names of its own."""
     numbers = random.sample(range(services), services)
     share = services // turns
-    texts = [[kind.line(each) for each in numbers[turn * share : (turn + 1) * share]] for turn in range(turns)]
+    texts = [[kind.line(number) for number in numbers[turn * share : (turn + 1) * share]] for turn in range(turns)]
     return Row(kind.label, "once", texts, ("-n", "1"), frozenset({kind.rcode}))
 
 
 def again(kind: Kind | None, services: int, rate: int, seconds: float) -> Row:
     """Any name at any time; without a kind a mix of all."""
     texts = list(mixed(services) if kind is None else at_random(kind, services))
-    rcodes = frozenset({each.rcode for each in SHARES} if kind is None else {kind.rcode})
+    rcodes = frozenset({share.rcode for share in SHARES} if kind is None else {kind.rcode})
     options = ("-l", str(seconds), *(("-Q", str(rate)) if rate else ()))
     return Row(kind.label if kind else "a mix", f"{rate:,}/s" if rate else "max", [texts], options, rcodes)
 

@@ -288,7 +288,7 @@ def refuse_different_answers(resolvers: list[Resolver]) -> None:
 
 def run_of(place: Place, resolver: Resolver, kind: Kind, number: int, seconds: float) -> Run:
     """One run against one server."""
-    queries = [f"{kind.prefix}{each}.{ZONE} A\n" for each in kind.names(number)]
+    queries = [f"{kind.prefix}{name}.{ZONE} A\n" for name in kind.names(number)]
     port = {"dot": resolver.ports.dot, "doh": resolver.ports.doh}.get(kind.mode, resolver.ports.dns)
     length = ["-n", "1"] if kind.names is once else ["-l", str(seconds)]
     uri = ["-O", f"doh-uri=https://127.0.0.1:{port}/dns-query"] if kind.mode == "doh" else []
@@ -300,11 +300,11 @@ def run_of(place: Place, resolver: Resolver, kind: Kind, number: int, seconds: f
 
 def measure(place: Place, resolvers: list[Resolver], seconds: float, rounds: int) -> None:
     """Print the table, row by row as it comes about."""
-    print(f"| question | {' | '.join(f'{one.name} µs' for one in resolvers)} | max q/s |")
+    print(f"| question | {' | '.join(f'{resolver.name} µs' for resolver in resolvers)} | max q/s |")
     print(f"|---|{'---|' * (len(resolvers) + 1)}")
     for kind in KINDS:
         runs: dict[str, list[Run]] = {}
-        speaking = [one for one in resolvers if kind.mode in one.modes]
+        speaking = [resolver for resolver in resolvers if kind.mode in resolver.modes]
         for number in range(rounds + 1):
             if kind.is_expired:
                 for one in speaking:
@@ -314,10 +314,10 @@ def measure(place: Place, resolvers: list[Resolver], seconds: float, rounds: int
                 run = run_of(place, one, kind, number, seconds)
                 if number:
                     runs.setdefault(one.name, []).append(run)
-        columns = [_medians(runs.get(one.name, [])) for one in resolvers]
+        columns = [_medians(runs.get(resolver.name, [])) for resolver in resolvers]
         us, qps = (" | ".join(column[0] for column in columns), " / ".join(column[1] for column in columns))
         print(f"| {kind.label} | {us} | {qps} |", flush=True)
-    print(f"\nmemory, MiB: {', '.join(f'{one.name} {memory_mib(one.pid):.0f}' for one in resolvers)}")
+    print(f"\nmemory, MiB: {', '.join(f'{resolver.name} {memory_mib(resolver.pid):.0f}' for resolver in resolvers)}")
 
 
 def _medians(runs: list[Run]) -> tuple[str, str]:

@@ -211,7 +211,11 @@ def main() -> None:
             work = partial(connected, count=clients, seconds=given.seconds)
             for name, turn in rounds(relays["connections"], work, given.rounds).items():
                 print(row(name, clients, turn, 1e6), flush=True)
-        memory = ", ".join(f"{each.name} {memory_mib(each.pid):.0f}" for each in relays["connections"] if each.pid)
+        memory = ", ".join(
+            f"{connection.name} {memory_mib(connection.pid):.0f}"
+            for connection in relays["connections"]
+            if connection.pid
+        )
         print(f"\nMemory in MiB: {memory}.")
 
 

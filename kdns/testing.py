@@ -119,12 +119,12 @@ class Cluster:
     async def _apply(self, manifests: Iterable[Manifests]) -> None:
         texts: dict[Path, str] = {}
         paths: list[Path] = []
-        for each in manifests:
-            if isinstance(each, Path):
-                paths.append(each)
+        for source in manifests:
+            if isinstance(source, Path):
+                paths.append(source)
             else:
                 path = Path(f"manifest-{next(self._texts)}")
-                texts[path] = each if isinstance(each, str) else json.dumps(each)
+                texts[path] = source if isinstance(source, str) else json.dumps(source)
                 paths.append(path)
         problems: list[ManifestError] = []
         if paths:

@@ -106,7 +106,7 @@ def rendered(values: dict[str, Any]) -> str:
         chart.validate_schema(chart.merge_values(values))
         texts: dict[str, str] = chart.render(values, name=name, namespace=namespace)
     documents = [f"---\n# {path}\n{text.strip()}\n" for path, text in sorted(texts.items()) if path.endswith(".yaml")]
-    return "".join(each for each in documents if "\nkind: " in each)
+    return "".join(document for document in documents if "\nkind: " in document)
 
 
 if __name__ == "__main__":

@@ -79,11 +79,14 @@ def _contested(view: ClusterView) -> State:
     chosen.update(key for address in endpoints for key in state.services_by_ip[address])
     endpoints += [address for first, last in _SPECIAL for address in state.slices_by_ip.between(first, last)]
     slices = [state.slices[key] for address in endpoints for key in state.slices_by_ip[address]]
-    chosen.update(one.service_key for one in slices if one.service_key)
+    chosen.update(endpoint_slice.service_key for endpoint_slice in slices if endpoint_slice.service_key)
     chosen &= services.keys()
     return State(
         services={key: services[key] for key in services if key in chosen},
-        slices_by_service={key: {one.key: one for one in state.slices_of(key)} for key in (*chosen, API_SERVICE)},
+        slices_by_service={
+            key: {endpoint_slice.key: endpoint_slice for endpoint_slice in state.slices_of(key)}
+            for key in (*chosen, API_SERVICE)
+        },
     )
 
 
@@ -97,7 +100,12 @@ def _numbers(service: Service) -> Iterator[tuple[str, object]]:
 def _is_one_machine(view: ClusterView) -> bool:
     """Whether the API server is at a loopback address, so that endpoints there are right: with `kdns up`."""
     slices = view.state.slices_of(API_SERVICE)
-    addresses = (address for one in slices for endpoint in one.endpoints or () for address in endpoint.addresses)
+    addresses = (
+        address
+        for endpoint_slice in slices
+        for endpoint in endpoint_slice.endpoints or ()
+        for address in endpoint.addresses
+    )
     return any(address.is_loopback for address in map(parse_address, addresses) if address)
 
 
@@ -109,7 +117,7 @@ def _another(kind: FrontKind) -> str:
 
 def cluster_ips(view: ClusterView) -> Iterator[Problem]:
     """Cluster IPs that are missing, that several Services have at different ports, or that no ServiceCIDR has."""
-    cidrs = (text for one in view.state.service_cidrs.values() for text in one.spec.cidrs or ())
+    cidrs = (text for service_cidr in view.state.service_cidrs.values() for text in service_cidr.spec.cidrs or ())
     ranges = [network for network in map(parse_network, cidrs) if network]
     for service in view.state.services.values():
         spec = service.spec

@@ -96,7 +96,10 @@ def _is_of_host(pod: Pod) -> bool:
 def _destination(view: ClusterView, dns: SelectingService) -> Destination | None:
     """Returns where queries over UDP arrive: policies see the Pods' port, not that of the Service."""
     pods = view.specs(dns.key[0], dns.spec.selector or {})
-    port = next((one for one in dns.ports if (one.port, one.protocol) == (DNS_PORT, "UDP")), None)
+    port = next(
+        (service_port for service_port in dns.ports if (service_port.port, service_port.protocol) == (DNS_PORT, "UDP")),
+        None,
+    )
     return _port(pods, port) if pods and port else None
 
 

@@ -97,15 +97,19 @@ def _unlisted(view: ClusterView, service: Service, selector: Mapping[str, str]) 
 
 def _without_pods(service: Service, makers: Sequence[Workload]) -> Problem:
     namespace = service.key[0]
-    idle = [one for one in makers if not one.spec.replicas or one.kind not in {"Deployment", "StatefulSet"}]
-    names = listed((f"{one.kind} {one.metadata.name}" for one in makers), SHOWN)
+    idle = [
+        workload
+        for workload in makers
+        if not workload.spec.replicas or workload.kind not in {"Deployment", "StatefulSet"}
+    ]
+    names = listed((f"{workload.kind} {workload.metadata.name}" for workload in makers), SHOWN)
     maker = makers[0]
     if len(idle) == len(makers):
         text = f"{names} {'has' if len(makers) == 1 else 'have'} no Pod now"
         scale = f"kubectl scale -n {namespace} {maker.kind.lower()} {maker.metadata.name} --replicas=1"
         remedy = scale if maker.kind in {"Deployment", "StatefulSet"} else ""
         return of_service(service, "scaled-to-zero", NOTE, "", text, remedy)
-    maker = next(one for one in makers if one not in idle)
+    maker = next(workload for workload in makers if workload not in idle)
     return of_service(
         service,
         "pods-missing",
@@ -230,7 +234,9 @@ def slices(view: ClusterView) -> Iterator[Problem]:
     """EndpointSlices that no Service reads: without the label, or with that of a Service that does not exist."""
     for key, endpoint_slice in view.state.slices.items():
         endpoints = endpoint_slice.endpoints
-        if isinstance(endpoints, tuple) and (more := [text for one in endpoints for text in one.addresses[1:]]):
+        if isinstance(endpoints, tuple) and (
+            more := [text for endpoint in endpoints for text in endpoint.addresses[1:]]
+        ):
             text = f"proxies use the first address of an endpoint only: {listed(more, SHOWN)} get no packets"
             remedy = "give each address an endpoint of its own"
             yield Problem("endpoint-address", WARNING, "EndpointSlice", key, "endpoints", text, remedy)

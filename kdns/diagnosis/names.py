@@ -83,14 +83,14 @@ def stateful_sets(view: ClusterView) -> Iterator[Problem]:
 
     One that no headless Service selects may have a serviceName only because the field was mandatory.
     """
-    for one in view.workloads:
-        namespace, name = one.metadata.namespace, one.spec.service_name
-        if one.kind != "StatefulSet" or not name:
+    for workload in view.workloads:
+        namespace, name = workload.metadata.namespace, workload.spec.service_name
+        if workload.kind != "StatefulSet" or not name:
             continue
-        first = f"{one.metadata.name}-0"
+        first = f"{workload.metadata.name}-0"
         service = view.state.services.get((namespace, name))
         if service is None:
-            labels = one.labels.items()
+            labels = workload.labels.items()
             headless = (
                 known.key[1]
                 for known, selector in view.selecting()
@@ -98,10 +98,12 @@ def stateful_sets(view: ClusterView) -> Iterator[Problem]:
             )
             if other := next(headless, ""):
                 text = f"its serviceName is {name}, which does not exist: {first}.{other} has no address"
-                yield _of_stateful_set(one, WARNING, text, f"create it again with serviceName: {other}")
+                yield _of_stateful_set(workload, WARNING, text, f"create it again with serviceName: {other}")
         elif not service.is_headless:
             text = f"its serviceName is {name}, which is not headless: {first}.{name} has no address"
-            yield _of_stateful_set(one, NOTE, text, "give it a headless Service (clusterIP: None) if names are used")
+            yield _of_stateful_set(
+                workload, NOTE, text, "give it a headless Service (clusterIP: None) if names are used"
+            )
 
 
 def _of_stateful_set(one: Workload, severity: Severity, text: str, remedy: str) -> Problem:

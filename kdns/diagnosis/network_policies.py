@@ -36,7 +36,9 @@ class Destination:
 
 def governing(policies: Iterable[NetworkPolicy], labels: Labels, direction: Direction) -> list[NetworkPolicy]:
     """Returns the policies of a namespace that select Pods with these labels and restrict the direction."""
-    return [one for one in policies if _restricts(one, direction) and _selects(one.spec.pod_selector, labels)]
+    return [
+        policy for policy in policies if _restricts(policy, direction) and _selects(policy.spec.pod_selector, labels)
+    ]
 
 
 def _restricts(policy: NetworkPolicy, direction: Direction) -> bool:

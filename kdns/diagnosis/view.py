@@ -81,9 +81,9 @@ def _rows(endpoint_slice: EndpointSlice) -> Iterator[tuple[Traits, str, str]]:
     if isinstance(endpoints, PackedEndpoints):
         yield from ((traits, hostname, pod) for _, traits, hostname, pod in endpoints.rows())
         return
-    for one in endpoints or ():
-        pod = one.target_ref.name if one.target_ref and one.target_ref.kind == "Pod" else ""
-        yield (one.conditions, one.node_name, one.zone, one.hints), one.hostname or "", pod
+    for endpoint in endpoints or ():
+        pod = endpoint.target_ref.name if endpoint.target_ref and endpoint.target_ref.kind == "Pod" else ""
+        yield (endpoint.conditions, endpoint.node_name, endpoint.zone, endpoint.hints), endpoint.hostname or "", pod
 
 
 @dataclass(frozen=True)
@@ -136,11 +136,11 @@ class ClusterView:
     @cached_property
     def waiting(self) -> list[SelectingService]:
         """The Services without a selector and without endpoints."""
-        services = (one for one in self.state.services.values() if isinstance(one, SelectingService))
+        services = (service for service in self.state.services.values() if isinstance(service, SelectingService))
         return [
-            one
-            for one in services
-            if not one.spec.selector and not one.is_external_name and not self.endpoints(one.key).total
+            service
+            for service in services
+            if not service.spec.selector and not service.is_external_name and not self.endpoints(service.key).total
         ]
 
     @cached_property
@@ -183,7 +183,11 @@ class ClusterView:
         groups = self._templates.groups(namespace).values()
         pods = self._templates.matching(namespace, wanted) if wanted else [pod for group in groups for pod in group]
         makers = [self.workloads[int(pod.metadata.name)] for pod in pods]
-        return [one for one in makers if not own or _is_of_stateful_set(one, {label: selector[label] for label in own})]
+        return [
+            workload
+            for workload in makers
+            if not own or _is_of_stateful_set(workload, {label: selector[label] for label in own})
+        ]
 
     @cached_property
     def dns_service(self) -> Service | None:

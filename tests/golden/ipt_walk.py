@@ -33,7 +33,7 @@ class Kernel:
     def names(self) -> dict[str, list[str]]:
         """The chains of each table that are not built in."""
         return {
-            table: [each for each in chains if each not in BUILT_IN[table]] for table, chains in self.tables.items()
+            table: [chain for chain in chains if chain not in BUILT_IN[table]] for table, chains in self.tables.items()
         }
 
     def restore(self, text: str) -> None:
@@ -73,7 +73,7 @@ def _command(chains: dict[str, list[str]], line: str) -> None:
     elif command == "-D":
         rules.remove(rule)
     elif command == "-X":
-        if rules or any(target_of(each) == name for some in chains.values() for each in some):
+        if rules or any(target_of(each) == name for chain in chains.values() for each in chain):
             raise ValueError(f"chain in use: {line}")
         del chains[name]
     else:

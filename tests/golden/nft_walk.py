@@ -274,7 +274,7 @@ def _holds(rules: Ruleset, wanted: str, key: str) -> bool:
     if key in elements:
         return True
     front, _, address = key.rpartition(" . ")
-    prefixes = (each.rpartition(" . ") for each in elements if "/" in each)
+    prefixes = (element.rpartition(" . ") for element in elements if "/" in element)
     return any(front == before and _within(address, network) for before, _, network in prefixes)
 
 
@@ -313,4 +313,4 @@ def _keys(words: Words, at: At, ip: str) -> Iterator[tuple[str, Words]]:
         if rest[:1] != ["."]:
             break
         rest = rest[1:]
-    return ((" . ".join(each), rest) for each in values)
+    return ((" . ".join(value), rest) for value in values)

@@ -81,8 +81,8 @@ def main(arguments: list[str]) -> int:
     kernel = {"qemu": qemu, "user_mode": user_mode}[os.environ.get("KERNEL", "user_mode")]
     if reason := kernel.missing():
         raise SystemExit(reason)
-    files = [Path(each).resolve() for each in arguments if Path(each).exists()]
-    rest = [each for each in arguments if not Path(each).exists()]
+    files = [Path(argument).resolve() for argument in arguments if Path(argument).exists()]
+    rest = [argument for argument in arguments if not Path(argument).exists()]
     with tempfile.TemporaryDirectory() as folder:
         ended = run(kernel, files, rest, Path(folder), os.environ.get("KERNEL_OPTIONS", ""), 3600)
     print(ended.output, ended.console)

@@ -30,9 +30,9 @@ def groups(dataplane: str) -> list[list[Path]]:
         if dataplane == "nftables" or "from dataplanes import" in text
         if dataplane != "iptables-legacy" or path.name not in ONE_BACK_END
     ]
-    short = [each for each in files if each.name not in LONG]
+    short = [file for file in files if file.name not in LONG]
     return [
-        *([each] for each in files if each.name in LONG),
+        *([file] for file in files if file.name in LONG),
         *(short[at : at + SHARED] for at in range(0, len(short), SHARED)),
     ]
 

@@ -144,8 +144,8 @@ class Side:
         """Returns the answers of the tables with their uses and the references to their parts, and all counters."""
         partitions = [listener.partition for listener in self.listeners]
         return {
-            "answers": [{key: _parts(one) for key, one in each.answers.items()} for each in partitions],
-            "totals": [sorted(each.totals()) for each in partitions],
+            "answers": [{key: _parts(one) for key, one in partition.answers.items()} for partition in partitions],
+            "totals": [sorted(partition.totals()) for partition in partitions],
             "memory": [table.generations.size_bytes for table in self.tables],
         }
 

@@ -91,7 +91,7 @@ class World:
         compare(interpreted, compiled)
         self._learn(interpreted["misses"])
         self._counts["rounds"] += 1
-        self._counts["responses"] += sum(len(each) for clients in interpreted["responses"] for each in clients)
+        self._counts["responses"] += sum(len(client) for clients in interpreted["responses"] for client in clients)
         self._counts["misses"] += sum(map(len, interpreted["misses"]))
 
     def _begun_second(self) -> int:

@@ -40,7 +40,7 @@ def references() -> tuple[Reference, ...]:
     """Returns the help of `kdns`, then that of each command."""
     group = _context(main, "kdns")
     commands = (main.get_command(group, name) for name in sorted(COMMANDS))
-    return _reference(group), *(_reference(_context(each, each.name, group)) for each in commands if each)
+    return _reference(group), *(_reference(_context(command, command.name, group)) for command in commands if command)
 
 
 def _context(command: click.Command, name: str | None, parent: click.Context | None = None) -> click.Context:
@@ -50,7 +50,7 @@ def _context(command: click.Command, name: str | None, parent: click.Context | N
 def _reference(context: click.Context) -> Reference:
     command = context.command
     paragraphs = [*(command.help or "").strip().split("\n\n"), *(command.epilog or "").strip("\n").split("\n\n")]
-    prose = (" ".join(each.split()) for each in paragraphs if not each.startswith(_CONSOLE))
+    prose = (" ".join(paragraph.split()) for paragraph in paragraphs if not paragraph.startswith(_CONSOLE))
     return Reference(
         context.command_path,
         " ".join((context.command_path, *command.collect_usage_pieces(context))),
@@ -58,9 +58,9 @@ def _reference(context: click.Context) -> Reference:
         tuple(_options(context)),
         tuple(
             line
-            for each in paragraphs
-            if each.startswith(_CONSOLE)
-            for line in each.removeprefix(_CONSOLE).splitlines()
+            for paragraph in paragraphs
+            if paragraph.startswith(_CONSOLE)
+            for line in paragraph.removeprefix(_CONSOLE).splitlines()
         ),
     )
 
@@ -80,18 +80,18 @@ def page() -> str:
 
 
 def _sections() -> Iterator[str]:
-    for each in references():
-        yield from ("", f"## {each.path}", "", f"```text\n{each.usage}\n```", "")
-        yield from (paragraph.replace(". ", ".\n") for paragraph in _separated(each.paragraphs))
-        if each.path == "kdns":
+    for reference in references():
+        yield from ("", f"## {reference.path}", "", f"```text\n{reference.usage}\n```", "")
+        yield from (paragraph.replace(". ", ".\n") for paragraph in _separated(reference.paragraphs))
+        if reference.path == "kdns":
             yield from ("", "| command | |", "|---|---|")
             yield from (f"| [{name}](#kdns-{name}) | {text} |" for name, text in sorted(COMMANDS.items()))
         yield from ("", "| option | meaning | default |", "|---|---|---|")
-        for option in each.options:
+        for option in reference.options:
             names = ", ".join(f"`{_cell(name)}`" for name in option.names)
             names += f" `{_cell(option.metavar)}`" if option.metavar else ""
             yield f"| {names} | {_cell(option.text)} | {_cell(option.limits.removeprefix('default: '))} |"
-        yield from ("", "```text", *each.examples, "```")
+        yield from ("", "```text", *reference.examples, "```")
     yield ""
 
 
@@ -134,7 +134,7 @@ def _manual(page: Reference, pages: tuple[Reference, ...]) -> Iterator[str]:
         yield from (".TP", f"{names}{metavar}", _roff(f"{option.text}{limits}"))
     yield from (".SH EXAMPLES", ".nf", *map(_roff, page.examples), ".fi")
     others = (each.path.replace(" ", "-") for each in pages if each is not page)
-    yield from (".SH SEE ALSO", ", ".join(f"\\fB{_roff(each)}\\fR(1)" for each in others))
+    yield from (".SH SEE ALSO", ", ".join(f"\\fB{_roff(other)}\\fR(1)" for other in others))
 
 
 def _roff(text: str) -> str:

@@ -75,8 +75,10 @@ def _fields(kind: type) -> Iterator[str]:
 
 def _signature(name: str, function: Any) -> str:
     given = inspect.signature(function)
-    parameters = [each.replace(annotation=_Annotation(each.annotation)) for each in given.parameters.values()]
-    shown = [each for each in parameters if each.name != "self"]
+    parameters = [
+        parameter.replace(annotation=_Annotation(parameter.annotation)) for parameter in given.parameters.values()
+    ]
+    shown = [parameter for parameter in parameters if parameter.name != "self"]
     return f"{name}{inspect.Signature(shown, return_annotation=_Annotation(given.return_annotation))}"
 
 

@@ -92,7 +92,7 @@ def _file(package: str, names: list[str], known: Mapping[str, Json], go: Mapping
     head = [
         f"# Kubernetes {KUBERNETES_VERSION}. Made by tools/schema from its OpenAPI: do not edit.",
         f"package {package} {_api_version(names, known)}",
-        *(f"import {each}" for each in imports),
+        *(f"import {import_}" for import_ in imports),
     ]
     return "\n".join(head) + "\n" + "".join(f"\n{block}\n" for block in blocks)
 

@@ -75,7 +75,9 @@ def _fronts_of(port_plan: PortPlan, front_at: FrontAt) -> Iterator[Front]:
 
 def _endpoint_chains(port_plan: PortPlan, verdict: Verdict) -> dict[str, tuple[ServiceEndpoint, str]]:
     """The set's endpoints by the names of their chains, in kube-proxy's order: that of their texts."""
-    written = sorted((join_host_port(one.address, one.port), one) for one in port_plan.endpoints_of(verdict))
+    written = sorted(
+        (join_host_port(endpoint.address, endpoint.port), endpoint) for endpoint in port_plan.endpoints_of(verdict)
+    )
     return {endpoint_chain(port_plan.name, text): (one, text) for text, one in written}
 
 

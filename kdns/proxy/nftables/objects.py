@@ -216,11 +216,11 @@ def commands(change: Transaction) -> Iterator[str]:
         yield f"flush chain {table} {name}"
         yield from (f"add rule {table} {name} {rule}" for rule in chain.rules)
     for name, keys in change.delete.items():
-        for some in _batches(keys):
-            yield f"delete element {table} {name} {{ {', '.join(map(element_key, some))} }}"
+        for batch in _batches(keys):
+            yield f"delete element {table} {name} {{ {', '.join(map(element_key, batch))} }}"
     for name, elements in change.add.items():
-        for some in _batches(list(elements)):
-            yield f"add element {table} {name} {{ {', '.join(element(key, elements[key]) for key in some)} }}"
+        for batch in _batches(list(elements)):
+            yield f"add element {table} {name} {{ {', '.join(element(key, elements[key]) for key in batch)} }}"
 
 
 def _batches(keys: list[ElementKey]) -> Iterator[list[ElementKey]]:

@@ -45,8 +45,8 @@ def _local_ready(slices: Iterable[EndpointSlice], family: Family, node_name: str
     """Returns the addresses of this node's ready endpoints. A terminating endpoint is not ready, even if it serves."""
     return {
         endpoint.addresses[0]
-        for each in slices
-        if each.address_type == family
-        for endpoint in each.endpoints or ()
+        for endpoint_slice in slices
+        if endpoint_slice.address_type == family
+        for endpoint in endpoint_slice.endpoints or ()
         if endpoint.addresses and node_name and endpoint.node_name == node_name and endpoint.is_ready
     }

@@ -57,7 +57,7 @@ class Branches(tuple[Branch, ...]):  # noqa: SLOT001 - its __dict__ keeps what w
     def lists(self) -> tuple[Verdict, ...]:
         """The sets of endpoints that some client gets one of, in the order of ENDPOINT_SETS."""
         verdicts = {branch.verdict for branch in self}
-        return tuple(each for each in ENDPOINT_SETS if each in verdicts)
+        return tuple(endpoint_set for endpoint_set in ENDPOINT_SETS if endpoint_set in verdicts)
 
     @cached_property
     def refusal(self) -> Verdict | None:

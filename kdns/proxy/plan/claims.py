@@ -75,8 +75,8 @@ class Claims:
     def __init__(self, family_plan: FamilyPlan, config: ProxyConfig) -> None:
         self._family_plan, self._config = family_plan, config
         self._protected: dict[int, tuple[ProtectedPort, ...]] = {}
-        for each in config.protected_ports:
-            self._protected[each.port] = (*self._protected.get(each.port, ()), each)
+        for protected_port in config.protected_ports:
+            self._protected[protected_port.port] = (*self._protected.get(protected_port.port, ()), protected_port)
         self._own = tuple(address for address in family_plan.node.addresses if address in family_plan.node_ports)
         self._of_node = frozenset(map(str, family_plan.node.addresses))
         self._api_servers: frozenset[FrontKey] = frozenset()
@@ -141,7 +141,7 @@ class Claims:
     def protect_api_servers(self, slices: Iterable[EndpointSlice]) -> None:
         fronts = frozenset(_api_servers(slices))
         for key in self._api_servers ^ fronts:
-            self.changed |= {each: None for each in (key, key._replace(address="")) if each in self._claims}
+            self.changed |= {claim: None for claim in (key, key._replace(address="")) if claim in self._claims}
         self._api_servers = fronts
 
     def examine(self, ports: Iterable[PortPlan]) -> None:
@@ -168,7 +168,7 @@ class Claims:
                 return f"{what} of {'/'.join(min(others))}"
         address = parse_unmapped_address(key.address)
         networks = self._config.local_pods.networks if self._config.local_pods else ()
-        network = next((each for each in networks if address and address in each), None)
+        network = next((pod_network for pod_network in networks if address and address in pod_network), None)
         return f"an address of Pods, which are in {network}" if network else ""
 
     def decision(self, key: FrontKey) -> tuple[Claim | None, tuple[Refusal, ...]]:
@@ -192,9 +192,9 @@ class Claims:
         for address in self._addresses(key):
             if key.address and (kind := self._unusable(address, claim.kind)):
                 return f"{key.address} is {kind}"
-            for each in self._protected.get(key.port, ()):
-                if each.protocol in {"", key.protocol} and self._covers(each, address):
-                    return f"it is {each.owner}"
+            for protected_port in self._protected.get(key.port, ()):
+                if protected_port.protocol in {"", key.protocol} and self._covers(protected_port, address):
+                    return f"it is {protected_port.owner}"
             if (key if key.address else key._replace(address=str(address))) in self._api_servers:
                 return "it is the API server"
             if key.address and address in self._family_plan.node_ports:
@@ -214,7 +214,11 @@ class Claims:
             return purpose
         if kind is not FrontKind.CLUSTER_IP or not self._family_plan.node.has(address):
             return ""
-        is_of_services = any(address in each for each in self._config.service_cidrs if each.version == address.version)
+        is_of_services = any(
+            address in service_cidr
+            for service_cidr in self._config.service_cidrs
+            if service_cidr.version == address.version
+        )
         return "" if is_of_services and address not in self._family_plan.node.primary else "an address of this node"
 
     def _addresses(self, key: FrontKey) -> tuple[Address, ...]:
@@ -251,9 +255,11 @@ def _node_ports(port: PortPlan) -> Iterator[tuple[_NodePort, str]]:
 
 
 def _api_servers(slices: Iterable[EndpointSlice]) -> Iterator[FrontKey]:
-    for each in slices:
-        addresses = [canonical_address(text) for endpoint in each.endpoints or () for text in endpoint.addresses]
-        for port in each.ports or ():
+    for endpoint_slice in slices:
+        addresses = [
+            canonical_address(text) for endpoint in endpoint_slice.endpoints or () for text in endpoint.addresses
+        ]
+        for port in endpoint_slice.ports or ():
             yield from (FrontKey(address, port.protocol or "TCP", port.port or 0) for address in addresses)
 
 

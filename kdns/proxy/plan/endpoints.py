@@ -120,16 +120,19 @@ def endpoint_lists(
     `internal_local` is the traffic policy of packets to the cluster IP, `external_local` that of all others.
     `is_external`: there are fronts beside the cluster IP. `node_hints`: gate PreferSameTrafficDistribution.
     """
-    ready = [each for each in known if each.is_ready]
+    ready = [candidate for candidate in known if candidate.is_ready]
     cluster: tuple[ServiceEndpoint, ...] = ()
     local: tuple[ServiceEndpoint, ...] = ()
     if is_external or not internal_local:  # with external policy Local, packets from this node may go to any
         hinted = _by_topology(ready, node, node_hints=node_hints)
-        cluster = _endpoints(hinted or [each for each in known if each.is_fallback])
+        cluster = _endpoints(hinted or [candidate for candidate in known if candidate.is_fallback])
     if internal_local or (is_external and external_local):
-        here = [each for each in known if each.endpoint.is_local]
-        local = _endpoints([each for each in here if each.is_ready] or [each for each in here if each.is_fallback])
-    has_any = bool(ready) or any(each.is_fallback for each in known)
+        here = [candidate for candidate in known if candidate.endpoint.is_local]
+        local = _endpoints(
+            [candidate for candidate in here if candidate.is_ready]
+            or [candidate for candidate in here if candidate.is_fallback]
+        )
+    has_any = bool(ready) or any(candidate.is_fallback for candidate in known)
     return EndpointLists(cluster, local, has_any)
 
 
@@ -139,23 +142,23 @@ def with_one_port(lists: EndpointLists) -> EndpointLists:
 
 
 def _of_one_port(endpoints: tuple[ServiceEndpoint, ...]) -> tuple[ServiceEndpoint, ...]:
-    counts = Counter(each.port for each in endpoints)
+    counts = Counter(endpoint.port for endpoint in endpoints)
     port = min(counts, key=lambda each: (-counts[each], each), default=0)
-    return tuple(each for each in endpoints if each.port == port)
+    return tuple(endpoint for endpoint in endpoints if endpoint.port == port)
 
 
 def _endpoints(known: Iterable[Candidate]) -> tuple[ServiceEndpoint, ...]:
-    return tuple(each.endpoint for each in known)
+    return tuple(candidate.endpoint for candidate in known)
 
 
 def _by_topology(ready: list[Candidate], node: NodeView, *, node_hints: bool) -> list[Candidate]:
     """Returns those meant for this node, else those meant for its zone, else all."""
-    if node_hints and node.name and all(each.nodes for each in ready):
-        for_node = [each for each in ready if node.name in each.nodes]
+    if node_hints and node.name and all(candidate.nodes for candidate in ready):
+        for_node = [candidate for candidate in ready if node.name in candidate.nodes]
         if for_node:
             return for_node
-    if node.zone and all(each.zones for each in ready):
-        for_zone = [each for each in ready if node.zone in each.zones]
+    if node.zone and all(candidate.zones for candidate in ready):
+        for_zone = [candidate for candidate in ready if node.zone in candidate.zones]
         if for_zone:
             return for_zone
     return ready

@@ -75,7 +75,11 @@ def _networks(family: Family, config: ProxyConfig, node: NodeView) -> Iterator[N
     `primary` names one of each family, also on a node without an address of that family.
     """
     restrictions = config.node_port_addresses if config.mode.restricts_node_ports else ()
-    networks = [each for each in restrictions if not isinstance(each, str) and each.version == VERSION[family]]
+    networks = [
+        restriction
+        for restriction in restrictions
+        if not isinstance(restriction, str) and restriction.version == VERSION[family]
+    ]
     yield from networks
     if PRIMARY in restrictions:
         for address in node.primary:

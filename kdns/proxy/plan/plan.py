@@ -206,7 +206,7 @@ class FamilyPlan:
     def branch(self, front: Front, source: Address, interface: str = "") -> Branch:
         """Returns the branch that a client takes; `interface` is where its packets arrive, "" if that is not known."""
         *branches, last = front.branches
-        return next((each for each in branches if self._matches(each.client, front, source, interface)), last)
+        return next((branch for branch in branches if self._matches(branch.client, front, source, interface)), last)
 
     def _matches(self, client: Client, front: Front, source: Address, interface: str) -> bool:
         match client:
@@ -242,10 +242,10 @@ class Plan:
     def refusals(self) -> dict[tuple[Key, str], str]:
         """The reason why a Service does not get a front that it names, by both: "external IP 192.0.2.1:22/TCP"."""
         return {
-            (each.name[:2], f"{each.kind.value} {key}"): each.reason
+            (refusal.name[:2], f"{refusal.kind.value} {key}"): refusal.reason
             for family_plan in (self.ipv4, self.ipv6)
             for key, refusals in family_plan.refused.items()
-            for each in refusals
+            for refusal in refusals
         }
 
     @property

@@ -60,7 +60,7 @@ def _of_family(networks: Iterable[Network], family: Family) -> tuple[Network, ..
 
 def _routed(networks: Iterable[Network], family: Family) -> tuple[Network, ...]:
     """Those of a family but loopback ones: no packet leaves from there, and relays listen at cluster IPs in them."""
-    return _collapsed(each for each in _of_family(networks, family) if not each.is_loopback)
+    return _collapsed(network for network in _of_family(networks, family) if not network.is_loopback)
 
 
 def _collapsed(networks: Iterable[Network]) -> tuple[Network, ...]:
@@ -125,9 +125,9 @@ def plan_port(
     if not mode.restricts_sources:
         ranges = ()
     balancer_ips = _balancer_ips(service, family)
-    if any(own in each for each in ranges for own in node.addresses if own.version == each.version):
+    if any(own in range_ for range_ in ranges for own in node.addresses if own.version == range_.version):
         # A packet of the node to such an address returns with that address as its source.
-        ranges += tuple(own for each in balancer_ips if (own := parse_network(each)))
+        ranges += tuple(own for balancer_ip in balancer_ips if (own := parse_network(balancer_ip)))
     is_guarded = bool(ranges) and (mode.guards_without_endpoints or endpoints.has_any)
     verdict = _verdict(endpoints, is_local=is_local)
     external = external_branches(verdict, nat, is_local=is_local)
@@ -143,7 +143,9 @@ def plan_port(
         _hairpins(endpoints, config),
         affinity_s,
         health_check_port(service),
-        tuple(each.endpoint for each in known if each.is_ready or each.is_serving) if port.protocol == "UDP" else (),
+        tuple(candidate.endpoint for candidate in known if candidate.is_ready or candidate.is_serving)
+        if port.protocol == "UDP"
+        else (),
         service.metadata.creation_timestamp or "",
         limits,
     )
@@ -158,7 +160,10 @@ def _limits(port: ServicePort, config: ProxyConfig, *, has_ranges: bool, affinit
     if (
         port.node_port
         and not mode.restricts_node_ports
-        and any(each == PRIMARY or each.prefixlen > 0 for each in config.node_port_addresses)
+        and any(
+            node_port_address == PRIMARY or node_port_address.prefixlen > 0
+            for node_port_address in config.node_port_addresses
+        )
     ):
         text = f"nodePortAddresses has no effect in mode {mode.name}: node ports are at all addresses of the node"
         yield Limit(text, FrontKind.NODE_PORT)
@@ -167,7 +172,7 @@ def _limits(port: ServicePort, config: ProxyConfig, *, has_ranges: bool, affinit
 
 
 def _endpoint_limits(endpoints: EndpointLists, mode: Semantics) -> Iterator[Limit]:
-    ports = sorted({each.port for each in endpoints.reachable}) if mode.has_one_target_port else ()
+    ports = sorted({endpoint.port for endpoint in endpoints.reachable}) if mode.has_one_target_port else ()
     if len(ports) > 1:
         numbers = listed(map(str, ports))
         yield Limit(f"mode {mode.name} uses endpoints of one port only, and the endpoints have the ports {numbers}")
@@ -199,9 +204,9 @@ def _verdict(endpoints: EndpointLists, *, is_local: bool) -> Verdict:
 def _hairpins(endpoints: EndpointLists, config: ProxyConfig) -> tuple[str, ...]:
     if config.mode.treats_clients_alike:
         return ()
-    lists = (endpoints.cluster, endpoints.local)
+    groups = (endpoints.cluster, endpoints.local)
     everywhere = config.mode.hairpins_everywhere
-    return tuple({each.address: None for some in lists for each in some if each.is_local or everywhere})
+    return tuple({endpoint.address: None for group in groups for endpoint in group if endpoint.is_local or everywhere})
 
 
 def health_check_port(service: Service) -> int:
@@ -215,17 +220,17 @@ def _fronts(
     port: ServicePort, address: str, external_ips: Iterable[str], balancer_ips: Iterable[str]
 ) -> Iterator[tuple[FrontKey, FrontKind]]:
     yield FrontKey(address, port.protocol, port.port), FrontKind.CLUSTER_IP
-    for each in external_ips:
-        yield FrontKey(each, port.protocol, port.port), FrontKind.EXTERNAL_IP
-    for each in balancer_ips:
-        yield FrontKey(each, port.protocol, port.port), FrontKind.LOAD_BALANCER_IP
+    for external_ip in external_ips:
+        yield FrontKey(external_ip, port.protocol, port.port), FrontKind.EXTERNAL_IP
+    for balancer_ip in balancer_ips:
+        yield FrontKey(balancer_ip, port.protocol, port.port), FrontKind.LOAD_BALANCER_IP
     if port.node_port:
         yield FrontKey("", port.protocol, port.node_port), FrontKind.NODE_PORT
 
 
 def _canonical(texts: Iterable[str], family: Family) -> tuple[str, ...]:
     written = dict.fromkeys(map(canonical_address, texts))
-    return tuple(each for each in written if each and family_of_text(each) == family)
+    return tuple(address for address in written if address and family_of_text(address) == family)
 
 
 def _balancer_ips(service: Service, family: Family) -> tuple[str, ...]:
@@ -233,7 +238,7 @@ def _balancer_ips(service: Service, family: Family) -> tuple[str, ...]:
 
     An address of the node itself is served too, since some load balancers assign it.
     """
-    return _canonical((each.ip for each in service.ingress if each.ip_mode in {None, "VIP"}), family)
+    return _canonical((ingress.ip for ingress in service.ingress if ingress.ip_mode in {None, "VIP"}), family)
 
 
 def _source_ranges(service: Service, family: Family) -> tuple[Network, ...]:

@@ -27,7 +27,7 @@ Targets: TypeAlias = Callable[[Front], frozenset[SocketAddress]]
 
 def serving(front: Front) -> frozenset[SocketAddress]:
     """Returns the endpoints that serve a UDP front, which get its packets where the kernel alone forwards them."""
-    return frozenset((each.address, each.port) for each in front.port.serving)
+    return frozenset((endpoint.address, endpoint.port) for endpoint in front.port.serving)
 
 
 def udp_fronts(family_plan: FamilyPlan, difference: Difference | None, targets: Targets = serving) -> Fronts:

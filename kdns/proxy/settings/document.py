@@ -179,7 +179,7 @@ def _default(each: Field[Any]) -> object:
 def _unknown(path: str, known: Mapping[str, object]) -> str:
     if path in _REMOVED:
         return f"is ignored, {_REMOVED[path]}"
-    lower = {each.lower(): each for each in known}
+    lower = {field.lower(): field for field in known}
     meant = closest(path.rpartition(".")[2].lower(), lower)
     return "is ignored, there is no such field" + (f"; did you mean {lower[meant]}?" if meant else "")
 

@@ -138,7 +138,9 @@ def _local_pods(settings: Settings, node: Node | None) -> LocalPods | None:
 def _node_port_addresses(settings: Settings) -> tuple[Network | Literal["primary"], ...]:
     if not settings.node_port_addresses and MODES[settings.mode].semantics.primary_node_ports:
         return (PRIMARY,)
-    return tuple(each for text in settings.node_port_addresses for each in node_port_networks(text))
+    return tuple(
+        node_port_network for text in settings.node_port_addresses for node_port_network in node_port_networks(text)
+    )
 
 
 def node_port_networks(text: str) -> tuple[Network | Literal["primary"], ...]:

@@ -193,7 +193,7 @@ def _unserved_loopback(settings: Settings, row: Mode) -> Iterator[Problem]:
     mode, switch = row.semantics, row.loopback_switch
     for index, text in enumerate(settings.node_port_addresses if mode.restricts_node_ports else ()):
         networks = node_port_networks(text)
-        families = {family_of(each) for each in networks if not isinstance(each, str) and each.is_loopback}
+        families = {family_of(network) for network in networks if not isinstance(network, str) and network.is_loopback}
         if not families:
             continue
         field, effect = f"nodePortAddresses[{index}]", f"{text} has no effect in mode {mode.name}"

@@ -17,7 +17,7 @@ def plan_section(plan: Plan) -> Section:
     rows = []
     for family in FAMILIES:
         of_family = plan.of(family)
-        endpoints = {each for port in of_family.ports.values() for each in port.endpoints.cluster}
+        endpoints = {endpoint for port in of_family.ports.values() for endpoint in port.endpoints.cluster}
         services = {(name.namespace, name.service) for name in of_family.ports}
         counts = len(services), len(of_family.ports), len(of_family.fronts), len(endpoints)
         rows.append((family, *(f"{count:,}" for count in counts)))

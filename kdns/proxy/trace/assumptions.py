@@ -74,13 +74,13 @@ def _concerned(state: State, packet: Packet) -> State:
     for key, service in state.services.items():
         if key == API_SERVICE or _may_have(service, packet):
             concerned.upsert(service)
-            for each in state.slices_of(key):
-                concerned.upsert(each)
+            for endpoint_slice in state.slices_of(key):
+                concerned.upsert(endpoint_slice)
     return concerned
 
 
 def _may_have(service: Service, packet: Packet) -> bool:
     spec = service.spec
     texts = (spec.cluster_ip, *spec.cluster_ips, *service.external_ips)
-    ports = (spec.health_check_node_port, *(each.node_port for each in spec.ports or ()))
+    ports = (spec.health_check_node_port, *(port.node_port for port in spec.ports or ()))
     return packet.port in ports or any(parse_unmapped_address(text) == packet.destination for text in texts if text)

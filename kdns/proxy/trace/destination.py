@@ -98,7 +98,7 @@ def _to_service(state: State, source: Address, target: Destination, search: Sear
     if service.is_headless:
         why = "its name leads to the endpoints' own addresses, and packets go there directly"
         labels = _endpoint_labels(state, service)[:SHOWN]
-        ways = ", ".join(f"{each}.{'.'.join(reversed(service.key))}" for each in labels)
+        ways = ", ".join(f"{endpoint_label}.{'.'.join(reversed(service.key))}" for endpoint_label in labels)
         raise _wrong(target, f"Service {name} is headless: {why}{ways and f'; expected one of {ways}'}")
     if not service.virtual_ips:
         raise _wrong(target, f"Service {name} has no cluster IP yet")
@@ -106,7 +106,7 @@ def _to_service(state: State, source: Address, target: Destination, search: Sear
     if cluster_ip is None:
         has = ", ".join(service.virtual_ips)
         raise _wrong(target, f"Service {name} has no {family} cluster IP, only {has}; --from is {source}")
-    of_service = [(each.name, each.protocol, each.port) for each in service.ports]
+    of_service = [(port.name, port.protocol, port.port) for port in service.ports]
     return Packet(source, cluster_ip, *_port(target, name, of_service), interface)
 
 
@@ -118,7 +118,7 @@ def _endpoint(
         for text in endpoint.addresses:
             address = parse_unmapped_address(text)
             if address and _label(endpoint, text) == label and address.version == source.version:
-                return address, [(each.name, each.protocol or "TCP", each.port) for each in endpoint_slice.ports or ()]
+                return address, [(port.name, port.protocol or "TCP", port.port) for port in endpoint_slice.ports or ()]
     family = family_of(source)
     raise _wrong(target, f"{label} of Service {'/'.join(service.key)} has no {family} address; --from is {source}")
 

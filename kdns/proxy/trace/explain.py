@@ -54,7 +54,7 @@ def explained(state: State, plan: Plan, packet: Packet) -> Explanation:
     name = result.front.port.name
     key = name.namespace, name.service
     service = state.services.get(key)
-    if service is not None and not any(each.endpoints for each in state.slices_of(key)):
+    if service is not None and not any(endpoint_slice.endpoints for endpoint_slice in state.slices_of(key)):
         if Pod not in state.synced:
             reason = f"{_NO_ENDPOINTS}: no Pod matches its selector, or nobody wrote endpoints for it"
             return Explanation(packet, result, (*result.reasons, reason, *refusals), unknown_pods=name.namespace)
@@ -68,8 +68,8 @@ def explained(state: State, plan: Plan, packet: Packet) -> Explanation:
 def _refusals(family_plan: FamilyPlan, packet: Packet) -> Iterator[str]:
     """Yields which Services name the destination and do not get it; of many the first."""
     refusals = family_plan.refusals(packet.destination, packet.protocol, packet.port)
-    for each in refusals[:_SHOWN]:
-        yield f"Service {each.name} names it as {each.kind.value} and does not get it: {each.reason}"
+    for refusal in refusals[:_SHOWN]:
+        yield f"Service {refusal.name} names it as {refusal.kind.value} and does not get it: {refusal.reason}"
     if len(refusals) > _SHOWN:
         yield f"and {len(refusals) - _SHOWN} more Services name it"
 
@@ -85,21 +85,21 @@ def _selection(
         return (_no_candidate(slices, family_plan.family, name),), ()
     in_use = set(used)
     remarks: tuple[str, ...] = ()
-    if used and not any(each.is_ready for each in known if each.endpoint in in_use):
+    if used and not any(candidate.is_ready for candidate in known if candidate.endpoint in in_use):
         where = f" on node {node.name}" if is_local else ""
         remarks = (f"no endpoint{where} is ready, so those stand in that still serve while they terminate",)
     node_names = _node_names(slices)
-    unused = (each for each in known if each.endpoint not in in_use)
+    unused = (candidate for candidate in known if candidate.endpoint not in in_use)
     port = used[0].port if used and family_plan.mode.has_one_target_port else 0
     of_another_port = f"has another port than {port}: mode {family_plan.mode.name} uses endpoints of one port only"
     return remarks, tuple(
         UnusedEndpoint(
-            each.endpoint,
+            candidate.endpoint,
             of_another_port
-            if port not in {0, each.endpoint.port}
-            else _reason(each, node, node_names.get(each.endpoint.address, ""), is_local=is_local),
+            if port not in {0, candidate.endpoint.port}
+            else _reason(candidate, node, node_names.get(candidate.endpoint.address, ""), is_local=is_local),
         )
-        for each in unused
+        for candidate in unused
     )
 
 
@@ -117,9 +117,9 @@ def _reason(candidate: Candidate, node: NodeView, node_name: str, *, is_local: b
 
 
 def _no_candidate(slices: Collection[EndpointSlice], family: Family, port: PortName) -> str:
-    of_family = [each for each in slices if each.address_type == family]
+    of_family = [endpoint_slice for endpoint_slice in slices if endpoint_slice.address_type == family]
     if not any(each.endpoints for each in of_family):
-        types = " and ".join(sorted({each.address_type for each in slices}))
+        types = " and ".join(sorted({endpoint_slice.address_type for endpoint_slice in slices}))
         return f"the Service has no {family} endpoints, only {types}"
     ports = [p for each in of_family for p in each.ports or () if p.port in PORTS]
     offered = {f"{p.name or 'without a name'}/{p.protocol or 'TCP'}" for p in ports}
@@ -128,7 +128,9 @@ def _no_candidate(slices: Collection[EndpointSlice], family: Family, port: PortN
 
 
 def _node_names(slices: Iterable[EndpointSlice]) -> dict[str, str]:
-    endpoints = (endpoint for each in slices for endpoint in each.endpoints or () if endpoint.addresses)
+    endpoints = (
+        endpoint for endpoint_slice in slices for endpoint in endpoint_slice.endpoints or () if endpoint.addresses
+    )
     return {canonical_address(endpoint.addresses[0]): endpoint.node_name or "" for endpoint in endpoints}
 
 
@@ -155,12 +157,12 @@ def _hints(state: State, family_plan: FamilyPlan, packet: Packet) -> Iterator[st
 
 
 def _left_to_balancer(service: Service, packet: Packet) -> Iterator[str]:
-    for each in service.ingress:
-        if parse_unmapped_address(each.ip) != packet.destination:
+    for ingress in service.ingress:
+        if parse_unmapped_address(ingress.ip) != packet.destination:
             continue
         what = f"it is a load balancer IP of Service {'/'.join(service.key)}"
-        if each.ip_mode not in {None, "VIP"}:
-            yield f"{what} with ipMode {each.ip_mode}: left to the load balancer"
+        if ingress.ip_mode not in {None, "VIP"}:
+            yield f"{what} with ipMode {ingress.ip_mode}: left to the load balancer"
         elif packet.destination.is_loopback:
             yield f"{what}, but a loopback address is this machine's: what programs say to themselves is left alone"
 
@@ -183,4 +185,4 @@ def _node_port(state: State, family_plan: FamilyPlan, packet: Packet) -> Iterato
 
 def _has(state: State, node: str, packet: Packet) -> bool:
     addresses = state.nodes["", node].status.addresses or ()
-    return any(parse_unmapped_address(each.address) == packet.destination for each in addresses)
+    return any(parse_unmapped_address(address.address) == packet.destination for address in addresses)

@@ -35,7 +35,7 @@ def described(connection: Connection, packet: Packet, trace: Trace) -> str:
 def _difference(connection: Connection, packet: Packet, trace: Trace) -> str:
     if connection.answers_from == connection.destination:
         return "not translated" if trace.fate is Fate.FORWARDED else ""
-    planned = {(each.address, each.port) for each in trace.endpoints}
+    planned = {(endpoint.address, endpoint.port) for endpoint in trace.endpoints}
     if connection.answers_from in planned:
         return ""
     if connection.answers_from[0] == str(packet.destination) or not planned:

@@ -64,8 +64,8 @@ def _command(explanation: Explanation) -> Iterator[str]:
 def _unused(explanation: Explanation) -> Iterator[str]:
     if explanation.unused:
         yield "Endpoints that are left out:"
-    for each in explanation.unused[:_SHOWN]:
-        yield f"  {each.endpoint} {each.reason}"
+    for unused in explanation.unused[:_SHOWN]:
+        yield f"  {unused.endpoint} {unused.reason}"
     if len(explanation.unused) > _SHOWN:
         yield f"  and {len(explanation.unused) - _SHOWN} more; -o json has them all"
 
@@ -91,12 +91,12 @@ def as_json(explanation: Explanation, node: str, mode: str, assumed: Sequence[As
         else None,
         "endpoints": [
             {
-                "address": each.address,
-                "port": each.port,
-                "onThisNode": each.is_local,
-                "seesNodeAddress": trace.sees_node(each),
+                "address": endpoint.address,
+                "port": endpoint.port,
+                "onThisNode": endpoint.is_local,
+                "seesNodeAddress": trace.sees_node(endpoint),
             }
-            for each in trace.endpoints
+            for endpoint in trace.endpoints
         ],
         "reasons": list(explanation.reasons),
         "command": explanation.command,
@@ -105,7 +105,7 @@ def as_json(explanation: Explanation, node: str, mode: str, assumed: Sequence[As
             for setting, otherwise, result in assumed
         ],
         "leftOut": [
-            {"address": each.endpoint.address, "port": each.endpoint.port, "reason": each.reason}
-            for each in explanation.unused
+            {"address": unused.endpoint.address, "port": unused.endpoint.port, "reason": unused.reason}
+            for unused in explanation.unused
         ],
     }

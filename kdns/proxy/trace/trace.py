@@ -101,7 +101,7 @@ def _at_front(family_plan: FamilyPlan, packet: Packet, front: Front) -> Trace:
     if lost:
         reasons.append(f"but {listed(each.address for each in lost)} will not be reached: {why}")
     source = str(packet.source)
-    hairpins = tuple(each for each in endpoints if each.address == source and source in front.port.hairpins)
+    hairpins = tuple(endpoint for endpoint in endpoints if endpoint.address == source and source in front.port.hairpins)
     on_node = _on_node(family_plan, packet, endpoints)
     reasons += _source(front, branch, packet, hairpins)
     if on_node and branch.masquerade:
@@ -122,7 +122,7 @@ def _on_node(
     if family_plan.mode.relays or family_plan.mode.treats_clients_alike or not is_spared:
         return ()
     own = set(map(str, family_plan.node.addresses))
-    return tuple(each for each in endpoints if each.address in own)
+    return tuple(endpoint for endpoint in endpoints if endpoint.address in own)
 
 
 _REFUSALS: Final = {
@@ -175,7 +175,7 @@ def _choice(family_plan: FamilyPlan, front: Front, endpoints: tuple[ServiceEndpo
 
 
 def _source(front: Front, branch: Branch, packet: Packet, hairpins: tuple[ServiceEndpoint, ...]) -> Iterable[str]:
-    spares_pods = any(each.client is Client.LOCAL_POD and not each.masquerade for each in front.branches)
+    spares_pods = any(candidate.client is Client.LOCAL_POD and not candidate.masquerade for candidate in front.branches)
     if branch.masquerade and branch.client is Client.ANY and spares_pods:
         yield f"{packet.source} is no Pod of this node: the endpoint sees the node's address, so that answers come back"
     elif branch.masquerade:
@@ -198,7 +198,7 @@ def _unreachable(
     mode, node = family_plan.mode, family_plan.node
     routes_loopback = family_plan.node_ports.has_loopback and mode.routes_loopback
     own = set(map(str, node.addresses))
-    elsewhere = () if mode.relays else tuple(each for each in endpoints if each.address not in own)
+    elsewhere = () if mode.relays else tuple(endpoint for endpoint in endpoints if endpoint.address not in own)
     if mode.treats_clients_alike or (mode.relays and not source.is_loopback):
         return (), ""
     if is_link_local_ipv6(source):
@@ -206,7 +206,7 @@ def _unreachable(
     if not source.is_loopback:
         # endpoints at loopback addresses, as the Services of `kdns up` itself have them: only the node reaches its own
         is_spared = routes_loopback or node.has(source)
-        lost = () if is_spared else tuple(each for each in endpoints if is_loopback(each.address))
+        lost = () if is_spared else tuple(endpoint for endpoint in endpoints if is_loopback(endpoint.address))
         return lost, "the kernel takes nothing for loopback addresses from anybody else"
     why, unless = (
         f"the kernel lets nothing from {source} out of this node",

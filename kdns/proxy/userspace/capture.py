@@ -83,4 +83,4 @@ class _FamilyCapture:
 
 @cache
 def _unmasqueraded(branches: Branches) -> Branches:
-    return Branches(replace(each, masquerade=False) for each in branches)
+    return Branches(replace(branch, masquerade=False) for branch in branches)

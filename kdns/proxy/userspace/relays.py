@@ -45,7 +45,7 @@ def relay_addresses(family_plan: FamilyPlan) -> Iterator[Address]:
     A node without an address of the family has clients of its own only, which reach a loopback address.
     """
     own = dict.fromkeys((*family_plan.node.primary, *family_plan.node.addresses))
-    yield from (each for each in own if each.version == VERSION[family_plan.family])
+    yield from (address for address in own if address.version == VERSION[family_plan.family])
     yield _LOOPBACK[family_plan.family]
 
 
@@ -84,14 +84,14 @@ def _lines(family_plan: FamilyPlan, front: Front, numbers: Mapping[RelayKey, int
     keys = relay_keys(family_plan.family, front, captures=True)
     if not keys:
         yield f"#   no relay: {what}: {branches[-1].verdict.value}"
-    for each in keys:
-        verdict = each.endpoint_set or branches[-1].verdict
+    for relay_key in keys:
+        verdict = relay_key.endpoint_set or branches[-1].verdict
         count = len(front.port.endpoints_of(verdict))
         endpoints = f"{count} endpoint{'' if count == 1 else 's'}"
-        if each.endpoint_set is None:
+        if relay_key.endpoint_set is None:
             yield f"#   listened on as it is: {what}, to {endpoints}"
         elif verdict is Verdict.LOCAL:
-            yield f"#   relay {numbers[each]}: {what}, to {endpoints} of this node"
+            yield f"#   relay {numbers[relay_key]}: {what}, to {endpoints} of this node"
         else:
             whose = "" if branches[-1].verdict is verdict else ", for this node and its Pods"
-            yield f"#   relay {numbers[each]}: {what}, to {endpoints}{whose}"
+            yield f"#   relay {numbers[relay_key]}: {what}, to {endpoints}{whose}"

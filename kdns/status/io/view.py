@@ -113,8 +113,8 @@ def followed(server: DnsServer) -> list[Followed]:
 def cluster_zones(server: DnsServer) -> list[Zones]:
     return [
         plugin.zones
-        for each in server.servers
-        for block in each.blocks
+        for listener in server.servers
+        for block in listener.blocks
         for plugin in block.chain.plugins
         if isinstance(plugin, Kubernetes)
     ]

@@ -48,7 +48,7 @@ class Node:
         if self.planner is None:
             self.planner = Planner(State(), self.view, self.config)
             await self.mode.sync_full(self.planner.plan)
-        wanted = [each for some in objects for each in some]
+        wanted = [each for obj in objects for each in obj]
         changes: list[Change | None] = []
         for kind in (Service, EndpointSlice):
             changes += self.planner.state.retain(kind, [each.key for each in wanted if isinstance(each, kind)])
@@ -56,7 +56,7 @@ class Node:
 
     async def change(self, *objects: Iterable[Object]) -> None:
         assert self.planner
-        await self._follow([self.planner.state.upsert(each) for some in objects for each in some])
+        await self._follow([self.planner.state.upsert(each) for obj in objects for each in obj])
 
     async def _follow(self, changes: Iterable[Change | None]) -> None:
         assert self.planner

@@ -92,7 +92,7 @@ def test_clients_stay_where_they_are(world: World, loop: asyncio.AbstractEventLo
         await mode.sync_full(planner.plan)
 
         async def follow(*slices: EndpointSlice) -> None:
-            changes = [change for each in slices if (change := known.upsert(each))]
+            changes = [change for endpoint_slice in slices if (change := known.upsert(endpoint_slice))]
             await mode.sync_partial(planner.plan, planner.changed(changes))
 
         patient = [await associated(world, which) for which in (0, 1)]

@@ -336,5 +336,5 @@ async def test_the_request_rate_is_limited(api: FakeApi) -> None:
     assert asyncio.get_running_loop().time() - began_s >= 0.6
     throttled = follower.stats.rest.throttled["GET", f"127.0.0.1:{api.port}"]
     assert sum(throttled.counts) >= 9
-    asked_s = sum(each.sum for each in follower.stats.rest.durations.values())
+    asked_s = sum(duration.sum for duration in follower.stats.rest.durations.values())
     assert throttled.sum + asked_s > 0.5, "who asks slowly has less to wait"

@@ -70,7 +70,7 @@ async def serving(api: Registry, port: int = 0) -> AsyncIterator[int]:
 
 
 async def all_connected(stats: FollowStats) -> None:
-    await until(lambda: len(stats.kinds) == 3 and all(one.connected for one in stats.kinds.values()))
+    await until(lambda: len(stats.kinds) == 3 and all(kind.connected for kind in stats.kinds.values()))
 
 
 async def test_objects_come_change_and_go() -> None:
@@ -89,7 +89,7 @@ async def test_objects_come_change_and_go() -> None:
         api.delete(Request(ENDPOINT_SLICE, "default", "s0"))
         await until(lambda: ("default", "late") in state.services and ("default", "s0") not in state.slices)
         assert ("default", "s0") not in state.services
-        assert [one.lists for one in stats.kinds.values()] == [1, 1, 1]
+        assert [kind.lists for kind in stats.kinds.values()] == [1, 1, 1]
 
 
 async def test_a_restart_without_stored_data_is_noticed() -> None:

@@ -86,7 +86,7 @@ async def services(source: Source) -> list[str]:
     """The names a single list request brings."""
     async with Connection(source, RestStats(), PATIENCE) as connection:
         page = json.loads(await connection.call("GET", "/api/v1/services"))
-    return [one["metadata"]["name"] for one in page["items"]]
+    return [item["metadata"]["name"] for item in page["items"]]
 
 
 def script(folder: Path, name: str, body: str) -> Path:

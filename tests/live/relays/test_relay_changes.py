@@ -153,7 +153,7 @@ def test_low_ports_need_a_privilege_and_the_others_are_served() -> None:
 
 def test_endpoints_are_slices_of_their_own() -> None:
     """The rig's, so that each may have a port of its own."""
-    assert len({each.key for each in endpoints("web", "TCP", ("127.1.0.1", 1), ("127.1.0.2", 2))}) == 2
+    assert len({endpoint.key for endpoint in endpoints("web", "TCP", ("127.1.0.1", 1), ("127.1.0.2", 2))}) == 2
 
 
 class Rules(FakeMode):

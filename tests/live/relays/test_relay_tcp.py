@@ -270,7 +270,7 @@ async def test_there_is_a_bound_and_it_is_told(capsys: pytest.CaptureFixture[str
         port = free_port()
         await made.have(service("web", port), pair)
         sources = [(f"127.0.0.{number}", 0) for number in (11, 12, 13)]
-        opened = [await asyncio.open_connection(VIP, port, local_addr=each) for each in sources]
+        opened = [await asyncio.open_connection(VIP, port, local_addr=source) for source in sources]
         await until(lambda: made.counters("web").active == 3)
         assert [await heard(port) for _ in range(2)] == ["ConnectionResetError"] * 2
         assert made.counters("web").turned_away == 2

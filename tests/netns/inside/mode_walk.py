@@ -197,7 +197,7 @@ def follow_endpoints(api: Api, ends: tuple[str, ...]) -> None:
                 "labels": {"kubernetes.io/service-name": "walk"},
             },
             "addressType": "IPv4",
-            "endpoints": [{"addresses": [each], "conditions": {"ready": True}, "nodeName": "kdns"} for each in ends],
+            "endpoints": [{"addresses": [end], "conditions": {"ready": True}, "nodeName": "kdns"} for end in ends],
             "ports": [{"name": name.lower(), "port": ECHO_PORT, "protocol": name} for name in ("TCP", "UDP")],
         },
     )

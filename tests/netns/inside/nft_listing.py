@@ -36,12 +36,12 @@ def _without_unused(found: dict[str, Any]) -> dict[str, Any]:
     used = {
         chains.name: (
             about,
-            [each for each in gotos if json.loads(each)[0] in _numbers(found, of_services=chains is CHAINS)],
+            [goto for goto in gotos if json.loads(goto)[0] in _numbers(found, of_services=chains is CHAINS)],
         )
         for chains in (CHAINS, LOCAL_CHAINS)
         for about, gotos in (found[chains.name],)
     }
-    targets: set[str] = _targets(each for _, gotos in used.values() for each in gotos)
+    targets: set[str] = _targets(goto for _, gotos in used.values() for goto in gotos)
     reached: set[str] = set()
     targets |= {name.removeprefix("chain ") for name in found if name.startswith("chain ") and "hook" in found[name]}
     while new := targets - reached:
@@ -54,7 +54,7 @@ def _without_unused(found: dict[str, Any]) -> dict[str, Any]:
 
 def _numbers(found: dict[str, Any], *, of_services: bool) -> set[str]:
     """The numbers that fronts have for their chain, or for the lists of a chain that chooses one."""
-    services = {each.name for each in SERVICES}
+    services = {service.name for service in SERVICES}
     return {
         json.loads(element)[1]
         for name, each in found.items()

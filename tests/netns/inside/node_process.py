@@ -97,7 +97,7 @@ class Api:
     def endpoints(self, service: str, *addresses: str, protocol: str = "TCP", node: str = "kdns") -> None:
         """Its endpoints, all of this node unless told otherwise."""
         labels = {"kubernetes.io/service-name": service}
-        endpoints = [{"addresses": [each], "conditions": {"ready": True}, "nodeName": node} for each in addresses]
+        endpoints = [{"addresses": [address], "conditions": {"ready": True}, "nodeName": node} for address in addresses]
         made = {
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",

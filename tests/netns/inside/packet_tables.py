@@ -67,7 +67,7 @@ VERDICT_CASE: Final = Case(
 
 
 def at(port: int) -> list[dict[str, Any]]:
-    return [{"name": each.lower(), "protocol": each, "port": port} for each in PROTOCOLS]
+    return [{"name": protocol.lower(), "protocol": protocol, "port": port} for protocol in PROTOCOLS]
 
 
 HERE, BOTH = endpoints(1, "p1", "p2"), endpoints(1, "p1", "r1")

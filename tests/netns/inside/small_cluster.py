@@ -188,7 +188,8 @@ def service(
         "internalTrafficPolicy": internal,
         "externalTrafficPolicy": external,
         "ports": [
-            {"name": each.lower(), "protocol": each, "port": 80, "nodePort": 30000 + number} for each in protocols
+            {"name": protocol.lower(), "protocol": protocol, "port": 80, "nodePort": 30000 + number}
+            for protocol in protocols
         ],
     }
     ingress = [{"ip": address} for address in both("lb", number)] if ingress is None else ingress
@@ -197,7 +198,7 @@ def service(
         "spec": told | spec,
         "status": {"loadBalancer": {"ingress": ingress}},
     }
-    return msgspec.convert(row, Service), *(each for some in slices for each in some)
+    return msgspec.convert(row, Service), *(each for endpoint_slice in slices for each in endpoint_slice)
 
 
 def endpoints(number: int, *ends: str, slice_name: str = "") -> tuple[EndpointSlice, ...]:
@@ -212,7 +213,7 @@ def endpoints(number: int, *ends: str, slice_name: str = "") -> tuple[EndpointSl
                 },
                 "addressType": family,
                 "endpoints": [_endpoint(end, which) for end in ends],
-                "ports": [{"name": each.lower(), "protocol": each, "port": 8080} for each in PROTOCOLS],
+                "ports": [{"name": protocol.lower(), "protocol": protocol, "port": 8080} for protocol in PROTOCOLS],
             },
             EndpointSlice,
         )
@@ -239,8 +240,8 @@ def _endpoint(end: str, which: int) -> dict[str, Any]:
 
 def state(*objects: Iterable[Object]) -> State:
     made = State()
-    for some in objects:
-        for each in some:
+    for obj in objects:
+        for each in obj:
             made.upsert(each)
     return made
 
@@ -263,7 +264,7 @@ class Followed:
 
     def change(self, *objects: Iterable[Object]) -> dict[Family, Difference]:
         """What differs when these objects have come."""
-        return self._changed(self.state.upsert(each) for some in objects for each in some)
+        return self._changed(self.state.upsert(each) for obj in objects for each in obj)
 
     def delete(self, kind: type[Object], *names: str) -> dict[Family, Difference]:
         """What differs when these objects of namespace shop have gone."""

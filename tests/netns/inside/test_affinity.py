@@ -48,10 +48,10 @@ class Node:
         loop.run_until_complete(self._mode.sync_full(self._planner.plan))
 
     def change(self, *ends: str) -> None:
-        self._follow(each for number in MANY for each in endpoints(number, *ends))
+        self._follow(endpoint for number in MANY for endpoint in endpoints(number, *ends))
 
     def time(self, timeout_s: int) -> None:
-        self._follow(each for objects in self._services(timeout_s) for each in objects)
+        self._follow(obj for objects in self._services(timeout_s) for obj in objects)
 
     def _services(self, timeout_s: int) -> Iterator[tuple[Object, ...]]:
         config = {"clientIP": {"timeoutSeconds": timeout_s}}
@@ -60,7 +60,7 @@ class Node:
             yield service(number, ends, sessionAffinity="ClientIP", sessionAffinityConfig=config)
 
     def _follow(self, objects: Iterable[Object]) -> None:
-        differences = self._planner.changed([change for each in objects if (change := self._state.upsert(each))])
+        differences = self._planner.changed([change for obj in objects if (change := self._state.upsert(obj))])
         self._loop.run_until_complete(self._mode.sync_partial(self._planner.plan, differences))
 
     def sweep(self) -> None:

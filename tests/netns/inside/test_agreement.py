@@ -176,7 +176,11 @@ def disagreement(made: Plan, packet: tuple[str, str, str, int], answer: Answer) 
     told = trace(made, Packet(ip_address(source), ip_address(destination), protocol, port, arrives(source)))
     match told.fate:
         case Fate.FORWARDED:
-            chosen = [each for each in told.endpoints if (each.address, each.port) == (answer.backend, answer.port)]
+            chosen = [
+                endpoint
+                for endpoint in told.endpoints
+                if (endpoint.address, endpoint.port) == (answer.backend, answer.port)
+            ]
             if not chosen:
                 return f"told one of {told.endpoints}, got {answer}"
             right = answer.fits(source, masqueraded=told.sees_node(chosen[0]))
@@ -204,7 +208,7 @@ def test_trace_and_kernel_agree(world: World, loop: asyncio.AbstractEventLoop, s
     async def follow() -> None:
         await mode.sync_full(planner.plan)
         for writes, is_quiet in story.rounds:
-            made = [state.delete(*each) if isinstance(each, tuple) else state.upsert(each) for each in writes]
+            made = [state.delete(*write) if isinstance(write, tuple) else state.upsert(write) for write in writes]
             differences = planner.changed([change for change in made if change])
             await mode.sync_partial(planner.plan, differences)
             if is_quiet:

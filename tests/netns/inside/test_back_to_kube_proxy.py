@@ -192,7 +192,7 @@ def saved() -> str:
         ["nft", "list", "ruleset"],
         *([f"{name}-{kind}-save"] for name in ("iptables", "ip6tables") for kind in KINDS[1:]),
     ]
-    text = "".join(subprocess.run(each, capture_output=True, text=True, check=True).stdout for each in commands)
+    text = "".join(subprocess.run(command, capture_output=True, text=True, check=True).stdout for command in commands)
     return re.sub(r"^#.*\n|counter packets \d+ bytes \d+|\[\d+:\d+\]", "", text, flags=re.MULTILINE)
 
 

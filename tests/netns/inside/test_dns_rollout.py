@@ -94,16 +94,16 @@ async def answer(client: socket.socket) -> str:
 def slices(*ends: str) -> list[EndpointSlice]:
     return [
         msgspec.structs.replace(
-            each, ports=tuple(msgspec.structs.replace(port, port=PORT) for port in each.ports or ())
+            endpoint, ports=tuple(msgspec.structs.replace(port, port=PORT) for port in endpoint.ports or ())
         )
-        for each in endpoints(1, *ends)
+        for endpoint in endpoints(1, *ends)
     ]
 
 
 async def follow(known: State, dataplane: SyncRunner, flows: ConntrackReconciler, *ends: str) -> None:
     applied = asyncio.Event()
     dataplane.subscribers[:] = [flows.synced, lambda _: applied.set()]
-    dataplane.changed([change for each in slices(*ends) if (change := known.upsert(each))])
+    dataplane.changed([change for endpoint_slice in slices(*ends) if (change := known.upsert(endpoint_slice))])
     async with asyncio.timeout(DEADLINE_S):
         await applied.wait()
 

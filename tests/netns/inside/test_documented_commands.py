@@ -448,11 +448,11 @@ def test_commands(machine: Machine, pages: tuple[str, ...]) -> None:
             }
             if left:
                 continue
-            for each in (*rows(BEFORE, page, command.text),):
-                machine.type(Command(each, ""))
+            for row in (*rows(BEFORE, page, command.text),):
+                machine.type(Command(row, ""))
             machine.type(command)
-            for each in rows(AFTER, page, command.text):
-                machine.type(Command(each, ""))
+            for row in rows(AFTER, page, command.text):
+                machine.type(Command(row, ""))
     tables = (NOT_RUN, BEFORE, AFTER)
     rows_of_pages = {(page, start) for table in tables for page in pages for start in table.get(page, ())}
     assert rows_of_pages == used

@@ -437,7 +437,9 @@ def test_what_is_counted(loop: asyncio.AbstractEventLoop, backend: Backend) -> N
         await proxier.counters.read(planner.plan)
 
     loop.run_until_complete(sync())
-    samples = {(each.name, *each.labels.values()): each.value for family in rows.collect() for each in family.samples}
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value for family in rows.collect() for sample in family.samples
+    }
     for family, program in zip(FAMILIES, ("iptables", "ip6tables"), strict=True):
         for table in ("nat", "filter"):
             own = (

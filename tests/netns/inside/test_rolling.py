@@ -44,7 +44,7 @@ async def follow(load: Load, known: State, dataplane: SyncRunner, ready: tuple[s
     applied = asyncio.Event()
     dataplane.subscribers[:] = [lambda _: applied.set()]
     load.coming(ready)
-    dataplane.changed([change for each in endpoints(1, *ready) if (change := known.upsert(each))])
+    dataplane.changed([change for endpoint in endpoints(1, *ready) if (change := known.upsert(endpoint))])
     await applied.wait()
     load.gone(ready)
 

@@ -134,7 +134,7 @@ def test_trace_and_relays_agree(world: World, loop: asyncio.AbstractEventLoop, s
         async with mode() as relays:
             await relays.sync_full(planner.plan)
             for writes, is_quiet in story.rounds:
-                made = [state.delete(*each) if isinstance(each, tuple) else state.upsert(each) for each in writes]
+                made = [state.delete(*write) if isinstance(write, tuple) else state.upsert(write) for write in writes]
                 differences = planner.changed([change for change in made if change])
                 await relays.sync_partial(planner.plan, differences)
                 if is_quiet:
@@ -142,7 +142,7 @@ def test_trace_and_relays_agree(world: World, loop: asyncio.AbstractEventLoop, s
             world.forget()
             assert not relays.missing
             gate = asyncio.Semaphore(100)
-            asked = (wrong(world, gate, planner.plan, *each) for each in packets(story.family))
+            asked = (wrong(world, gate, planner.plan, *packet) for packet in packets(story.family))
             return [what for what in await asyncio.gather(*asked) if what]
 
     assert not loop.run_until_complete(check())
@@ -160,15 +160,15 @@ def its_endpoints(*addresses: str, protocol: str = "TCP") -> EndpointSlice:
     return EndpointSlice(
         SliceMeta(f"web-{family}", "shop", SliceLabels("web")),
         family,
-        tuple(Endpoint((each,)) for each in addresses),
+        tuple(Endpoint((address,)) for address in addresses),
         (EndpointPort("p", 8080, protocol),),
     )
 
 
 def planner(*objects: Service | EndpointSlice, config: ProxyConfig = CONFIG) -> Planner:
     state = State()
-    for each in objects:
-        state.upsert(each)
+    for obj in objects:
+        state.upsert(obj)
     return Planner(state, NODE_VIEW, config)
 
 
@@ -231,7 +231,7 @@ def test_relays_are_for_nobody_who_was_not_captured(
             assert len(relays.listening) == 6
             for source, own in (("192.0.2.100", NODE[0]), (NODE[0], NODE[0]), (POD1[0], NODE[0]), (POD1[1], NODE[2])):
                 answers = [await world.probe(source, own, protocol, port) for port in range(41000, 41006)]
-                assert {each.error for each in answers} <= {"rejected", "dropped"}, (source, answers)
+                assert {answer.error for answer in answers} <= {"rejected", "dropped"}, (source, answers)
             assert (await surely(world, POD1[0], "10.96.0.1", protocol, 80)).backend == POD1[0]
 
     run(loop, check())
@@ -253,7 +253,7 @@ def test_changes_are_followed_and_nothing_is_left(world: World, loop: asyncio.Ab
                 await relays.sync_partial(made.plan, differences)
                 await relays.sweep()
                 answers = [await ask(world, OUTSIDE[2 * family], vip, "TCP", 80) for _ in range(4)]
-                return {each.backend or each.error for each in answers}
+                return {answer.backend or answer.error for answer in answers}
 
             both = its_endpoints(POD1[family], POD2[family])
             assert await after(state.upsert(both)) == {POD1[family], POD2[family]}
@@ -288,7 +288,7 @@ def test_a_client_keeps_its_endpoint(world: World, loop: asyncio.AbstractEventLo
             for source in (POD1[0], POD2[0], OUTSIDE[0], OUTSIDE[1], NODE[0]):
                 ways = [("10.96.0.1", 80), ("198.51.100.1", 80), ("198.51.100.9", 80), (NODE[0], 30080)] * 2
                 answers = [await surely(world, source, to, "TCP", port) for to, port in ways]
-                said = {each.backend for each in answers}
+                said = {answer.backend for answer in answers}
                 assert len(said) == 1, (source, answers)
                 first[source] = said.pop()
             assert set(first.values()) == {POD1[0], POD2[0], *REMOTE[:2]}

@@ -53,7 +53,7 @@ def lose_ipv6(call: int) -> None:
         (_RETURN, 0, 0, _ERRNO | errno.EAFNOSUPPORT),
         (_RETURN, 0, 0, _ALLOW),
     )
-    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in instructions))
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions))
     program = ctypes.create_string_buffer(struct.pack("@HP", len(instructions), ctypes.addressof(code)))
     assert not ctypes.CDLL(None).prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program, 0, 0)
 
@@ -97,7 +97,7 @@ def test_a_service_is_served_and_followed(world: World, loop: asyncio.AbstractEv
         tasks = [asyncio.create_task(dataplane.run()), asyncio.create_task(flows.run())]
         found = []
         for end in ("p1", "r1"):
-            dataplane.changed([change for each in endpoints(1, end) if (change := known.upsert(each))])
+            dataplane.changed([change for endpoint in endpoints(1, end) if (change := known.upsert(endpoint))])
             await applied.wait()
             applied.clear()
             world.forget()

@@ -157,10 +157,14 @@ class World:
                 yield f"address add {gateway}{_LENGTHS[version]} dev {link}"
 
     def _inside(self, addresses: Sequence[str], ends: Sequence[tuple[int, str, str]]) -> list[str]:
-        commands = ["link set lo up", self._up("eth0"), *(f"address add {_alone(each)} dev lo" for each in addresses)]
+        commands = [
+            "link set lo up",
+            self._up("eth0"),
+            *(f"address add {_alone(address)} dev lo" for address in addresses),
+        ]
         for version, gateway, own in ends:
             if version in self.versions:
-                first = next(each for each in addresses if (":" in each) == (version == 6))
+                first = next(address for address in addresses if (":" in address) == (version == 6))
                 commands.append(f"address add {own}{_LENGTHS[version]} dev eth0")
                 if version == 4:
                     commands.append(f"route add {gateway} dev eth0 scope link")
@@ -284,7 +288,7 @@ class World:
         return Answer(backend, int(port_there), seen, is_masqueraded=is_masqueraded)
 
     def _ours(self, addresses: Sequence[str]) -> list[str]:
-        return [each for each in addresses if (6 if ":" in each else 4) in self.versions]
+        return [address for address in addresses if (6 if ":" in address else 4) in self.versions]
 
     def _up(self, link: str) -> str:
         return f"link set {link} up{' addrgenmode none' if 6 in self.versions else ''}"

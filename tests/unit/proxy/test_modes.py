@@ -31,7 +31,7 @@ RENDERS_OR_RUNS = {"monitor", "proxier", "relay_set", "table", "tables", "text"}
 
 def test_each_mode_has_a_room_that_starts_it() -> None:
     assert all(mode is runtime(name).mode for name, mode in MODES.items())
-    assert all(each in MODES.keys() - {mode.name} for mode in MODES.values() for each in mode.fallbacks)
+    assert all(fallback in MODES.keys() - {mode.name} for mode in MODES.values() for fallback in mode.fallbacks)
     with pytest.raises(KeyError):
         runtime("netsh")
 
@@ -91,7 +91,7 @@ def limits(mode: Semantics, number: int, **spec: Any) -> set[str]:
 
 def uneven(mode: Semantics) -> FamilyPlan:
     of_one, of_two = endpoints(1, "p1"), endpoints(1, "r1", "r2", slice_name="b")
-    ports = [msgspec.structs.replace(each, port=9090) for each in of_two[0].ports or ()]
+    ports = [msgspec.structs.replace(port, port=9090) for port in of_two[0].ports or ()]
     others = [msgspec.structs.replace(each, ports=tuple(ports)) for each in of_two]
     return plan(state(service(1, of_one), others), NODE_VIEW, replace(CONFIG, mode=mode)).ipv4
 
@@ -217,7 +217,7 @@ def test_a_limit_is_a_reason_at_the_fronts_that_it_is_about() -> None:
     made = plan(state(objects), NODE_VIEW, replace(CONFIG, mode=mode))
     for target, is_about in (("198.51.101.1", True), ("198.51.100.1", False), ("10.96.0.1", False)):
         found = trace(made, Packet(ip_address("192.0.2.100"), ip_address(target), "TCP", 80))
-        assert any("loadBalancerSourceRanges" in each for each in found.reasons) == is_about
+        assert any("loadBalancerSourceRanges" in reason for reason in found.reasons) == is_about
         assert found.fate is Fate.FORWARDED
 
 
@@ -240,12 +240,12 @@ def test_a_protocol_that_a_mode_does_not_serve_is_refused_with_the_reason() -> N
 
 def test_an_endpoint_of_another_port_is_left_out_with_the_reason() -> None:
     of_one, of_two = endpoints(1, "p1"), endpoints(1, "r1", "r2", slice_name="b")
-    ports = [msgspec.structs.replace(each, port=9090) for each in of_two[0].ports or ()]
+    ports = [msgspec.structs.replace(port, port=9090) for port in of_two[0].ports or ()]
     known = state(service(1, of_one), [msgspec.structs.replace(each, ports=tuple(ports)) for each in of_two])
     mode = replace(NFTABLES, has_one_target_port=True)
     made = plan(known, NODE_VIEW, replace(CONFIG, mode=mode))
     found = explained(known, made, Packet(ip_address("10.1.0.3"), VIP, "TCP", 80))
-    assert {each.port for each in found.trace.endpoints} == {9090}
+    assert {endpoint.port for endpoint in found.trace.endpoints} == {9090}
     assert [each.reason for each in found.unused] == [
         "has another port than 9090: mode nftables uses endpoints of one port only"
     ]

@@ -117,7 +117,7 @@ class IpvsProxier(KernelMode):
             self._round = [key for content in self._contents.values() for key in content.virtual_servers]
         keys, self._round = self._round[-SAMPLE:], self._round[:-SAMPLE]
         servers = [content.virtual_servers for content in self._contents.values()]
-        return {key: some[key] for some in servers for key in keys if key in some}
+        return {key: server[key] for server in servers for key in keys if key in server}
 
     def _is_wanted(self, address: str) -> bool:
         """Whether a desired virtual server has this address."""

@@ -72,7 +72,8 @@ def read_settings(text: str, document: Document) -> tuple[Settings, list[Manifes
     def at_lines(problems: Sequence[Problem]) -> list[ManifestError]:
         lines = field_lines(document.path, text, [(document.line, problem.field) for problem in problems])
         return [
-            ManifestError(document.path, lines[document.line, each.field], each.field, each.reason) for each in problems
+            ManifestError(document.path, lines[document.line, mistake.field], mistake.field, mistake.reason)
+            for mistake in problems
         ]
 
     return settings, at_lines(wrong), at_lines((*ignored, *(validation.remarks(settings) if not wrong else ())))

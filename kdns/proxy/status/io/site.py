@@ -156,7 +156,7 @@ def _connections(numbers: Numbers) -> Section:
     counts: dict[tuple[str, ...], list[float]] = {}
     for at, name in enumerate(("kdns_service_connections_total", "kdns_service_refused_packets_total")):
         for found, value in numbers.by_name.get(name, ()):
-            service, *rest = (found.get(each, "") for each in labels)
+            service, *rest = (found.get(label, "") for label in labels)
             key = (f"{found.get('namespace', '')}/{service}", *rest)
             counts.setdefault(key, [0.0, 0.0])[at] += value
     most = sorted(counts.items(), key=lambda row: -sum(row[1]))[:SHOWN]

@@ -99,7 +99,7 @@ def _trigger_s(old: Object | None, new: Object | None) -> float | None:
     None without an annotation, or if it is that of the previous change.
     """
     annotations = [obj.metadata.annotations if isinstance(obj, EndpointSlice) else None for obj in (old, new)]
-    before, when = (each.trigger_time if each else "" for each in annotations)
+    before, when = (annotation.trigger_time if annotation else "" for annotation in annotations)
     if not when or when == before:
         return None
     try:

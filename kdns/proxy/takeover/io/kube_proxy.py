@@ -55,14 +55,14 @@ def _process() -> int:
 def own_ports() -> set[int]:
     """Returns the TCP ports at which this process itself listens."""
     inodes = set(socket_inodes())
-    return {each.port for each in bound_sockets("tcp", "tcp6") if each.inode in inodes}
+    return {bound_socket.port for bound_socket in bound_sockets("tcp", "tcp6") if bound_socket.inode in inodes}
 
 
 def _ports_of_root() -> set[int]:
     """Returns the TCP ports at which only root listens: another user's socket could answer at 127.0.0.1."""
     users: dict[int, set[int]] = {}
-    for each in bound_sockets("tcp", "tcp6"):
-        users.setdefault(each.port, set()).add(each.uid)
+    for bound_socket in bound_sockets("tcp", "tcp6"):
+        users.setdefault(bound_socket.port, set()).add(bound_socket.uid)
     return {port for port, uids in users.items() if uids == {ROOT}}
 
 

@@ -156,20 +156,20 @@ async def _removals(
     """Returns the objects that all clean-ups removed, and why others failed."""
     removed: list[str] = []
     failures: list[ApplyError] = []
-    for each in clean_ups:
+    for step in clean_ups:
         try:
-            removed += await each.remove(settings, kept)
+            removed += await step.remove(settings, kept)
         except ApplyError as error:
             failures.append(error)
     return removed, failures
 
 
 async def rule_authors(clean_ups: Sequence[CleanUp]) -> RuleAuthors:
-    authors = [await each.authors() for each in clean_ups if each.authors]
+    authors = [await step.authors() for step in clean_ups if step.authors]
     return RuleAuthors(
-        any(each.has_kdns for each in authors),
-        any(each.has_kube_proxy for each in authors),
-        frozenset(mark for each in authors for mark in each.marked),
+        any(author.has_kdns for author in authors),
+        any(author.has_kube_proxy for author in authors),
+        frozenset(mark for author in authors for mark in author.marked),
     )
 
 
@@ -186,7 +186,7 @@ async def _settled(
         if found.has_kube_proxy or not found.has_kdns:
             return found
         if sign := await is_kube_proxy():
-            for wake in (each.wake for each in clean_ups if each.wake):
+            for wake in (step.wake for step in clean_ups if step.wake):
                 with suppress(ApplyError):
                     await wake(Footprint(marked=found.marked))
             raise KdnsError(

@@ -30,8 +30,8 @@ class TcpRelay:
 
     def __init__(self, key: RelayKey, sockets: list[socket.socket], resources: RelayResources) -> None:
         self.key, self._resources, self._sockets = key, resources, sockets
-        for each in sockets:
-            resources.poller.add(each, WHILE_READABLE, lambda _, sock=each: self._accept(sock))  # type: ignore[misc]
+        for listener in sockets:
+            resources.poller.add(listener, WHILE_READABLE, lambda _, sock=listener: self._accept(sock))  # type: ignore[misc]
 
     @property
     def port(self) -> int:

@@ -48,8 +48,8 @@ class UdpRelay:
         self._level, self._kind = (
             (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO) if key.family == "IPv6" else (socket.IPPROTO_IP, IP_PKTINFO)
         )
-        for each in sockets:
-            resources.poller.add(each, WHILE_READABLE, lambda _, sock=each: self._receive(sock))  # type: ignore[misc]
+        for listener in sockets:
+            resources.poller.add(listener, WHILE_READABLE, lambda _, sock=listener: self._receive(sock))  # type: ignore[misc]
 
     @property
     def port(self) -> int:
@@ -67,7 +67,7 @@ class UdpRelay:
 
     def end_flows_except(self, endpoints: Collection[ServiceEndpoint]) -> None:
         """Ends the flows to other endpoints, after their last answers."""
-        remaining = {(each.address, each.port) for each in endpoints}
+        remaining = {(endpoint.address, endpoint.port) for endpoint in endpoints}
         for key, flow in list(self._flows.items()):
             if (flow.target.address, flow.target.port) not in remaining:
                 del self._flows[key]

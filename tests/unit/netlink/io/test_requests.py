@@ -89,12 +89,12 @@ def test_each_request_is_for_itself(
     changes: list[Change], refused: dict[int, int], sends: list[int], kernel: Kernel
 ) -> None:
     assert Requests(0).do_all(changes) == refused
-    assert [len(some) for some in kernel.sends] == sends
-    assert [each[2] for some in kernel.sends for each in some] == [body for _, _, body in changes]
-    for some in kernel.sends:
-        asks = [flags & NLM_F_ACK for _, flags, _ in some]
-        assert asks == [0] * (len(some) - 1) + [NLM_F_ACK]
-        assert {(kind, flags & ~NLM_F_ACK) for kind, flags, _ in some} == {(7, NLM_F_REQUEST | NLM_F_CREATE)}
+    assert [len(send) for send in kernel.sends] == sends
+    assert [each[2] for send in kernel.sends for each in send] == [body for _, _, body in changes]
+    for send in kernel.sends:
+        asks = [flags & NLM_F_ACK for _, flags, _ in send]
+        assert asks == [0] * (len(send) - 1) + [NLM_F_ACK]
+        assert {(kind, flags & ~NLM_F_ACK) for kind, flags, _ in send} == {(7, NLM_F_REQUEST | NLM_F_CREATE)}
 
 
 def test_who_may_not_change_anything_is_not_answered_further(kernel: Kernel) -> None:

@@ -52,14 +52,16 @@ def test_destinations_of_node_ports(family: Family, networks: str, localhost: bo
     made = family_plan(family, networks, localhost_node_ports=localhost)
     assert list(node_port_destinations(made)) == wanted
     (services,) = (
-        each for each in base_chains(made, Features()) if (each.table, each.name) == ("nat", "KUBE-SERVICES")
+        base_chain
+        for base_chain in base_chains(made, Features())
+        if (base_chain.table, base_chain.name) == ("nat", "KUBE-SERVICES")
     )
     assert len(services.rules) == len(wanted)
-    (firewall,) = (each for each in base_chains(made, Features()) if each.name == "KUBE-FIREWALL")
+    (firewall,) = (base_chain for base_chain in base_chains(made, Features()) if base_chain.name == "KUBE-FIREWALL")
     has_loopback = wanted == [LOCAL] or any(each.startswith("-d 127.") for each in wanted)
     assert serves_loopback(made) is bool(firewall.rules) is has_loopback
 
 
 def test_the_fixed_chains_are_those_that_are_named() -> None:
-    made = [(each.table, each.name) for each in base_chains(family_plan("IPv4", ""), Features())]
+    made = [(base_chain.table, base_chain.name) for base_chain in base_chains(family_plan("IPv4", ""), Features())]
     assert sorted(made) == sorted((table, name) for table, names in FIXED.items() for name in names)

@@ -171,7 +171,9 @@ STATES: Final = {
 
 @pytest.mark.parametrize("bound", [0, 1])
 @pytest.mark.parametrize("is_restart", [False, True])
-@pytest.mark.parametrize(("before", "after"), [(one, other) for one in STATES for other in STATES if one != other])
+@pytest.mark.parametrize(
+    ("before", "after"), [(state, other) for state in STATES for other in STATES if state != other]
+)
 def test_no_commit_leaves_a_service_to_nobody(before: str, after: str, bound: int, *, is_restart: bool) -> None:
     """While a restore is carried out, a packet to a Service gets an endpoint or an end."""
     followed = FollowedTables(STATES[before], features=Features(chains_per_section=bound))

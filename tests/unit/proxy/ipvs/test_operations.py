@@ -53,11 +53,11 @@ def test_operations(
     draining = Draining()
     changes = draining.change([(key, present, desired)], 0.0)
     assert [
-        f"{each.verb.name.lower().replace('_', ' ')}"
-        + (f" {each.destination[0]} {each.weight}" if each.destination else "")
-        for each in changes
+        f"{change.verb.name.lower().replace('_', ' ')}"
+        + (f" {change.destination[0]} {change.weight}" if change.destination else "")
+        for change in changes
     ] == operations
-    assert {each.server for each in changes} <= {key}
+    assert {change.server for change in changes} <= {key}
     assert draining.servers == ([key] if drained else [])
     assert len(draining) == len(drained)
     assert draining.addresses == ({key.address} if obsolete else set())
@@ -66,9 +66,9 @@ def test_operations(
 def test_destinations_that_other_schedulers_do_not_masquerade_are_set() -> None:
     direct = VirtualServer(RR, {("a", 8080): Destination(masquerades=False)})
     changes = Draining().change([(TCP, direct, desired_server("a"))], 0.0)
-    assert [each.verb.name for each in changes] == ["SET_DESTINATION"]
+    assert [change.verb.name for change in changes] == ["SET_DESTINATION"]
 
 
 def test_additions_come_before_removals() -> None:
     changes = Draining().change([(UDP, existing({"a": 1}), None), (TCP, None, desired_server("a"))], 0.0)
-    assert [each.verb.name for each in changes] == ["NEW_SERVER", "NEW_DESTINATION", "DELETE_SERVER"]
+    assert [change.verb.name for change in changes] == ["NEW_SERVER", "NEW_DESTINATION", "DELETE_SERVER"]

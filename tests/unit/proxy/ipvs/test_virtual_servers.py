@@ -34,7 +34,9 @@ def test_a_service_has_a_virtual_server_at_each_of_its_addresses_and_at_the_node
     at_nodes = {VirtualServerKey(str(own), 30001, "TCP") for own in NODE_VIEW.addresses if own.version == 4}
     assert at_nodes < set(made.virtual_servers)
     assert {key.address for key in made.virtual_servers} - {key.address for key in at_nodes} == made.addresses
-    assert {each == VirtualServer(ServerOptions("rr"), BOTH) for each in made.virtual_servers.values()} == {True}
+    assert {
+        virtual_server == VirtualServer(ServerOptions("rr"), BOTH) for virtual_server in made.virtual_servers.values()
+    } == {True}
 
 
 @pytest.mark.parametrize(

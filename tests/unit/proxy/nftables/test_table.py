@@ -133,9 +133,9 @@ def test_chains_have_numbers_of_their_own() -> None:
     """Also where two have the same hash."""
     numbers = ChainNumbers()
     texts = [f"endpoints-tcp-{count}" for count in range(1000)]
-    first = [numbers.of(each) for each in texts]
+    first = [numbers.of(text) for text in texts]
     assert len(set(first)) == 1000
-    assert first == [numbers.of(each) for each in texts]
+    assert first == [numbers.of(text) for text in texts]
     assert all(0 < each < 1 << 32 for each in first)
 
 
@@ -152,14 +152,14 @@ def test_who_is_known_goes_to_the_same_endpoint_if_it_is_still_there(kept: str, 
 def test_numbers_are_the_same_in_another_order_unless_two_values_have_one_hash() -> None:
     values = list(range(300))
     forwards, backwards = Numbers[int](MAX_NUMBER), Numbers[int](MAX_NUMBER)
-    numbers = [forwards.of(each) for each in values]
+    numbers = [forwards.of(value) for value in values]
     assert len(set(numbers)) == len(values)
     assert (
         sum(backwards.of(each) != number for each, number in zip(reversed(values), reversed(numbers), strict=True)) < 10
     )
     forwards.release_all_but(values[:100])
     forwards.of(1000)
-    assert [forwards.of(each) for each in values[:100]] == numbers[:100]
+    assert [forwards.of(value) for value in values[:100]] == numbers[:100]
 
 
 def test_values_beyond_the_last_number_share_one_until_one_is_free() -> None:
@@ -256,6 +256,6 @@ def test_a_table_that_somebody_changed_differs(
 def test_a_new_table_has_no_effect_before_its_elements_are_there() -> None:
     table = Table(planned(service(1, endpoints(1, "p1"))).ipv4)
     deque(table.loaded(), 0)
-    assert not any("hook" in each for each in table.before_elements({}))
+    assert not any("hook" in before_element for before_element in table.before_elements({}))
     (hooks,) = table.after_elements({})
     assert hooks.count("hook") == 8

@@ -71,8 +71,8 @@ def api_servers(*addresses: str, port: int = 6443) -> EndpointSlice:
 
 def state(*objects: Service | EndpointSlice) -> State:
     found = State()
-    for each in objects:
-        found.upsert(each)
+    for obj in objects:
+        found.upsert(obj)
     return found
 
 

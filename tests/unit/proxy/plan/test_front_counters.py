@@ -40,8 +40,8 @@ def planned(*names: str) -> Plan:
 )
 def test_totals_are_what_was_gained(readings: list[dict[FrontKey, int]], total: int) -> None:
     whole, tally = planned("web"), FrontCounters()
-    for each in readings:
-        tally.read(whole.ipv4, each)
+    for reading in readings:
+        tally.read(whole.ipv4, reading)
     assert tally.highest(whole) == [(WEB, total)]
 
 

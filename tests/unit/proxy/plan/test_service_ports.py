@@ -185,7 +185,9 @@ PLAIN, RELAYS = SourceNat(detects_pods=True), SourceNat(detects_pods=True, relay
 def test_source_ranges_do_not_overlap() -> None:
     ranges = ["203.0.113.128/25", "203.0.113.0/25", "10.0.0.0/8", "10.1.0.0/16"]
     made = plan(state(service(1, endpoints(1, "p1"), loadBalancerSourceRanges=ranges)), NODE_VIEW, CONFIG).ipv4
-    by_kind = {front.kind: [str(each) for each in front.source_ranges] for front in made.fronts.values()}
+    by_kind = {
+        front.kind: [str(source_range) for source_range in front.source_ranges] for front in made.fronts.values()
+    }
     assert by_kind[FrontKind.LOAD_BALANCER_IP] == ["10.0.0.0/8", "203.0.113.0/24"]
     assert by_kind[FrontKind.CLUSTER_IP] == []
 
@@ -229,7 +231,7 @@ def test_protocols_that_a_mode_has_not_have_no_fronts() -> None:
 )
 def test_where_node_ports_are(addresses: tuple[Any, ...], ipv4: list[str], ipv6: list[str]) -> None:
     config = replace(CONFIG, node_port_addresses=addresses)
-    found = [[str(each) for each in empty_plan(family, config, BOTH).node_ports.networks] for family in FAMILIES]
+    found = [[str(network) for network in empty_plan(family, config, BOTH).node_ports.networks] for family in FAMILIES]
     assert found == [ipv4, ipv6]
 
 

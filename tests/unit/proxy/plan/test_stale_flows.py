@@ -51,8 +51,8 @@ def endpoints(*rows: tuple[str, Conditions | None], name: str = "dns") -> Endpoi
 
 def state(*objects: Service | EndpointSlice) -> State:
     made = State()
-    for each in objects:
-        made.upsert(each)
+    for obj in objects:
+        made.upsert(obj)
     return made
 
 

@@ -154,7 +154,7 @@ def test_fields_that_are_ignored(text: str, says: list[str]) -> None:
     """As kube-proxy does after a strict reading failed (loadConfig of cmd/kube-proxy/app/options.go)."""
     settings, ignored = decoded({**HEAD, **yaml.safe_load(text)})
     assert (settings.conntrack, {problem.is_ignored for problem in ignored}) == (Settings().conntrack, {True})
-    assert [str(problem) for problem in ignored] == [each.format("is ignored, there is no such field") for each in says]
+    assert [str(problem) for problem in ignored] == [say.format("is ignored, there is no such field") for say in says]
 
 
 def test_a_file_that_kube_proxy_takes_with_a_warning_is_taken_with_a_warning(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_file_that_kube_proxy_takes_with_a_warning_is_taken_with_a_warning(tmp
     )
     settings = load_settings(path, warnings.append)
     assert (settings.mode, settings.cluster_cidr, settings.conntrack.min) == ("iptables", "10.0.0.0/8", 9)
-    assert [each.removeprefix(f"{path}:").partition(";")[0] for each in warnings] == [
+    assert [warning.removeprefix(f"{path}:").partition(";")[0] for warning in warnings] == [
         "5: clusterCIDR: duplicate key",
         "8: conntrack.max: is ignored, kube-proxy has removed it",
         "10: conntrack.min: duplicate key",

@@ -118,7 +118,10 @@ def test_the_protected_ports() -> None:
     text = "healthzBindAddress: 0.0.0.0:10300\nprotectedPorts: [2222, '10.0.0.0/8:22/tcp', '[2001:db8::/32]:53/UDP']"
     api_servers = [(ip_address("203.0.113.1"), 443), (ip_address("2001:db8::1"), 443)]
     found = proxy_config(read(text), None, (), api_servers)
-    assert [(each.port, each.protocol, str(each.network or "")) for each in found.protected_ports] == [
+    assert [
+        (protected_port.port, protected_port.protocol, str(protected_port.network or ""))
+        for protected_port in found.protected_ports
+    ] == [
         (22, "TCP", ""),
         (10250, "TCP", ""),
         (10300, "TCP", ""),

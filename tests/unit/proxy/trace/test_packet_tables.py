@@ -47,9 +47,9 @@ def test_the_plan_says_so(of: Case, family: Family, mode: Semantics) -> None:
         asked = Packet(packet.source, packet.destination, packet.protocol, packet.port, arrives(packet))
         told = as_json(explained(known, plan, asked), of.node.name, mode.name)
         assert told["fate"] == FATES.get(packet.row.wanted, Fate.FORWARDED).value, packet
-        assert {each["address"] for each in told["endpoints"]} == packet.ends, packet
-        for each in told["endpoints"]:
-            assert each["seesNodeAddress"] == sees_node(packet, each["address"], mode), packet
+        assert {endpoint["address"] for endpoint in told["endpoints"]} == packet.ends, packet
+        for endpoint in told["endpoints"]:
+            assert endpoint["seesNodeAddress"] == sees_node(packet, endpoint["address"], mode), packet
 
 
 def sees_node(packet: Sent, end: str, mode: Semantics = NFTABLES) -> bool:
@@ -89,8 +89,8 @@ def test_load_balancers_of_hcn_do_so(of: Case, family: Family, *, enables_dsr: b
     for each in FAMILIES:
         content = Content(of.plan.of(each), NodeNetwork(network, endpoints=existing))
         for request in requests(
-            ((None, each) for each in content.endpoints.values()),
-            ((None, each) for each in content.load_balancers.values()),
+            ((None, endpoint) for endpoint in content.endpoints.values()),
+            ((None, load_balancer) for load_balancer in content.load_balancers.values()),
         ):
             hcn.carry_out(request)
     for packet in packets(of, family):

@@ -108,7 +108,7 @@ def test_a_change_of_endpoints_alone_changes_nothing_that_is_captured(
     known = state(service(1, endpoints(1, "p1", "r1")))
     planner = Planner(known, NODE_VIEW, replace(CONFIG, mode=USERSPACE, node_port_addresses=()))
     capture, ports = captured(planner.plan)
-    differences = planner.changed([change for each in objects if (change := known.upsert(each))])
+    differences = planner.changed([change for obj in objects if (change := known.upsert(obj))])
     assert differences["IPv4"].fronts
     numbers = iter(range(50000, 60000))
     ports |= {key: next(numbers) for key in listing(planner.plan)[1] if key not in ports}

@@ -43,8 +43,8 @@ def endpoints(*pairs: tuple[str, str], protocol: str = "TCP", name: str = "web",
 
 def planned(*objects: Service | EndpointSlice, **config: Any) -> Plan:
     state = State()
-    for each in objects:
-        state.upsert(each)
+    for obj in objects:
+        state.upsert(obj)
     told: dict[str, Any] = {"node_port_addresses": (), "local_pods": PODS}
     return plan(state, NODE, ProxyConfig(USERSPACE, **told | config))
 
@@ -90,7 +90,7 @@ NETWORKS = [
 
 @pytest.mark.parametrize(("networks", "ipv4", "ipv6"), NETWORKS)
 def test_where_node_ports_are(networks: Iterable[str], ipv4: tuple[str, ...], ipv6: tuple[str, ...]) -> None:
-    made = planned(node_port_addresses=tuple(ip_network(each) for each in networks))
+    made = planned(node_port_addresses=tuple(ip_network(network) for network in networks))
     assert tuple(family_plan.node_ports.listen_addresses(loopback=True) for family_plan in (made.ipv4, made.ipv6)) == (
         ipv4,
         ipv6,

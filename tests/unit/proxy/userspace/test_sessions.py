@@ -62,7 +62,9 @@ def test_scripts(name: str, affinity_s: int, script: str) -> None:
         client, now = who.split("@")
         anew = "!" in rest
         endpoints, wanted = rest.split("!" if anew else "=")
-        got = choose(made, [NAMED[each] for each in endpoints], client, float(now), affinity_s=affinity_s, anew=anew)
+        got = choose(
+            made, [NAMED[endpoint] for endpoint in endpoints], client, float(now), affinity_s=affinity_s, anew=anew
+        )
         assert got == NAMED[wanted], (name, number, step)
 
 

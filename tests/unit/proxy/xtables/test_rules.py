@@ -105,12 +105,12 @@ def family_texts(namespace: str, name: str, port: str, prefix: str) -> dict[Fami
     made, *slices = (msgspec.to_builtins(each) for each in service(1, endpoints(1, "p1"), protocols=("TCP",)))
     made["metadata"] |= {"namespace": namespace, "name": name}
     made["spec"]["externalTrafficPolicy"], made["spec"]["ports"][0]["name"] = "Local", port
-    for each in slices:
-        each["metadata"] |= {"namespace": namespace, "labels": {"kubernetes.io/service-name": name}}
-        each["ports"] = [{"name": port, "protocol": "TCP", "port": 8080}]
+    for endpoint_slice in slices:
+        endpoint_slice["metadata"] |= {"namespace": namespace, "labels": {"kubernetes.io/service-name": name}}
+        endpoint_slice["ports"] = [{"name": port, "protocol": "TCP", "port": 8080}]
     objects: tuple[Object, ...] = (
         msgspec.convert(made, Service),
-        *(msgspec.convert(each, EndpointSlice) for each in slices),
+        *(msgspec.convert(endpoint_slice, EndpointSlice) for endpoint_slice in slices),
     )
     told = plan(state(objects), NODE_VIEW, config)
     return {family: family_text(told.of(family)) for family in FAMILIES}

@@ -53,28 +53,32 @@ class KernelOfTest:
 
     def carry_out(self, operations: Sequence[Operation]) -> list[tuple[Operation, int]]:
         failures = []
-        for each in operations:
-            self.operations.append(each)
-            self.done.append(each.verb.name.rpartition("_")[2].lower())
-            names = {each.server[0], str(each.server), each.destination[0] if each.destination else ""}
+        for operation in operations:
+            self.operations.append(operation)
+            self.done.append(operation.verb.name.rpartition("_")[2].lower())
+            names = {
+                operation.server[0],
+                str(operation.server),
+                operation.destination[0] if operation.destination else "",
+            }
             if error := next((self.refuses[name] for name in names if name in self.refuses), 0):
-                failures.append((each, error))
-            elif each.verb in {Verb.NEW_SERVER, Verb.SET_SERVER}:
-                assert each.options
-                self.options[each.server] = each.options
-                self.held.setdefault(each.server, {})
-            elif each.verb is Verb.DELETE_SERVER:
-                self.options.pop(each.server, None)
-                self.held.pop(each.server, None)
-            elif each.server not in self.held:
-                failures.append((each, errno.ESRCH))
-            elif each.verb is Verb.DELETE_DESTINATION:
-                assert each.destination
-                self.held[each.server].pop(each.destination, None)
+                failures.append((operation, error))
+            elif operation.verb in {Verb.NEW_SERVER, Verb.SET_SERVER}:
+                assert operation.options
+                self.options[operation.server] = operation.options
+                self.held.setdefault(operation.server, {})
+            elif operation.verb is Verb.DELETE_SERVER:
+                self.options.pop(operation.server, None)
+                self.held.pop(operation.server, None)
+            elif operation.server not in self.held:
+                failures.append((operation, errno.ESRCH))
+            elif operation.verb is Verb.DELETE_DESTINATION:
+                assert operation.destination
+                self.held[operation.server].pop(operation.destination, None)
             else:
-                assert each.destination
-                before = self.held[each.server].get(each.destination, Destination(0, 0, 0, masquerades=True))
-                self.held[each.server][each.destination] = before._replace(weight=each.weight)
+                assert operation.destination
+                before = self.held[operation.server].get(operation.destination, Destination(0, 0, 0, masquerades=True))
+                self.held[operation.server][operation.destination] = before._replace(weight=operation.weight)
         return failures
 
     def connect(self, key: VirtualServerKey, destination: DestinationKey, active: int) -> None:

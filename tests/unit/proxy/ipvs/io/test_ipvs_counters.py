@@ -50,8 +50,8 @@ async def test_connections_by_service_port(monkeypatch: pytest.MonkeyPatch) -> N
 
 def samples(metrics: MetricFamilies, name: str) -> dict[tuple[str, ...], float]:
     return {
-        tuple(each.labels.values()): each.value
+        tuple(sample.labels.values()): sample.value
         for family in metrics.collect()
-        for each in family.samples
+        for sample in family.samples
         if family.name == name
     }

@@ -63,7 +63,7 @@ class Kernel:
         self.sets.append(name)
 
     def destroy(self, name: str) -> None:
-        self.sets = [each for each in self.sets if each != name]
+        self.sets = [set_ for set_ in self.sets if set_ != name]
 
     async def check(self, family: str, rules: Mapping[str, Sequence[str]]) -> str:
         """As the programs of iptables."""

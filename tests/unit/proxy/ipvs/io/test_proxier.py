@@ -54,7 +54,7 @@ class Rig:
         await self.proxier.sync_full(self.planner.plan)
 
     async def change(self, *objects: tuple[Object, ...]) -> None:
-        changes = [self.planner.state.upsert(each) for some in objects for each in some]
+        changes = [self.planner.state.upsert(each) for obj in objects for each in obj]
         await self._follow(changes)
 
     async def delete(self, number: int) -> None:
@@ -63,7 +63,7 @@ class Rig:
         await self._follow([held.delete(Service, ("shop", f"s{number}")), *slices])
 
     async def _follow(self, changes: Iterable[Change | None]) -> None:
-        differences = self.planner.changed([each for each in changes if each])
+        differences = self.planner.changed([change for change in changes if change])
         await self.proxier.sync_partial(self.planner.plan, differences)
 
     def took(self) -> list[str]:
@@ -125,7 +125,7 @@ async def test_a_change_is_no_more_than_it_is(rig: Rig) -> None:
     rig.took()
     rig.kernel.operations.clear()
     await rig.change(endpoints(1, "p1", "p2"))
-    assert {each.verb.name for each in rig.kernel.operations} == {"NEW_DESTINATION"}
+    assert {operation.verb.name for operation in rig.kernel.operations} == {"NEW_DESTINATION"}
     assert "restore" not in rig.took()
     await rig.change(service(3, endpoints(3, "p2")))
     words = rig.took()
@@ -311,4 +311,4 @@ def test_the_footprint_has_the_chains_of_the_mode(rig: Rig) -> None:
     assert rig.proxier.footprint.part(IpvsPart)
     assert part.keeps("filter", "KUBE-IPVS-FILTER")
     assert not part.keeps("nat", "KUBE-SVC-0123456789ABCDEF")
-    assert ("IPv6", "nat", "PREROUTING") in {each[:3] for each in part.jumps}
+    assert ("IPv6", "nat", "PREROUTING") in {jump[:3] for jump in part.jumps}

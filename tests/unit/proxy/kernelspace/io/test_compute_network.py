@@ -133,7 +133,7 @@ def test_a_service_that_modifies_no_load_balancers(version: tuple[int, int], *, 
     for _ in range(2):
         machine.service.requests.clear()
         machine.hcn.carry_out(Request(Verb.MODIFY, changed))
-        assert [each.split(" ")[0] for each in machine.service.requests] == [
+        assert [request.split(" ")[0] for request in machine.service.requests] == [
             "HcnDeleteLoadBalancer",
             "HcnCreateLoadBalancer",
         ]

@@ -159,7 +159,7 @@ async def test_the_limits_of_services_are_in_the_result_once() -> None:
     finally:
         work.cancel()
     text = "loadBalancerSourceRanges has no effect in mode kernelspace: every client is served"
-    assert [list(each.limits) for each in results[:2]] == [[(("shop", "s1"), text)], []]
+    assert [list(result.limits) for result in results[:2]] == [[(("shop", "s1"), text)], []]
     assert {what for _, what in results[0].refused} >= {"cluster IP 10.96.0.1:80/SCTP"}
 
 
@@ -229,8 +229,14 @@ async def test_an_overlay_network(network: WindowsNetwork, reason: str, capsys: 
             await node.sync()
         return
     await node.sync()
-    assert {len(each["FrontendVIPs"]) for each in node.service.load_balancers.values() if "FrontendVIPs" in each} == {1}
-    assert all(":" not in str(each.get("FrontendVIPs")) for each in node.service.load_balancers.values())
+    assert {
+        len(load_balancer["FrontendVIPs"])
+        for load_balancer in node.service.load_balancers.values()
+        if "FrontendVIPs" in load_balancer
+    } == {1}
+    assert all(
+        ":" not in str(load_balancer.get("FrontendVIPs")) for load_balancer in node.service.load_balancers.values()
+    )
     assert "virtual IPs of IPv6 are not served" in capsys.readouterr().out
     # Without a route the endpoint counts as outside of the cluster: the node's address is the source.
     assert node.service.load_balancers[load_balancer_id(VIP)]["SourceVIP"] == "192.0.2.1"
@@ -248,9 +254,9 @@ async def test_an_endpoint_follows_its_node() -> None:
 async def test_an_endpoint_at_a_cluster_ip_is_the_same_in_any_order() -> None:
     """A cluster IP has an endpoint on an overlay network, which differs from that of a Pod at this address."""
     vip = [
-        replace(each, endpoints=tuple(replace(end, addresses=("10.96.0.1",)) for end in each.endpoints or ()))
-        for each in endpoints(2, "r1")
-        if each.address_type == "IPv4"
+        replace(endpoint, endpoints=tuple(replace(end, addresses=("10.96.0.1",)) for end in endpoint.endpoints or ()))
+        for endpoint in endpoints(2, "r1")
+        if endpoint.address_type == "IPv4"
     ]
     second = (service(2, protocols=("TCP",))[0], *vip)
     made = []
@@ -363,8 +369,8 @@ async def test_the_end_of_a_remote_endpoint_leaves_a_local_one_of_the_same_addre
     await node.sync()
     local = node.service.add_pod(address)
     here = [
-        replace(each, endpoints=tuple(replace(end, node_name="here") for end in each.endpoints or ()))
-        for each in endpoints(3, "r1")
+        replace(endpoint, endpoints=tuple(replace(end, node_name="here") for end in endpoint.endpoints or ()))
+        for endpoint in endpoints(3, "r1")
     ]
     await node.change(service(3, protocols=("TCP",))[0], *here)
     of_third = load_balancer_id(VIP._replace(vip="10.96.0.3"))

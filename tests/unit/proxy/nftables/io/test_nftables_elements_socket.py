@@ -54,8 +54,8 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
 
 
 async def _apply(*transactions: list[Request]) -> None:
-    for each in transactions:
-        await nft.apply_elements(each)
+    for transaction in transactions:
+        await nft.apply_elements(transaction)
 
 
 def test_changes_large_and_small_are_sent_by_one_socket(kernel: Kernel) -> None:

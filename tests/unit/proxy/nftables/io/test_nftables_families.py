@@ -66,7 +66,7 @@ def test_what_the_kernel_knows_is_served(kernel: Kernel, served: set[str], told:
         known = state(service(1, endpoints(1, "p1")))
         planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesProxier()
         await mode.sync_full(planner.plan)
-        changes = [change for each in endpoints(1, "r1") if (change := known.upsert(each))]
+        changes = [change for endpoint in endpoints(1, "r1") if (change := known.upsert(endpoint))]
         await mode.sync_partial(planner.plan, planner.changed(changes))
         await mode.sweep()
         await mode.sync_full(planner.plan)
@@ -103,7 +103,7 @@ def test_a_sweep_that_is_cancelled_deletes_nothing_twice(monkeypatch: pytest.Mon
         known = state(service(1, endpoints(1, "p1", "r1")))
         planner, mode = Planner(known, NODE_VIEW, CONFIG), NftablesProxier()
         await mode.sync_full(planner.plan)
-        changes = [change for each in endpoints(1, "p1") if (change := known.upsert(each))]
+        changes = [change for endpoint in endpoints(1, "p1") if (change := known.upsert(endpoint))]
         await mode.sync_partial(planner.plan, planner.changed(changes))
         monkeypatch.setattr(nft, "apply_elements", slow)
         sweep = asyncio.create_task(mode.sweep())

@@ -63,8 +63,8 @@ SLICES = (
 
 
 def state_of(made: State, *objects: Any) -> State:
-    for each in objects:
-        made.upsert(each)
+    for obj in objects:
+        made.upsert(obj)
     return made
 
 
@@ -186,7 +186,7 @@ def test_a_sparse_state_leads_to_the_same_plan() -> None:
     plans = [plan(state_of(kind(), *objects), view, ProxyConfig(NFTABLES)) for kind in (State, ProxyState)]
     assert plans[0] == plans[1]
     sparse = state_of(ProxyState(), *objects)
-    assert [sparse.upsert(each) for each in objects] == [None] * len(objects)
+    assert [sparse.upsert(obj) for obj in objects] == [None] * len(objects)
     assert sparse.delete(EndpointSlice, ("d", "a"))
     assert len(sparse.slices_by_service["d", "web"]) == 2
 

@@ -88,7 +88,7 @@ async def test_it_goes_on_after_a_refusal(monkeypatch: pytest.MonkeyPatch, error
                         await asyncio.sleep(0.001)
                 reconciler.deleted["IPv4"] = 0
                 deleted.clear()
-        assert len([each for each in logs if "not deleted" in each["event"]]) == 1
+        assert len([log for log in logs if "not deleted" in log["event"]]) == 1
     finally:
         work.cancel()
 

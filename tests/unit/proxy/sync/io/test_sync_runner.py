@@ -130,7 +130,7 @@ async def test_a_defect_is_logged_and_retried_as_a_full_sync(failing: str, wante
                 rig.kernel.defects.append(defect)
                 await rig.until(lambda: rig.kernel.did.count("sync_full") > 1)
     assert rig.kernel.rules == wanted
-    (entry,) = [each for each in logs if each["log_level"] == "error"]
+    (entry,) = [log for log in logs if log["log_level"] == "error"]
     assert (entry["reason"], entry["exc_info"]) == (str(defect), defect)
     assert rig.plane.stats.failures + rig.plane.stats.cleanup_failures == 1
 

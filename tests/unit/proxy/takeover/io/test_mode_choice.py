@@ -118,7 +118,7 @@ async def test_the_floors_of_nftables(
     monkeypatch: pytest.MonkeyPatch, release: str, skips: bool, refused: str, reason: str
 ) -> None:
     async def check(*commands: str) -> str:
-        assert all("kdns-check" in each for each in commands)
+        assert all("kdns-check" in command for command in commands)
         return refused
 
     monkeypatch.setattr(nft, "check", check)
