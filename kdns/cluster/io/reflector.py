@@ -424,9 +424,9 @@ class Reflector:
             raise UnsupportedError(f"no end of the initial events within {self.timing.initial_s:g} s") from error
 
     def _apply(self, events: Iterator[Event]) -> bool:
-        """Stores events for a slice of time, and reports the changes, also before an event that ends the watch.
+        """Stores events until a time slice is over, and reports the changes, also those before an ERROR event.
 
-        True if there may be more.
+        True if more events may be buffered.
         """
         changes: list[Change] = []
         last: Event | None = None

@@ -1,4 +1,4 @@
-"""Kinds: the class, those that code names, and an index of the kinds that one API server serves."""
+"""Kinds of the API: those that code names, and an index of the kinds that one API server serves."""
 
 from __future__ import annotations
 

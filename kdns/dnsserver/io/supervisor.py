@@ -96,8 +96,8 @@ def state_page(server: DnsServer) -> Handler:
 class Worker:
     """A process, and a relay to its pages that outlives it; `checked` is called after each answer for STATE.
 
-    `state` is its last answer, None until it handles signals. `exposed` is the last exposition of each metrics page,
-    `reload_sent` the hash of the Corefile of the last signal.
+    `state` is its last answer, None until it handles signals. `last_metrics` is the last exposition of each metrics
+    page, `sha512_sent` the hash of the Corefile of the last signal.
     """
 
     def __init__(self, argv: Sequence[str], number: int, probe: HealthProbe, checked: Callable[[Worker], None]) -> None:
@@ -105,8 +105,8 @@ class Worker:
         self.number = number
         self.state: State | None = None
         self.has_listened = asyncio.Event()
-        self.exposed: dict[HostPort, str] = {}
-        self.reload_sent = ""
+        self.last_metrics: dict[HostPort, str] = {}
+        self.sha512_sent = ""
         self._argv, self._probe, self._checked = argv, probe, checked
         self._process: asyncio.subprocess.Process | None = None
 
@@ -273,9 +273,9 @@ class Supervisor:
                 return status
             sharing = Sharing.FURTHER
             self.restarts += 1
-            for page, text in worker.exposed.items():
+            for page, text in worker.last_metrics.items():
                 self._ended.setdefault(page, MetricSums()).add(text, has_ended=True)
-            worker.exposed.clear()
+            worker.last_metrics.clear()
             was_steady = time.monotonic() >= started_s + STEADY_S
             pause_s = 0.0 if was_steady else min(max(2 * pause_s, PAUSE_S), LONGEST_PAUSE_S)
             log.error("worker ended", worker=worker.number, ended_with=ending(status), restarted_in_s=pause_s)
@@ -285,8 +285,8 @@ class Supervisor:
 
     def _forward_reload(self, worker: Worker) -> None:
         """Signals a worker with an outdated Corefile, once for each change."""
-        if worker.state and self.sha512 not in (worker.state.sha512, worker.reload_sent):
-            worker.reload_sent = self.sha512
+        if worker.state and self.sha512 not in (worker.state.sha512, worker.sha512_sent):
+            worker.sha512_sent = self.sha512
             worker.signal(RELOAD_SIGNALS[0])
 
     def _handlers(self, page: Page) -> dict[str, Handler]:
@@ -318,8 +318,8 @@ class Supervisor:
         sums = copy.deepcopy(self._ended.get(page) or MetricSums())
         for worker, response in zip(self._workers, responses, strict=True):
             if response and response.status == OK:  # 404 until it has the page
-                worker.exposed[page] = response.text or ""
-            sums.add(worker.exposed.get(page, ""))
+                worker.last_metrics[page] = response.text or ""
+            sums.add(worker.last_metrics.get(page, ""))
         sums.add(generate_latest(registry(MetricFamilies(self._own_metrics), runtime_metrics=False)).decode())
         exposed = CollectorRegistry()
         exposed.register(sums)

@@ -68,7 +68,7 @@ class Accounts:
 
     An account is the time at which its balance was 0, so the clock credits it. One with a credit of CREDIT_S is as good
     as new, and may be dropped. If a network has its share of the table, or the table is full, a further account is one
-    of the SHARED: the network is limited more, never less, and cannot take the accounts of others.
+    of the SHARED ones: several networks then have one allowance, and none evicts the accounts of others.
     """
 
     def __init__(self, size: int, window_s: float, slip_ratio: int) -> None:

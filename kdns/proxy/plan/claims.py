@@ -70,7 +70,10 @@ class Claim(NamedTuple):
 
 
 class Claims:
-    """The claims to the fronts of one family. `changed` are fronts whose decision may be another than before."""
+    """Which Service port gets a front that several claim, in one family.
+
+    `changed` are fronts whose decision may be another than before.
+    """
 
     def __init__(self, family_plan: FamilyPlan, config: ProxyConfig) -> None:
         self._family_plan, self._config = family_plan, config

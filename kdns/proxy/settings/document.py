@@ -200,7 +200,7 @@ def _shown(value: object) -> str:
 
 def _written(value: Any, name: str = "") -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {name: _written(getattr(value, field.name), field.name) for name, field in _names(type(value)).items()}
+        return {key: _written(getattr(value, field.name), field.name) for key, field in _names(type(value)).items()}
     if isinstance(value, tuple):
         return [_written(item) for item in value]
     if name.endswith("_s"):

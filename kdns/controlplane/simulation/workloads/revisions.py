@@ -58,7 +58,7 @@ def revision_label(pod: Json) -> str:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The revisions of one set, oldest first. `update` is that of its present template, which `due` writes."""
+    """The revisions of one set, oldest first. `update` is the revision of the present template; `due` writes it."""
 
     revisions: tuple[Json, ...]
     update: Json

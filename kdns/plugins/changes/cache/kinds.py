@@ -228,8 +228,8 @@ def capped(response: Response, success_s: int, denial_s: int) -> Response:
     rrsets = (*response.answer, *response.authority, *response.additional, *shared)
     if all(rrset.ttl <= limit_s for rrset in rrsets):
         return response
-    capped = _with_ttls(_with_soa_record(response), lambda ttl_s: min(ttl_s, limit_s))
-    return evolve(capped, reuse=PRIVATE) if shared else capped
+    limited = _with_ttls(_with_soa_record(response), lambda ttl_s: min(ttl_s, limit_s))
+    return evolve(limited, reuse=PRIVATE) if shared else limited
 
 
 def _with_soa_record(response: Response) -> Response:

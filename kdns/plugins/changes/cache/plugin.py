@@ -33,7 +33,7 @@ from kdns.plugins.changes.cache.counts import CountsByServer
 from kdns.plugins.changes.cache.flights import FetchResult, Flights, Question
 from kdns.plugins.changes.cache.items import Items, later_options
 from kdns.plugins.changes.cache.kinds import AnswerKind, with_ttl, without_flags
-from kdns.plugins.changes.cache.refresh import REFRESH_GAP_S, Refreshes, is_popular
+from kdns.plugins.changes.cache.refresh import REFRESH_GAP_S, Refreshes, note_use
 from kdns.plugins.changes.cache.store import Item, question_key, recursive_key
 from kdns.serverblocks.directive import Directive, World
 from kdns.tally import Tally
@@ -114,7 +114,7 @@ class Cache(Plugin):
         end_s = item.end_s
         if prefetch is not None and item.key == question.key:
             now_s = request.received_s
-            if is_popular(item, prefetch, now_s) and now_s >= item.next_refresh_s:
+            if note_use(item, prefetch, now_s) and now_s >= item.next_refresh_s:
                 counts.prefetches.count += self.refreshes.begin(item, question)
             end_s = min(end_s, now_s + REFRESH_GAP_S)
         tallies = (counts.requests, counts.hits[item.kind], item.uses)

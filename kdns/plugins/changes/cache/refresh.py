@@ -92,7 +92,8 @@ class Refreshes:
         return outcome.contents.is_valid
 
 
-def is_popular(item: Item, prefetch: PrefetchConfig, now_s: float) -> bool:
+def note_use(item: Item, prefetch: PrefetchConfig, now_s: float) -> bool:
+    """True if the item is popular and expires soon, so that it is worth a prefetch."""
     if now_s - item.last_s > prefetch.gap_s:
         item.uses_before = item.uses.count
     item.last_s = now_s

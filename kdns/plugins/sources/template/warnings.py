@@ -81,7 +81,7 @@ def _failure(stencil: Stencil, template: Template) -> str:
 
 
 def _subjects(stencil: Stencil) -> Iterator[Subject]:
-    """Questions of the stanza's type for a name in its first zone; each group of a pattern is a digit."""
+    """Sample questions: a name in the first zone of the stanza, with its type, and a digit for each regex group."""
     config = stencil.config
     zone = config.zones[0]
     name = f"name-to-try.{zone.removesuffix('.')}" if len(zone) < 200 else zone
