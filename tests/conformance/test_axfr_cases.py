@@ -84,7 +84,7 @@ def test_a_transfer_has_what_queries_are_answered_with(zones: str) -> None:
 
 def test_the_srv_records_of_unnamed_ports_are_in_no_transfer() -> None:
     objects = [
-        each for each in recorded("dns-observed-coredns.json")["objects"] if each["kind"] in {"Namespace", "Service"}
+        obj for obj in recorded("dns-observed-coredns.json")["objects"] if obj["kind"] in {"Namespace", "Service"}
     ]
     server = server_of(state_of(objects), directive_of("kubernetes cluster.local"), own=("10.0.0.10",))
     (plugin,) = [plugin for plugin in server.blocks[0].chain.plugins if isinstance(plugin, Kubernetes)]

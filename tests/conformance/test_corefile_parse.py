@@ -77,7 +77,10 @@ def strings(expected: str) -> tuple[str, ...]:
 
 def same_selector(found: str, expected: str) -> bool:
     def conditions(text: str) -> set[tuple[str, str, frozenset[str]]]:
-        return {(each.key, each.operator, frozenset(each.values)) for each in selectors.parse(text).requirements}
+        return {
+            (requirement.key, requirement.operator, frozenset(requirement.values))
+            for requirement in selectors.parse(text).requirements
+        }
 
     return conditions(found) == conditions(expected)
 

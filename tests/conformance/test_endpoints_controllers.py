@@ -95,8 +95,8 @@ class Cluster:
         self.request = (service["metadata"].get("namespace", ""), service["metadata"]["name"])
         service["metadata"].setdefault("uid", "uid")
         for kind, objects in ((NODE, nodes), (POD, pods), (SERVICE, [service])):
-            for each in objects:
-                self.tell(kind, each)
+            for obj in objects:
+                self.tell(kind, obj)
 
     slices: dict[str, Json]
 
@@ -125,7 +125,7 @@ class Cluster:
         return Counter(action.verb for action in result.actions), told[0].split(": ", 1)[1] if told else ""
 
     def sizes(self) -> list[int]:
-        return sorted(len(each.get("endpoints") or []) for each in self.slices.values())
+        return sorted(len(endpoint_slice.get("endpoints") or []) for endpoint_slice in self.slices.values())
 
 
 def full_case(case: Json) -> tuple[object, object]:
@@ -195,7 +195,7 @@ def update_packing(cluster: Cluster, case: Json) -> Counter[str]:
 def deprecated(cluster: Cluster, case: Json) -> Counter[str]:
     spread(cluster, case, [range(80), range(100, 150)], address_type="IP")
     actions = cluster.run()[0]
-    assert {each["addressType"] for each in cluster.slices.values()} == {"IPv4"}
+    assert {endpoint_slice["addressType"] for endpoint_slice in cluster.slices.values()} == {"IPv4"}
     return actions
 
 

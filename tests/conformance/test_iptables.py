@@ -143,8 +143,8 @@ class Proxy:
     def __post_init__(self) -> None:
         self.state = State()
         self.nodes: dict[str, Node] = {}
-        for each in self.objects:
-            self.change(each)
+        for obj in self.objects:
+            self.change(obj)
         self.kernels = self.kernels or {family: ipt_walk.Kernel() for family in self.families}
         is_legacy = self.config["backend"] == "legacy"
         self.features = Features(
@@ -172,7 +172,9 @@ class Proxy:
             flag_values({name: value or "true" for name, _, value in given} | {"proxy-mode": "iptables"})
         )
         own = self.nodes[self.config["node"]]
-        local = [text.split("/")[0] for some in facts()["meta"]["node_addresses"].values() for text in some]
+        local = [
+            text.split("/")[0] for node_address in facts()["meta"]["node_addresses"].values() for text in node_address
+        ]
         view = node_view(
             own, self.config["node"], bind_address=settings.bind_address, addresses=[*map(ip_address, local)]
         )
@@ -203,7 +205,7 @@ class Proxy:
         if self.nodes[self.config["node"]].zone != zone:
             self.start()
             return
-        differences = self.planner.changed([each for each in changes if each])
+        differences = self.planner.changed([change for change in changes if change])
         for family in self.families:
             text = self.tables[family].follow(self.planner.plan.of(family), differences[family])
             if fails and text:
@@ -312,9 +314,9 @@ class Report:
                 continue
             where = Where(case, family, table, chain)
             reasons = []
-            for each in DEVIATIONS:
-                before, theirs = theirs, each.becomes(where, theirs, record)
-                reasons += [each.reason] if before != theirs else []
+            for deviation in DEVIATIONS:
+                before, theirs = theirs, deviation.becomes(where, theirs, record)
+                reasons += [deviation.reason] if before != theirs else []
             if theirs != own and has_many(record) and _loose(theirs) == _loose(own):
                 theirs, reasons = own, [*reasons, COMMENTS]
             if theirs == own:
@@ -339,7 +341,7 @@ def _loose(rules: Rules | None) -> Rules | None:
 def _difference(theirs: Rules | None, own: Rules | None) -> str:
     if theirs is None or own is None:
         return f"    recorded {theirs}\n    made {own}"
-    lines = [f"    - {' '.join(each)}" for each in theirs if each not in own]
+    lines = [f"    - {' '.join(their)}" for their in theirs if their not in own]
     lines += [f"    + {' '.join(each)}" for each in own if each not in theirs]
     return "\n".join(lines[:8] or ["    another order"])
 

@@ -73,8 +73,8 @@ def planned(case: Json, mode: Semantics) -> tuple[Plan, NodeView]:
     state = State()
     for service in case["services"]:
         state.upsert(msgspec.convert(service, Service))
-    for each in case["endpointSlices"]:
-        state.upsert(msgspec.convert(each, EndpointSlice))
+    for endpoint_slice in case["endpointSlices"]:
+        state.upsert(msgspec.convert(endpoint_slice, EndpointSlice))
     node = NodeView(
         told["nodeName"],
         told["topologyLabels"].get("topology.kubernetes.io/zone", ""),

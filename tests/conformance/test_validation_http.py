@@ -188,10 +188,10 @@ def refusal(kind: Kind, name: str, errors: list[Json]) -> Json:
     The table of load balancers was recorded with another path than that of the API.
     """
     errors = [
-        each | {"field": each["field"].replace("status.ingress", "status.loadBalancer.ingress")} for each in errors
+        error | {"field": error["field"].replace("status.ingress", "status.loadBalancer.ingress")} for error in errors
     ]
-    causes = [{"reason": each["type"], "message": each["body"], "field": each["field"]} for each in errors]
-    texts = list(dict.fromkeys(f"{each['field']}: {each['body']}" for each in errors))
+    causes = [{"reason": error["type"], "message": error["body"], "field": error["field"]} for error in errors]
+    texts = list(dict.fromkeys(f"{error['field']}: {error['body']}" for error in errors))
     found = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details = {"name": name, "group": kind.group, "kind": kind.kind, "causes": causes}
     return {

@@ -64,16 +64,16 @@ def test_one_owner_per_address(cidrs: tuple[str, ...], steps: list[tuple[str, in
         except AllocationError:
             got = ""
         except RangeFullError:
-            assert all(each.used == each.size for each in pool.ranges.values() if each.ready)
+            assert all(range_.used == range_.size for range_ in pool.ranges.values() if range_.ready)
         assert got not in held.keys() | objects
         if got and is_stored:
             assert pool.hold(int(ip_address(got)), owner)
             held[got] = owner
         held.pop(gone, None)
         assert {str(ip_address(number)): owner for number, owner in pool.owners.items()} == held
-        for each in pool.ranges.values():
+        for range_ in pool.ranges.values():
             taken = map(int, map(ip_address, held.keys() | objects))
-            assert each.used == sum(each.low <= number < each.high for number in taken)
+            assert range_.used == sum(range_.low <= number < range_.high for number in taken)
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.integers(0, 100)), max_size=60))

@@ -51,7 +51,7 @@ specs = st.builds(
     internal_traffic_policy=policies,
     health_check_node_port=st.sampled_from((0, 32000)),
 )
-statuses = ingress.map(lambda rows: ServiceStatus(LoadBalancerStatus(tuple(Ingress(each) for each in rows))))
+statuses = ingress.map(lambda rows: ServiceStatus(LoadBalancerStatus(tuple(Ingress(row) for row in rows))))
 services = st.builds(Service, st.builds(ServiceMeta, names, st.just("shop")), specs, statuses)
 
 
@@ -101,11 +101,11 @@ class Node:
             assert before.keys() == after.keys()
 
     def ends(self) -> dict[str, tuple[str, ...]]:
-        return {each.id: each.endpoints for each in self.hcn.load_balancers()}
+        return {load_balancer.id: load_balancer.endpoints for load_balancer in self.hcn.load_balancers()}
 
     def objects(self) -> tuple[object, ...]:
-        endpoints = {each.id: each for each in self.hcn.endpoints(self.service.network_id)}
-        return endpoints, {each.id: each for each in self.hcn.load_balancers()}
+        endpoints = {endpoint.id: endpoint for endpoint in self.hcn.endpoints(self.service.network_id)}
+        return endpoints, {load_balancer.id: load_balancer for load_balancer in self.hcn.load_balancers()}
 
     def reconcile(self, plan: Plan) -> list[Request]:
         contents = [Content(plan.of(family), self.network) for family in FAMILIES]
@@ -114,7 +114,7 @@ class Node:
             reconciling_requests(
                 {address: each for content in contents for address, each in content.endpoints.items()},
                 {key: each for content in contents for key, each in content.load_balancers.items()},
-                [each for each in self.hcn.endpoints(self.service.network_id) if each.id not in foreign],
+                [endpoint for endpoint in self.hcn.endpoints(self.service.network_id) if endpoint.id not in foreign],
                 self.hcn.load_balancers(),
             )
         )
@@ -149,5 +149,5 @@ def test_load_balancers_that_followed_equal_new_ones(
         for request in new.reconcile(planner.plan):
             new.carry_out(request)
         assert new.objects() == node.objects()
-        missing = [each.missing for each in node.contents.values()]
-        assert missing == [each.missing for each in new.contents.values()]
+        missing = [content.missing for content in node.contents.values()]
+        assert missing == [content.missing for content in new.contents.values()]

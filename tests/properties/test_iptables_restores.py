@@ -137,7 +137,7 @@ def test_a_packet_takes_the_branch_of_the_plan(config: ProxyConfig, rounds: list
 
 def agrees(told: Trace, ends: list[ipt_walk.At]) -> bool:
     if told.fate is Fate.FORWARDED:
-        wanted = {(each.address, each.port, told.sees_node(each)) for each in told.endpoints}
+        wanted = {(endpoint.address, endpoint.port, told.sees_node(endpoint)) for endpoint in told.endpoints}
         return {(at.daddr, at.dport, at.is_masqueraded) for at in ends if at.is_dnat} == wanted
     words = {Fate.REJECTED: "reject", Fate.DROPPED: "drop", Fate.ACCEPTED: "accept", Fate.UNTOUCHED: ""}
     return {(at.ended, at.is_dnat) for at in ends} == {(words[told.fate], False)}

@@ -66,7 +66,9 @@ def slices(draw: st.DrawFn, *, plain: bool = False) -> EndpointSlice:
 
 def told(one: EndpointSlice) -> EndpointSlice:
     """The slice with None for hostnames of no characters, which mean the same."""
-    endpoints = one.endpoints and tuple(replace(each, hostname=each.hostname or None) for each in one.endpoints)
+    endpoints = one.endpoints and tuple(
+        replace(endpoint, hostname=endpoint.hostname or None) for endpoint in one.endpoints
+    )
     return replace(one, endpoints=endpoints)
 
 
@@ -78,7 +80,9 @@ def test_packed_and_decoded_endpoints_are_equal(one: EndpointSlice) -> None:
     assert len(tuple(made.endpoints or ())) == len(made.endpoints or ())
     assert list(ready_addresses(made)) == list(ready_addresses(one))
     assert one.address_type != "FQDN" or not list(ready_addresses(one))
-    assert bare_addresses(made) == bare_addresses(one) == [each.address for each in ready_addresses(one)]
+    assert (
+        bare_addresses(made) == bare_addresses(one) == [ready_address.address for ready_address in ready_addresses(one)]
+    )
     assert list(slice_addresses(made)) == list(slice_addresses(one))
     assert made == packed_slice(made, {}.setdefault) == packed_slice(unpacked_slice(made), {}.setdefault)
 
@@ -99,5 +103,5 @@ def test_what_controllers_write_is_packed(one: EndpointSlice) -> None:
     (held,) = state.slices.values()
     assert isinstance(held.endpoints, PackedEndpoints) or not one.endpoints
     assert state.upsert(one) is None
-    for each in one.endpoints or ():
-        assert list(state.slices_by_ip[packed(each.addresses[0])]) == [one.key]
+    for endpoint in one.endpoints or ():
+        assert list(state.slices_by_ip[packed(endpoint.addresses[0])]) == [one.key]

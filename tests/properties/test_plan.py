@@ -215,7 +215,7 @@ class IpvsKernel:
 
 
 def ipvs_kernel(content: Ipvs) -> IpvsKernel:
-    sets = {each.name: set(each.entries) for each in content.sets.values()}
+    sets = {set_.name: set(set_.entries) for set_ in content.sets.values()}
     kernel = IpvsKernel(dict(content.virtual_servers), set(content.addresses), sets)
     kernel.rules.restore(content.base_chains)
     return kernel

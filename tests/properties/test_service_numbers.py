@@ -115,9 +115,9 @@ class Cluster:
         ports = [port for each in services for port in ports_held(each["spec"])]
         assert len(addresses) == len(set(addresses))
         assert len(ports) == len(set(ports))
-        assert set(addresses) == {each["metadata"]["name"] for each in objects if is_managed(each)}
-        assert all(each["metadata"]["name"] in names_of(self.owner(each) or {}) for each in objects if is_managed(each))
-        assert len(addresses) == sum(len(each.owners) for each in numbers.addresses.values())
+        assert set(addresses) == {obj["metadata"]["name"] for obj in objects if is_managed(obj)}
+        assert all(obj["metadata"]["name"] in names_of(self.owner(obj) or {}) for obj in objects if is_managed(obj))
+        assert len(addresses) == sum(len(address.owners) for address in numbers.addresses.values())
         assert set(ports) == set(numbers.ports.owners)
         assert numbers.ports.pool.used == len(ports)
 
@@ -150,7 +150,7 @@ def test_numbers_are_never_shared_and_never_leak(writes: list[Write]) -> None:
     for kind in (SERVICE, IP_ADDRESS):
         cluster.api.delete_all(Request(kind), cluster.api.list(Request(kind)).stored)
     numbers = cluster.api.services
-    ranges = [each for family in numbers.addresses.values() for each in family.ranges.values()]
+    ranges = [range_ for family in numbers.addresses.values() for range_ in family.ranges.values()]
     assert [each.used for each in (*ranges, numbers.ports.pool)] == [0] * (len(ranges) + 1)
     assert not any(family.owners or family.objects for family in numbers.addresses.values())
 

@@ -95,7 +95,7 @@ def service(number: int) -> Service:
 
 def endpoint_slice(number: int, *addresses: str, when: str = "") -> EndpointSlice:
     meta = SliceMeta(f"s{number}-1", "d", SliceLabels(f"s{number}"), SliceAnnotations(when) if when else None)
-    return EndpointSlice(meta, "IPv4", tuple(Endpoint((each,)) for each in addresses), (EndpointPort("p", 8080),))
+    return EndpointSlice(meta, "IPv4", tuple(Endpoint((address,)) for address in addresses), (EndpointPort("p", 8080),))
 
 
 class Rig:
@@ -111,7 +111,7 @@ class Rig:
         self.plane.subscribers.append(self.synced.append)
 
     def put(self, *objects: Service | EndpointSlice | Node | ServiceCIDR) -> None:
-        self.plane.changed([change for each in objects if (change := self.state.upsert(each))])
+        self.plane.changed([change for obj in objects if (change := self.state.upsert(obj))])
 
     def list_all(self) -> None:
         self.put(service(1), endpoint_slice(1, "10.1.0.2"))

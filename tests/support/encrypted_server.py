@@ -38,7 +38,7 @@ class Encrypted:
         return next(port for name, _, port in self.server.listened if name == scheme)
 
     def seen(self, kind: str) -> dict[int, int]:
-        counted = [getattr(each, kind) for listeners in self.server.requests.values() for each in listeners]
+        counted = [getattr(listener, kind) for listeners in self.server.requests.values() for listener in listeners]
         return {status: count for each in counted for status, count in each.items()}
 
 

@@ -245,7 +245,7 @@ class FakeApi:
             self._runner = None
 
     def drop(self) -> None:
-        for response in [one for streams in self.watching.values() for one in streams]:
+        for response in [stream for streams in self.watching.values() for stream in streams]:
             transport = response._req.transport if response._req else None  # noqa: SLF001 - aiohttp has no other way
             if transport:
                 transport.abort()

@@ -171,7 +171,7 @@ class FakeHcn:
     def delete(self, kind: str, name: str) -> None:
         """HcnDeleteEndpoint, HcnDeleteLoadBalancer. An endpoint that a load balancer uses stays."""
         self.found(kind, name)
-        if kind == "Endpoint" and any(name in _lower(each) for each in self.load_balancers.values()):
+        if kind == "Endpoint" and any(name in _lower(load_balancer) for load_balancer in self.load_balancers.values()):
             raise RefusalError(IN_USE, "The endpoint is used by a load balancer.")
         self._note("Delete", kind, name, "")
         del self.objects(kind)[name]
@@ -184,13 +184,17 @@ class FakeHcn:
             raise RefusalError(INVALID, "HostComputeNetwork is not the opened network.")
         (configuration,) = document.get("IpConfigurations") or [{}]
         address = _address(configuration.get("IpAddress"))
-        existing = {each["IpAddress"] for one in self.endpoints.values() for each in one["IpConfigurations"]}
+        existing = {
+            ip_configuration["IpAddress"]
+            for endpoint in self.endpoints.values()
+            for ip_configuration in endpoint["IpConfigurations"]
+        }
         if address in existing:
             raise RefusalError(EXISTS, f"{address} exists in the network.")
         is_remote = document.get("Flags", 0) == 1
         if document.get("Flags", 0) not in {0, 1} or not document.get("MacAddress"):
             raise RefusalError(INVALID, "Flags or MacAddress are invalid.")
-        has_provider = [each["Type"] for each in document.get("Policies", ())] == ["ProviderAddress"]
+        has_provider = [policy["Type"] for policy in document.get("Policies", ())] == ["ProviderAddress"]
         if is_remote and has_provider != (self.network_type == "Overlay"):
             raise RefusalError(INVALID, "Remote endpoints have a provider address on overlay networks only.")
 
@@ -198,8 +202,8 @@ class FakeHcn:
         endpoints = _lower(document)
         if not endpoints:
             raise RefusalError(INVALID, "HostComputeEndpoints is empty.")
-        for each in endpoints:
-            self.found("Endpoint", each)
+        for endpoint in endpoints:
+            self.found("Endpoint", endpoint)
         if len(set(endpoints)) < len(endpoints):
             raise RefusalError(INVALID, "An endpoint is listed twice.")
         if document.get("Flags", 0) not in LOAD_BALANCER_FLAGS:
@@ -226,18 +230,18 @@ class FakeHcn:
         is_ipv6 = ":" in destination
         number = PROTOCOLS.get(protocol, 0)
         for vip in (destination, *([""] if destination in own else [])):
-            for each in self.load_balancers.values():
-                if (is_ipv6, vip, number, port) in keys(each):
-                    (mapping,) = each["PortMappings"]
-                    ends = [self._address_of(name, is_ipv6=is_ipv6) for name in _lower(each)]
-                    is_dsr = bool(each.get("Flags", 0) & 1)
+            for load_balancer in self.load_balancers.values():
+                if (is_ipv6, vip, number, port) in keys(load_balancer):
+                    (mapping,) = load_balancer["PortMappings"]
+                    ends = [self._address_of(name, is_ipv6=is_ipv6) for name in _lower(load_balancer)]
+                    is_dsr = bool(load_balancer.get("Flags", 0) & 1)
                     keeps = mapping.get("DistributionType", 0) == 2
                     return Answer(frozenset(ends), mapping["InternalPort"], not is_dsr, keeps)
         return None
 
     def _address_of(self, name: str, *, is_ipv6: bool) -> str:
-        addresses = (each["IpAddress"] for each in self.endpoints[name]["IpConfigurations"])
-        return next(str(each) for each in addresses if (":" in each) == is_ipv6)
+        addresses = (ip_configuration["IpAddress"] for ip_configuration in self.endpoints[name]["IpConfigurations"])
+        return next(str(address) for address in addresses if (":" in address) == is_ipv6)
 
 
 def keys(document: Json) -> list[tuple[bool, str, int, int]]:
@@ -288,7 +292,7 @@ def _address(text: object) -> str:
 
 
 def _lower(document: Json) -> list[str]:
-    return [str(each).lower() for each in document.get("HostComputeEndpoints", ())]
+    return [str(hostcomputeendpoint).lower() for hostcomputeendpoint in document.get("HostComputeEndpoints", ())]
 
 
 class FakeLibraries:
@@ -333,7 +337,7 @@ class FakeLibraries:
         match verb, given:
             case "Enumerate", [query, out]:
                 validated("Query", query)
-                self._write(out, json.dumps([each.upper() for each in self.service.objects(kind)]))
+                self._write(out, json.dumps([obj.upper() for obj in self.service.objects(kind)]))
             case "Open", [guid, out]:
                 self._open(kind, _guid(guid), out)
             case "Query", [handle, query, out]:

@@ -34,8 +34,8 @@ class HcnNode:
         **config: Any,
     ) -> None:
         self.service = service or FakeHcn()
-        for each in pods:
-            self.service.add_pod(*ENDPOINTS[each])
+        for pod in pods:
+            self.service.add_pod(*ENDPOINTS[pod])
         given: dict[str, Any] = {"node_port_addresses": (), "masquerade_all": not enables_dsr}
         self.config: ProxyConfig = replace(CONFIG, mode=KERNELSPACE, **(given | config))
         self.state: State = state(*objects)
@@ -59,7 +59,7 @@ class HcnNode:
 
     async def change(self, *objects: Object) -> list[str]:
         """A partial sync after these objects have come; what it requested."""
-        changes = [change for each in objects if (change := self.state.upsert(each))]
+        changes = [change for obj in objects if (change := self.state.upsert(obj))]
         return await self._partial(self.planner.changed(changes))
 
     async def delete(self, kind: type[Object], name: str) -> list[str]:
@@ -79,4 +79,4 @@ class HcnNode:
 
 def functions(requests: Sequence[str]) -> list[str]:
     """The functions of requests, in order, without "Hcn"."""
-    return [each.split(" ")[0].removeprefix("Hcn") for each in requests]
+    return [request.split(" ")[0].removeprefix("Hcn") for request in requests]

@@ -315,7 +315,7 @@ def test_a_directive_has_a_file_or_folder_of_its_name_and_a_page(name: str) -> N
 def declared_dependencies() -> set[str]:
     """The packages that the declared dependencies install, by the names under which they are imported."""
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    names = [re.split(r"[^A-Za-z0-9._-]", each, maxsplit=1)[0].lower() for each in project["dependencies"]]
+    names = [re.split(r"[^A-Za-z0-9._-]", dependency, maxsplit=1)[0].lower() for dependency in project["dependencies"]]
     return {IMPORT_NAMES.get(name, name.replace("-", "_")) for name in names}
 
 

@@ -51,7 +51,7 @@ def verified(lines: list[str], keys: list[str]) -> int:
         signatures = [line for line in group if line.split()[3] == "RRSIG"]
         others = [line for line in group if line.split()[3] == rtype]
         for line in signatures:
-            rrset = dns.rrset.from_text_list(*_head(others[0]), [one.split(None, 4)[4] for one in others])
+            rrset = dns.rrset.from_text_list(*_head(others[0]), [other.split(None, 4)[4] for other in others])
             rrsig = dns.rrset.from_text_list(*_head(line), [line.split(None, 4)[4]])
             signer = dns.name.from_text(line.split()[11])
             dnskeys = dns.rrset.from_text_list(signer, 3600, "IN", "DNSKEY", keys)

@@ -57,8 +57,8 @@ def origins(given: dict[str, Any]) -> object:
 
 def keys(given: list[dict[str, Any]]) -> object:
     """The places of all blocks, as the recorded keys write them."""
-    places = [each for block in given for each in zone_addresses(map(token, block["Keys"]))]
-    return [f"{each.scheme}://{each.zone}:{each.port_or_default(53)}" for each in places]
+    places = [zone_address for block in given for zone_address in zone_addresses(map(token, block["Keys"]))]
+    return [f"{place.scheme}://{place.zone}:{place.port_or_default(53)}" for place in places]
 
 
 def recorded_keys(out: dict[str, Any]) -> object:
@@ -93,7 +93,7 @@ def upstream(text: str) -> object:
 
 
 def argument_zones(text: str) -> object:
-    return [each.zone for each in zone_addresses([token(text)])]
+    return [zone_address.zone for zone_address in zone_addresses([token(text)])]
 
 
 def same(out: object) -> object:

@@ -95,7 +95,7 @@ async def exchanged(port: int, packet: bytes, proto: str, client: str) -> list[b
     try:
         writer.write(len(packet).to_bytes(2, "big") + packet)
         async with asyncio.timeout(PATIENCE_S):
-            while sum(one.rtype == SOA for message in messages for one in records(message)) < 2:
+            while sum(record.rtype == SOA for message in messages for record in records(message)) < 2:
                 messages.append(await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big")))
                 is_whole = (
                     messages[0][3] & 15 or messages[0][6:8] == b"\0\1"
@@ -128,7 +128,7 @@ async def case_differs(case: Case, files: dict[str, str], folder: Path) -> str:
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     ports = [port for port, _ in zip(free_ports(), case["servers"], strict=False)]
-    texts = " ".join(one["corefile"] for one in case["servers"])
+    texts = " ".join(server["corefile"] for server in case["servers"])
     changes = any(word in texts or any(word in step for step in case["steps"]) for word in LATER)
     patience_s = PATIENCE_S if changes and case["id"] not in DEVIATIONS else 0.0
     async with serving(case, ports, folder):

@@ -76,7 +76,7 @@ def read_weights(case: Case) -> str:
     if expected["error"]:
         return f"accepted: {weights}"
     wanted = {
-        name: {packed(one["address"]): one["weight"] for one in addresses}
+        name: {packed(address["address"]): address["weight"] for address in addresses}
         for name, addresses in (expected["domains"] or {}).items()
     }
     return "" if weights == wanted else f"{weights}"

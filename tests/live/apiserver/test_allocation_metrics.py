@@ -40,7 +40,7 @@ async def samples(url: str) -> dict[tuple[str, ...], float]:
         assert response.headers["Content-Type"].startswith("text/plain")
         text = await response.text()
     families = text_string_to_metric_families(text)
-    return {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
+    return {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}
 
 
 async def test_what_is_counted(served: tuple[Registry, str]) -> None:

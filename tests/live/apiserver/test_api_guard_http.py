@@ -133,7 +133,7 @@ async def test_what_is_no_http_is_a_line_in_the_log(
         assert (await reader.readline()).split()[1] == b"400"
         writer.close()
         await server.close()
-    assert [(each["event"], each["log_level"]) for each in logs] == [("malformed request", "info")]
+    assert [(log["event"], log["log_level"]) for log in logs] == [("malformed request", "info")]
     assert reason in logs[0]["reason"]
     assert capfd.readouterr().err == ""
 

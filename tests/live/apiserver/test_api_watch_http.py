@@ -126,4 +126,4 @@ async def test_a_client_that_leaves_while_an_event_is_sent_is_no_error(client: C
             while client.server.watching:  # noqa: ASYNC110 - the server has no event for it
                 await asyncio.sleep(0.01)
         slow.close()
-    assert [(each["event"], each["log_level"]) for each in logs] == [("client disconnected", "debug")]
+    assert [(log["event"], log["log_level"]) for log in logs] == [("client disconnected", "debug")]

@@ -40,7 +40,7 @@ def test_a_program_prints_figures(name: str) -> None:
     assert ROW.search(done.stdout) or name == "packets", done.stdout
 
 
-@pytest.mark.parametrize("name", [each for each in PROGRAMS if each not in SMALL])
+@pytest.mark.parametrize("name", [program for program in PROGRAMS if program not in SMALL])
 def test_a_program_says_how_it_is_used(name: str) -> None:
     done = ran(name, "--help")
     assert (done.returncode, done.stderr) == (0, "")

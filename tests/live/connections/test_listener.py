@@ -62,7 +62,7 @@ async def test_without_descriptors_it_pauses_says_so_once_and_goes_on(monkeypatc
             assert await reader.readline() == b"hello\n"
     writer.close()
     listener.close()
-    assert [each["event"] for each in logs] == ["no descriptors left: nothing is accepted for a moment"]
+    assert [log["event"] for log in logs] == ["no descriptors left: nothing is accepted for a moment"]
 
 
 async def test_handshakes_that_do_not_end_make_room_for_others(tmp_path: Path) -> None:

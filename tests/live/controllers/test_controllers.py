@@ -72,8 +72,8 @@ class Cluster:
         """Addresses of ready endpoints in the Service's slices."""
         return sorted(
             address
-            for each in self.slices(service)
-            for endpoint in each.get("endpoints") or ()
+            for endpoint_slice in self.slices(service)
+            for endpoint in endpoint_slice.get("endpoints") or ()
             if endpoint["conditions"].get("ready")
             for address in endpoint["addresses"]
         )
@@ -117,7 +117,7 @@ async def test_pods_become_ready_and_endpoints_follow(cluster: Cluster) -> None:
     assert len(set(ips)) == 2
     assert cluster.addresses("web") == ips
     assert cluster.slices("web")[0]["ports"] == [{"name": "", "protocol": "TCP", "port": 8080}]
-    assert [each["ip"] for each in cluster.subsets("web")[0]["addresses"]] == ips
+    assert [address["ip"] for address in cluster.subsets("web")[0]["addresses"]] == ips
 
 
 async def test_events_are_written_after_all_other_work(cluster: Cluster) -> None:
@@ -126,15 +126,15 @@ async def test_events_are_written_after_all_other_work(cluster: Cluster) -> None
         cluster.make(POD, pod(f"web-{number}"))
     await cluster.settled()
     last_write = max(
-        int(each["metadata"]["resourceVersion"])
+        int(item["metadata"]["resourceVersion"])
         for kind in (POD, ENDPOINTS, ENDPOINT_SLICE)
-        for each in cluster.api.list(Request(kind, "default")).items
+        for item in cluster.api.list(Request(kind, "default")).items
     )
     async with asyncio.timeout(60):
         while len(events := cluster.api.list(Request(EVENT, "default")).items) < 3:  # noqa: ASYNC110 - the store has no event
             await asyncio.sleep(0.01)
-    assert {each["reason"] for each in events} == {"Scheduled"}
-    assert min(int(each["metadata"]["resourceVersion"]) for each in events) > last_write
+    assert {event["reason"] for event in events} == {"Scheduled"}
+    assert min(int(event["metadata"]["resourceVersion"]) for event in events) > last_write
 
 
 async def test_events_that_wait_survive_a_restart_of_the_controllers(
@@ -159,9 +159,11 @@ async def test_a_service_made_again_at_once_gets_its_own_endpoints(cluster: Clus
     again = cluster.make(SERVICE, service())
     await cluster.settled()
     assert len(cluster.addresses("web")) == 1
-    assert {owner["uid"] for each in cluster.slices("web") for owner in each["metadata"]["ownerReferences"]} == {
-        again["metadata"]["uid"]
-    }
+    assert {
+        owner["uid"]
+        for endpoint_slice in cluster.slices("web")
+        for owner in endpoint_slice["metadata"]["ownerReferences"]
+    } == {again["metadata"]["uid"]}
     assert cluster.subsets("web")
 
 
@@ -183,7 +185,10 @@ async def test_losing_the_selector_ends_the_slices(cluster: Cluster) -> None:
     spec = {key: value for key, value in made["spec"].items() if key != "selector"}
     cluster.api.update(Request(SERVICE, "default", "web"), {**made, "spec": spec})
     await cluster.settled()
-    managers = {each["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] for each in cluster.slices("web")}
+    managers = {
+        endpoint_slice["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"]
+        for endpoint_slice in cluster.slices("web")
+    }
     assert managers == {"endpointslicemirroring-controller.k8s.io"}
 
 
@@ -315,7 +320,7 @@ async def test_only_a_refused_pod_is_a_warning_of_its_workload(
     await asyncio.wait_for(accepted.wait(), 60)
     await cluster.settled()
     events = cluster.api.list(Request(EVENT)).items
-    found = {each["reason"] for each in events if each["type"] == "Warning"}
+    found = {event["reason"] for event in events if event["type"] == "Warning"}
     assert found == reasons
 
 

@@ -124,7 +124,7 @@ async def test_what_a_controller_cannot_read_is_left_out(cluster: Cluster) -> No
             cluster.make(CONFIG_MAP, {"metadata": {"name": name}})
         await cluster.settled()
     assert choosy.read == ["a", "b"]
-    assert [each["event"] for each in logs] == ["controller failed to observe"]
+    assert [log["event"] for log in logs] == ["controller failed to observe"]
 
 
 class Maker(Choosy):
@@ -153,7 +153,7 @@ async def test_nobody_insists_on_what_goes_with_its_namespace(cluster: Cluster) 
         cluster.controllers.start()
         await cluster.settled()
     assert "held" in maker.read
-    assert [each["event"] for each in logs] == ["controller stops"]
+    assert [log["event"] for log in logs] == ["controller stops"]
 
 
 class MakerOfMany(Maker):

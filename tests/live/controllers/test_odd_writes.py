@@ -91,7 +91,7 @@ async def run(random: Random) -> None:
                 await cluster.settled()
         await cluster.settled()
     cluster.controllers.close()
-    assert [each for each in logs if each["event"] in TROUBLE] == []
+    assert [log for log in logs if log["event"] in TROUBLE] == []
 
 
 @given(st.randoms(use_true_random=False))

@@ -65,7 +65,7 @@ def endpoints(cluster: Running) -> dict[str, Json]:
             for obj in items(cluster, "endpointslices")
         }
         running = sorted(pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running")
-        if len(running) == replicas and all(each["pods"] == running for each in slices.values()):
+        if len(running) == replicas and all(endpoint_slice["pods"] == running for endpoint_slice in slices.values()):
             return slices
         assert time.monotonic() < deadline_s, (running, replicas, slices)
         time.sleep(0.1)

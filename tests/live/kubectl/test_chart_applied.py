@@ -78,8 +78,8 @@ def behind(cluster: Running, service: str) -> list[str]:
     slices = of_system(cluster, "endpointslices", "-l", f"kubernetes.io/service-name={service}")["items"]
     names = {
         endpoint["targetRef"]["name"]
-        for each in slices
-        for endpoint in each.get("endpoints") or ()
+        for endpoint_slice in slices
+        for endpoint in endpoint_slice.get("endpoints") or ()
         if endpoint["conditions"]["ready"]
     }
     return sorted(name.rsplit("-", 2)[0] for name in names)

@@ -107,12 +107,15 @@ def test_a_service_and_its_slices() -> None:
             {"name": "tcp-8001", "port": 8001, "protocol": "TCP"},
         ],
     }
-    assert [(each["addressType"], each["endpoints"][0]["addresses"], each["ports"][0]["port"]) for each in slices] == [
+    assert [
+        (endpoint_slice["addressType"], endpoint_slice["endpoints"][0]["addresses"], endpoint_slice["ports"][0]["port"])
+        for endpoint_slice in slices
+    ] == [
         ("IPv4", ["127.0.0.1"], 8000),
         ("IPv6", ["::1"], 8000),
         ("IPv4", ["127.0.0.1"], 8001),
     ]
-    assert len({each["metadata"]["name"] for each in slices}) == 3
+    assert len({endpoint_slice["metadata"]["name"] for endpoint_slice in slices}) == 3
 
 
 @pytest.mark.parametrize(

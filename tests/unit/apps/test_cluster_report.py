@@ -86,17 +86,17 @@ def of_corefile(text: str, monkeypatch: pytest.MonkeyPatch) -> list[Problem]:
             "items": maps,
         },
     }
-    return [one for one in reported({**PAGES, **pages}, monkeypatch).problems if one.cause == "corefile"]
+    return [problem for problem in reported({**PAGES, **pages}, monkeypatch).problems if problem.cause == "corefile"]
 
 
 def test_a_corefile_that_forwards_to_its_own_service(monkeypatch: pytest.MonkeyPatch) -> None:
     text = ".:53 {\n    forward . /etc/resolv.conf\n}\ncorp.example.com:53 {\n    forward . 10.96.0.10\n}\n"
     problems = of_corefile(text, monkeypatch)
-    assert [(one.place, one.field) for one in problems] == [("kube-system/coredns", "data.Corefile:5")]
+    assert [(problem.place, problem.field) for problem in problems] == [("kube-system/coredns", "data.Corefile:5")]
     assert "10.96.0.10 is the DNS Service itself" in problems[0].evidence
 
 
 def test_a_corefile_with_mistakes_that_forwards_to_its_own_service(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "lan:53 {\n    # forward . 10.96.0.10\n    cach 5\n    forward . 8.8.8.8 10.96.0.10:53\n}\n"
     problems = [one for one in of_corefile(text, monkeypatch) if "is the DNS Service itself" in one.evidence]
-    assert [(one.place, one.field) for one in problems] == [("kube-system/coredns", "data.Corefile:4")]
+    assert [(problem.place, problem.field) for problem in problems] == [("kube-system/coredns", "data.Corefile:4")]

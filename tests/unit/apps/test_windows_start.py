@@ -148,7 +148,7 @@ def test_a_node_starts_and_stops_on_simulated_libraries() -> None:
             assert "ready\n" in lines, (lines, said)
             assert node.wait(60) == 0, (lines, said)
     balancers, handles = json.loads(lines[-1])
-    vips = {each["FrontendVIPs"][0]: each for each in balancers}
+    vips = {balancer["FrontendVIPs"][0]: balancer for balancer in balancers}
     assert vips["10.96.0.80"]["Flags"] == 1
     assert len(vips["10.96.0.80"]["HostComputeEndpoints"]) == 2
     assert handles == 0

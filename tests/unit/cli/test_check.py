@@ -299,11 +299,11 @@ def test_json_has_what_was_read_mistakes_and_warnings(folder: Path) -> None:
     code, (line,) = run("check", "-o", "json", "Corefile", "kube-proxy.conf", "a.yaml")
     found = json.loads(line)
     assert (code, found["read"]) == (2, {"Corefile": 1, "KubeProxyConfiguration": 1, "object": 1})
-    assert [(each["path"], each["line"], each["field"]) for each in found["mistakes"]] == [
+    assert [(mistake["path"], mistake["line"], mistake["field"]) for mistake in found["mistakes"]] == [
         ("Corefile", 4, "redy"),
         ("a.yaml", 4, "spec.typ"),
     ]
-    warned = [(each["path"], each["line"], each["field"]) for each in found["warnings"]]
+    warned = [(warning["path"], warning["line"], warning["field"]) for warning in found["warnings"]]
     assert warned == [("Corefile", 1, "stray"), ("kube-proxy.conf", 1, "clusterCIDR")]
     (folder / "a.yaml").write_text(SERVICE)
     (folder / "b.yaml").write_text("# kind: Service\n")
@@ -319,8 +319,8 @@ def test_mistakes_of_a_corefile_hide_no_warnings_of_manifests(folder: Path) -> N
     (folder / "a.yaml").write_text(service("a", "selector: {app: a}"))
     code, (line,) = run("check", "-o", "json", "Corefile", "a.yaml")
     found = json.loads(line)
-    assert (code, [each["field"] for each in found["mistakes"]]) == (2, ["redy"])
-    assert [each["field"] for each in found["warnings"]] == ["spec.selector"]
+    assert (code, [mistake["field"] for mistake in found["mistakes"]]) == (2, ["redy"])
+    assert [warning["field"] for warning in found["warnings"]] == ["spec.selector"]
 
 
 @pytest.mark.parametrize(

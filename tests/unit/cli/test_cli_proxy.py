@@ -171,7 +171,7 @@ def test_the_ruleset_of_the_examples_means_what_the_trace_says() -> None:
             "trace", "--manifests", str(EXAMPLES), "--from", "192.0.2.7", "--to", "redis-master:6379", "-o", "json"
         ).stdout
     )
-    assert [end.daddr for end in ends] == [each["address"] for each in told["endpoints"]]
+    assert [end.daddr for end in ends] == [endpoint["address"] for endpoint in told["endpoints"]]
     ends = nft_walk.walk(
         nft_walk.read(separator + ipv6), nft_walk.At("fd00::7", "fd00:10:96::40", "tcp", 80), ["fd00:10:244::1"]
     )

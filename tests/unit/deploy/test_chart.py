@@ -21,12 +21,12 @@ RULES = yaml.safe_load((ROOT / "deploy/monitoring/rules.yaml").read_text(encodin
 def objects(case: str) -> dict[tuple[str, str], Any]:
     """The objects of a rendering, by kind and name."""
     documents = yaml.safe_load_all((RENDERED / f"{case}.yaml").read_text(encoding="utf-8"))
-    return {(each["kind"], each["metadata"]["name"]): each for each in documents}
+    return {(document["kind"], document["metadata"]["name"]): document for document in documents}
 
 
 def of_deploy(file: str, kind: str) -> Any:
     documents = yaml.safe_load_all((ROOT / "deploy" / file).read_text(encoding="utf-8"))
-    return next(each for each in documents if each["kind"] == kind)
+    return next(document for document in documents if document["kind"] == kind)
 
 
 def pod(case: str, name: str = "kdns") -> Any:
@@ -50,7 +50,7 @@ def test_helm_renders_it(case: str) -> None:
 def test_helm_lints_it(case: str) -> None:
     helm = pytest.importorskip("helm_python", reason="Helm is not here: pip install helm-python-sdk")
     found = helm.lint(CHART, yaml.safe_load(cases()[case]), strict=True)
-    assert [each["error"] for each in found["messages"]] == ["icon is recommended"]
+    assert [message["error"] for message in found["messages"]] == ["icon is recommended"]
     assert found["errors"] == []
 
 
@@ -112,7 +112,7 @@ def test_by_default_it_is_what_deploy_has() -> None:
     roles = (found["ClusterRole", "kdns"]["rules"], of_deploy("rbac.yaml", "ClusterRole")["rules"])
     assert roles[0] == roles[1][:2]  # without ServiceImports
     texts = (found["ConfigMap", "kdns"], of_deploy("configmap.yaml", "ConfigMap"))
-    of_chart, of_manifest = (configured(each["data"]["Corefile"]) for each in texts)
+    of_chart, of_manifest = (configured(text["data"]["Corefile"]) for text in texts)
     assert [each.zones for each in of_chart] == [each.zones for each in of_manifest]
     assert [list(each.directives) for each in of_chart] == [list(each.directives) for each in of_manifest]
     assert texts[0]["data"]["Corefile"].split() == texts[1]["data"]["Corefile"].split()
@@ -145,7 +145,7 @@ def test_ports_are_those_of_the_corefile(case: str) -> None:
         for protocol in (("TCP",) if address.scheme == "tls" else ("UDP", "TCP"))
     }
     services = [each for (kind, name), each in objects(case).items() if kind == "Service" and "metrics" not in name]
-    assert [{(port["port"], port["protocol"]) for port in each["spec"]["ports"]} for each in services] == [served]
+    assert [{(port["port"], port["protocol"]) for port in service["spec"]["ports"]} for service in services] == [served]
     container = pod(case, config["metadata"]["name"])["containers"][0]
     assert served < {(port["containerPort"], port["protocol"]) for port in container["ports"]}
 

@@ -148,8 +148,8 @@ def test_the_budget_and_the_policy_are_those_of_the_pods() -> None:
     assert OBJECTS["PodDisruptionBudget"]["spec"]["selector"] == selector
     assert OBJECTS["NetworkPolicy"]["spec"]["podSelector"] == selector
     assert OBJECTS["Deployment"]["spec"]["replicas"] > OBJECTS["PodDisruptionBudget"]["spec"]["maxUnavailable"]
-    allowed = {(each["port"], each["protocol"]) for each in OBJECTS["NetworkPolicy"]["spec"]["ingress"][0]["ports"]}
-    assert allowed == {(each["port"], each["protocol"]) for each in OBJECTS["Service"]["spec"]["ports"]}
+    allowed = {(port["port"], port["protocol"]) for port in OBJECTS["NetworkPolicy"]["spec"]["ingress"][0]["ports"]}
+    assert allowed == {(port["port"], port["protocol"]) for port in OBJECTS["Service"]["spec"]["ports"]}
 
 
 def test_the_container_may_do_nothing_but_bind_port_53() -> None:

@@ -86,7 +86,7 @@ def test_of_the_host_only_the_limits_of_connection_tracking_are_mounted() -> Non
 
 
 def test_the_configuration_is_mounted_where_the_arguments_say() -> None:
-    (mount,) = (each for each in CONTAINER["volumeMounts"] if each["name"] == "config")
+    (mount,) = (volume_mount for volume_mount in CONTAINER["volumeMounts"] if volume_mount["name"] == "config")
     assert mount["readOnly"] is True
     folder = mount["mountPath"]
     assert CONTAINER["args"] == [f"--config={folder}/config.conf", "--hostname-override=$(NODE_NAME)"]
@@ -149,10 +149,10 @@ def test_another_mode_adds_what_it_takes_and_no_more(mode: str, mounted: set[str
     (container,) = pod["containers"]
     assert container["name"] == CONTAINER["name"]
     assert container["securityContext"] == {"capabilities": {"add": ["NET_ADMIN", "NET_RAW"]}}
-    places = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
-    volumes = {each["name"]: each["hostPath"] for each in pod["volumes"]}
+    places = {volume_mount["name"]: volume_mount["mountPath"] for volume_mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume["hostPath"] for volume in pod["volumes"]}
     assert places.keys() == volumes.keys()
-    assert not places.keys() & {each["name"] for each in POD["volumes"]}
+    assert not places.keys() & {volume["name"] for volume in POD["volumes"]}
     assert (places.pop("xtables-lock"), volumes.pop("xtables-lock")["type"]) == ("/run/xtables.lock", "FileOrCreate")
     ((name, place),) = places.items()
     assert place == f"/host{volumes[name]['path']}"

@@ -200,7 +200,7 @@ def test_ranges_that_give_nothing(cidr: str) -> None:
     made = Cluster("10.0.0.0/28", "fd01::/120")
     add(made, "more", cidr)
     found = {family: list(pool.ranges) for family, pool in made.api.services.addresses.items()}
-    size = sum(each.size for pool in made.api.services.addresses.values() for each in pool.ranges.values())
+    size = sum(range_.size for pool in made.api.services.addresses.values() for range_ in pool.ranges.values())
     assert size == 14 + 255, found
     made.service("web", ipFamilyPolicy="RequireDualStack")
 

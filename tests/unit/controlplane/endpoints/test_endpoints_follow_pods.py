@@ -155,7 +155,7 @@ def test_slices_of_four_endpoints_are_packed(
     ]
     packing = pack(stored, {one: {"addresses": [one]} for one in desired}, (), 4)
     names = [
-        ["".join(one["addresses"][0] for one in each) for each in lists]
+        ["".join(one["addresses"][0] for one in list_) for list_ in lists]
         for lists in (packing.endpoints.values(), packing.created)
     ]
     assert (dict(zip(packing.endpoints, names[0], strict=True)), names[1]) == (held, created)
@@ -306,9 +306,9 @@ def test_subsets_are_repacked(subsets: list[Json], slices: list[tuple[list[int],
         (
             [port["port"] for port in each["ports"]],
             [
-                f"{one['addresses'][0].rpartition('.')[2]}{'+' if one['conditions']['ready'] else '-'}"
-                f"{one.get('hostname', '')}"
-                for one in each["endpoints"]
+                f"{endpoint['addresses'][0].rpartition('.')[2]}{'+' if endpoint['conditions']['ready'] else '-'}"
+                f"{endpoint.get('hostname', '')}"
+                for endpoint in each["endpoints"]
             ],
         )
         for each in made

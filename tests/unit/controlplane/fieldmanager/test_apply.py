@@ -64,15 +64,15 @@ class Cluster:
         """Manager, operation and subresource → the paths of the entry."""
         obj = self.api.get(kind, name)
         return {
-            " ".join(filter(None, (each["manager"], each["operation"], each.get("subresource")))): [
-                path_text(path) for path in paths(each["fieldsV1"])
-            ]
-            for each in obj["metadata"].get("managedFields") or []
+            " ".join(
+                filter(None, (managedfield["manager"], managedfield["operation"], managedfield.get("subresource")))
+            ): [path_text(path) for path in paths(managedfield["fieldsV1"])]
+            for managedfield in obj["metadata"].get("managedFields") or []
         }
 
     def times(self) -> dict[str, str]:
         entries = self.api.get(SERVICE, "web")["metadata"]["managedFields"]
-        return {each["manager"]: each["time"] for each in entries}
+        return {entry["manager"]: entry["time"] for entry in entries}
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ def test_an_address_is_free_when_neither_a_service_nor_an_object_has_it() -> Non
     used: list[list[int]] = []
 
     def note() -> None:
-        used.append([each.used for each in pool.ranges.values()])
+        used.append([range_.used for range_ in pool.ranges.values()])
 
     pool.hold(number("10.0.0.5"), ME)
     pool.reserve(number("10.0.0.5"))

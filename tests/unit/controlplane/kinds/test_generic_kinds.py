@@ -53,7 +53,7 @@ def test_it_is_in_the_schema_and_in_discovery(kind: Kind) -> None:
     assert {"apiVersion", "kind", "metadata"} <= set(fields(type_of(kind)))
     listed = discovery.resource_list(CATALOGUE, kind.group, kind.version)
     assert listed
-    (row,) = [each for each in listed["resources"] if each["name"] == kind.plural]
+    (row,) = [resource for resource in listed["resources"] if resource["name"] == kind.plural]
     assert (row["kind"], row["namespaced"], row.get("shortNames", [])) == (
         kind.kind,
         kind.namespaced,

@@ -77,7 +77,7 @@ def test_a_folder_with_a_kustomization_is_without_its_patches(tmp_path: Path) ->
     kustomize = tmp_path / "kustomization.yaml"
     kustomize.write_text("resources: [a.yaml]\npatches: [{path: patch.yaml, target: {kind: Service}}]\n")
     manifests, unknown = load([tmp_path], CATALOGUE)
-    assert ([each.name for each in manifests], unknown) == (["web"], [])
+    assert ([manifest.name for manifest in manifests], unknown) == (["web"], [])
     scanner = Scanner([tmp_path], CATALOGUE)
     assert scanner.scan(settle=False)
     assert scanner.files.keys() == {tmp_path / "a.yaml", kustomize}

@@ -28,7 +28,7 @@ DISCOVERY = (
     *("APIGroup", "APIGroupList", "APIResource", "APIResourceList", "APIVersions"),
     *("GroupVersionForDiscovery", "ServerAddressByClientCIDR"),
 )
-ALL_FIELDS = [(each, field) for each in types().values() for field in each.fields.values()]
+ALL_FIELDS = [(type_, field) for type_ in types().values() for field in type_.fields.values()]
 
 
 @pytest.mark.parametrize("kind", SERVED, ids=lambda kind: str(kind.kind))
@@ -52,7 +52,7 @@ def test_every_type_referred_to_exists() -> None:
 def test_every_type_belongs_to_a_kind() -> None:
     """Kinds that are not served yet included; those of DISCOVERY, Status, ListMeta and DeleteOptions belong to all."""
     reached = {f"{META}.{name}" for name in (*DISCOVERY, "ListMeta", "Status", "DeleteOptions")}
-    reached |= {each.name for each in types().values() if {"apiVersion", "kind", "metadata"} <= set(each.fields)}
+    reached |= {type_.name for type_ in types().values() if {"apiVersion", "kind", "metadata"} <= set(type_.fields)}
     assert {name_of(type_of(kind)) for kind in SERVED} <= reached
     waiting = list(reached)
     while waiting:
@@ -63,7 +63,7 @@ def test_every_type_belongs_to_a_kind() -> None:
 
 
 def test_every_type_and_field_is_described_in_a_sentence() -> None:
-    shown = [each for each in types().values() if each.short not in DISCOVERY]
+    shown = [type_ for type_ in types().values() if type_.short not in DISCOVERY]
     texts = {each.name: type_description(each.name) for each in shown}
     texts |= {f"{each.short}.{name}": field_description(each.name, name) for each in shown for name in each.fields}
     sentence = re.compile(r"([A-Z0-9]|linux |cpu ).*[^ .]\.")

@@ -71,8 +71,11 @@ def test_objects_are_pruned_filled_with_defaults_counted_and_printed(api: Api) -
     shown = api.update(kind, "one", {**changed, "spec": {}, "status": status}, subresource="status")
     assert (shown["spec"], shown["status"], shown["metadata"]["generation"]) == (changed["spec"], status, 2)
     printed = table(kind, [shown], kinds=api.kinds, now_s=NOW_S)
-    assert [each["name"] for each in printed["columnDefinitions"]] == ["Name", *(each["name"] for each in COLUMNS)]
-    assert [each["priority"] for each in printed["columnDefinitions"]] == [0, 0, 0, 1, 0]
+    assert [column_definition["name"] for column_definition in printed["columnDefinitions"]] == [
+        "Name",
+        *(column["name"] for column in COLUMNS),
+    ]
+    assert [column_definition["priority"] for column_definition in printed["columnDefinitions"]] == [0, 0, 0, 1, 0]
     assert printed["rows"][0]["cells"] == ["one", "blue", 1, "True", "0s"]
 
 
@@ -152,7 +155,7 @@ def test_server_side_apply_follows_the_list_types_of_the_schema(api: Api) -> Non
     error = refused(409, "", api.apply, kind, "one", widget(rules=[{"name": "a", "value": "3"}]), manager="b")
     assert '.spec.rules[name="a"].value' in error.message
     api.apply(kind, "one", widget(), manager="a")
-    assert [each["name"] for each in api.get(kind, "one")["spec"]["rules"]] == ["b"]
+    assert [rule["name"] for rule in api.get(kind, "one")["spec"]["rules"]] == ["b"]
 
 
 def test_server_side_apply_leaves_no_emptied_object(api: Api) -> None:

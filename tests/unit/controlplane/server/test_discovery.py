@@ -28,7 +28,7 @@ def test_heads_and_order() -> None:
     }
     names = [row["name"] for row in core["resources"]]
     assert names == sorted(names)
-    groups = [each["name"] for each in discovery.group_list(CATALOGUE)["groups"]]
+    groups = [group["name"] for group in discovery.group_list(CATALOGUE)["groups"]]
     assert groups.index("apps") < groups.index("authentication.k8s.io") < groups.index("discovery.k8s.io")
 
 
@@ -36,8 +36,10 @@ def test_kinds_of_subresources() -> None:
     below = {row["name"]: row for row in (discovery.resource_list(CATALOGUE, "", "v1") or {})["resources"]}
     shown = [{name: below[f"pods/{each}"].get(name) for name in ("group", "kind")} for each in ("binding", "eviction")]
     assert shown == [{"group": None, "kind": "Binding"}, {"group": "policy", "kind": "Eviction"}]
-    (pod,) = (each for each in discovery.aggregated(CATALOGUE, core=True)["items"][0]["versions"][0]["resources"]
-              if each["resource"] == POD.plural)  # fmt: skip
-    kinds: dict[str, Json] = {each["subresource"]: each["responseKind"] for each in pod["subresources"]}
+    resources = discovery.aggregated(CATALOGUE, core=True)["items"][0]["versions"][0]["resources"]
+    (pod,) = (resource for resource in resources if resource["resource"] == POD.plural)
+    kinds: dict[str, Json] = {
+        subresource["subresource"]: subresource["responseKind"] for subresource in pod["subresources"]
+    }
     assert pod["responseKind"] == kinds["status"] == {"group": "", "version": "", "kind": "Pod"}
     assert kinds["eviction"] == {"group": "policy", "version": "v1", "kind": "Eviction"}

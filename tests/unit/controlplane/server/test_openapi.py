@@ -32,7 +32,7 @@ def _words(node: Any, word: str) -> Iterator[Any]:
 def test_documents_are_well_formed(key: str) -> None:
     document = DOCUMENTS[key].content
     schemas = document["components"]["schemas"]
-    referred = {each.removeprefix("#/components/schemas/") for each in _words(document, "$ref")}
+    referred = {word.removeprefix("#/components/schemas/") for word in _words(document, "$ref")}
     assert referred == set(schemas)
     for name, schema in schemas.items():
         assert schema["description"], name

@@ -345,8 +345,8 @@ async def test_objects_of_several_stored_versions_are_read_in_each(tmp_path: Pat
     api = Api(journal.store(), kinds=kinds)
     made = api.create(DEFINITION, widgets.definition(widgets.version("v1"), widgets.version("v2", storage=False)))
     api.create(kinds.by_type("example.com/v1", "Widget") or DEFINITION, widgets.widget())
-    for each in made["spec"]["versions"]:
-        each["storage"] = each["name"] == "v2"
+    for version in made["spec"]["versions"]:
+        version["storage"] = version["name"] == "v2"
     api.update(DEFINITION, "widgets.example.com", made)
     await journal.durable()
     await journal.close()
