@@ -26,9 +26,10 @@ from kdns.cluster.state import State
 from kdns.net import FAMILIES
 from kdns.proxy.kernelspace.content import Content, NodeNetwork
 from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
-from kdns.proxy.kernelspace.mode import KERNELSPACE, WindowsNetwork
+from kdns.proxy.kernelspace.mode import KERNELSPACE
 from kdns.proxy.kernelspace.requests import Request, Verb, reconciling_requests
 from kdns.proxy.kernelspace.schema import HostComputeLoadBalancer, HostComputeNetwork
+from kdns.proxy.kernelspace.settings import WindowsNetwork
 from kdns.proxy.plan.plan import Plan
 from kdns.proxy.plan.planner import Planner
 

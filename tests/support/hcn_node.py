@@ -12,7 +12,8 @@ from kdns.cluster.state import State
 from kdns.net import Family
 from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
 from kdns.proxy.kernelspace.io.proxier import KernelspaceProxier
-from kdns.proxy.kernelspace.mode import KERNELSPACE, WindowsNetwork
+from kdns.proxy.kernelspace.mode import KERNELSPACE
+from kdns.proxy.kernelspace.settings import WindowsNetwork
 from kdns.proxy.plan.config import ProxyConfig
 from kdns.proxy.plan.planner import Difference, Planner
 

@@ -11,8 +11,8 @@ from kdns.net import VERSION, Network, is_loopback, parse_network, parse_unmappe
 from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServer, VirtualServerKey
 from kdns.netlink.uapi import IP_VS_SVC_F_PERSISTENT, IP_VS_SVC_F_SCHED2
 from kdns.proxy.ipvs.base_chains import base_chains, changed_out_filter, out_filter
-from kdns.proxy.ipvs.mode import DEFAULT_SCHEDULER, IpvsSettings
 from kdns.proxy.ipvs.sets import IPVS_IPS, IpSet, SetMember, empty_sets, front_entries, port_entries
+from kdns.proxy.ipvs.settings import DEFAULT_SCHEDULER, IpvsSettings
 from kdns.proxy.plan.counted import Counted
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, PortName, PortPlan
 from kdns.proxy.plan.planner import Difference

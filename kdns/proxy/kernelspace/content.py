@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kdns.net import VERSION, parse_unmapped_address
-from kdns.proxy.kernelspace.mode import WindowsNetwork
 from kdns.proxy.kernelspace.requests import Request, pairs, requests
 from kdns.proxy.kernelspace.schema import (
     PROTOCOLS,
@@ -32,6 +31,7 @@ from kdns.proxy.kernelspace.schema import (
     load_balancer_id,
     mac_address,
 )
+from kdns.proxy.kernelspace.settings import WindowsNetwork
 from kdns.proxy.plan.endpoints import ServiceEndpoint
 from kdns.proxy.plan.plan import FamilyPlan, Front, FrontKey, FrontKind
 from kdns.proxy.plan.planner import Difference

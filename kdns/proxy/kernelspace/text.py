@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from kdns.net import FAMILIES, join_host_port
 from kdns.proxy.kernelspace.content import Content, NodeNetwork
-from kdns.proxy.kernelspace.mode import WindowsNetwork
 from kdns.proxy.kernelspace.requests import requests
 from kdns.proxy.kernelspace.schema import HostComputeNetwork, LoadBalancerKey
+from kdns.proxy.kernelspace.settings import WindowsNetwork
 from kdns.proxy.plan.plan import FamilyPlan, Plan, printable
 
 

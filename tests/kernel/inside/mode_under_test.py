@@ -12,7 +12,7 @@ from world import World
 from kdns.cluster.objects import EndpointSlice, Object, Service
 from kdns.cluster.state import Change, State
 from kdns.net import FAMILIES
-from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.ipvs.settings import IpvsSettings
 from kdns.proxy.modes import MODES as ROWS
 from kdns.proxy.plan.config import NodeView, ProxyConfig
 from kdns.proxy.plan.planner import Planner

@@ -17,7 +17,7 @@ from rollout_load import Load
 from small_cluster import CLIENTS, ENDPOINTS, both, endpoints, service
 from world import World
 
-from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.ipvs.settings import IpvsSettings
 from kdns.proxy.takeover.io.modes import runtime
 
 ENDS: Final = ("p1", "p2", "r1", "r2")

@@ -27,7 +27,7 @@ from kdns.netlink.ipset import SetType
 from kdns.netlink.ipvs import Destination, DestinationKey, Operation, ServerOptions, Timeouts, Verb, VirtualServerKey
 from kdns.proxy.ipvs.io import clean_up, proxier
 from kdns.proxy.ipvs.io.clean_up import remove_ipvs
-from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.ipvs.settings import IpvsSettings
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Footprint
 from kdns.proxy.takeover.io.modes import runtime

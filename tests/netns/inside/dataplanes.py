@@ -20,7 +20,7 @@ from kdns.proxy.iptables.base_chains import Features
 from kdns.proxy.iptables.io.proxier import IptablesProxier
 from kdns.proxy.iptables.mode import IPTABLES
 from kdns.proxy.ipvs.mode import IPVS as IPVS_MODE
-from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.ipvs.settings import IpvsSettings
 from kdns.proxy.nftables.io.clean_up import remove_tables
 from kdns.proxy.nftables.io.proxier import NftablesProxier
 from kdns.proxy.nftables.mode import NFTABLES

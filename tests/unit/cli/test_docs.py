@@ -18,7 +18,7 @@ from kdns.cli.main import main
 from kdns.corefile.parse import parse
 from kdns.durations import parse_duration
 from kdns.plugins.directives import BY_NAME, configure
-from kdns.proxy.ipvs.mode import SCHEDULERS
+from kdns.proxy.ipvs.settings import SCHEDULERS
 from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.io import start as nftables
 from kdns.proxy.settings.document import encoded

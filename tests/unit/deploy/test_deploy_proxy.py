@@ -12,7 +12,7 @@ from kdns.cluster.io.credentials import credentials
 from kdns.cluster.source import NodeScope, Source
 from kdns.cluster.watch import RESOURCES
 from kdns.proxy.ipvs.io.sysctls import useful_sysctls
-from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.ipvs.settings import IpvsSettings
 from kdns.proxy.node.io.host_settings import FOLDERS, sysctls
 from kdns.proxy.settings.io.files import parse_settings
 from kdns.proxy.settings.settings import Settings

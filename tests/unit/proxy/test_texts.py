@@ -18,7 +18,8 @@ from kdns.proxy.iptables.tables import Tables, family_text
 from kdns.proxy.ipvs.ipvs import Change, Ipvs, IpvsOptions
 from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.ipvs.text import ipvs_text
-from kdns.proxy.kernelspace.mode import KERNELSPACE, WindowsNetwork
+from kdns.proxy.kernelspace.mode import KERNELSPACE
+from kdns.proxy.kernelspace.settings import WindowsNetwork
 from kdns.proxy.kernelspace.text import requests_text
 from kdns.proxy.nftables.objects import commands
 from kdns.proxy.nftables.table import Table

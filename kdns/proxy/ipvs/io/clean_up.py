@@ -35,7 +35,7 @@ from kdns.proxy.ipvs.draining import DRAIN_S, Draining
 from kdns.proxy.ipvs.io import link
 from kdns.proxy.ipvs.io.kernel import VirtualServers, read_servers
 from kdns.proxy.ipvs.io.sets import TRIAL, replacing
-from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.ipvs.settings import IpvsSettings
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.kernel_mode import in_thread
 from kdns.proxy.sync.io.proxier import CleanUp, Footprint

@@ -23,8 +23,9 @@ from kdns.proxy.ipvs.io.proxier import IpvsProxier
 from kdns.proxy.ipvs.io.sets import TRIAL
 from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls
 from kdns.proxy.ipvs.ipvs import IpvsOptions
-from kdns.proxy.ipvs.mode import MODE, SCHEDULERS, IpvsSettings
+from kdns.proxy.ipvs.mode import MODE
 from kdns.proxy.ipvs.sets import HASH_IP_PORT, SETS
+from kdns.proxy.ipvs.settings import SCHEDULERS, IpvsSettings
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Runtime
 from kdns.proxy.xtables.io import programs

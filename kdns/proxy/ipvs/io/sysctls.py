@@ -8,7 +8,7 @@ from typing import Final
 
 from kdns import logs
 from kdns.errors import ApplyError
-from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.ipvs.settings import IpvsSettings
 from kdns.proxy.node.io.host_settings import set_sysctl, sysctl_refusal
 from kdns.runtime.requirements import Version, version_in
 

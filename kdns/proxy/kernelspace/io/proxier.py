@@ -15,9 +15,9 @@ from kdns.errors import ApplyError
 from kdns.net import FAMILIES, VERSION, Family
 from kdns.proxy.kernelspace.content import Content, NodeNetwork
 from kdns.proxy.kernelspace.io.compute_network import NOT_FOUND, OF_CONTENT, ComputeNetwork, HcnError
-from kdns.proxy.kernelspace.mode import WindowsNetwork
 from kdns.proxy.kernelspace.requests import Request, Verb, reconciling_requests, requests
 from kdns.proxy.kernelspace.schema import HostComputeEndpoint, HostComputeNetwork, endpoint_id
+from kdns.proxy.kernelspace.settings import WindowsNetwork
 from kdns.proxy.plan.plan import Front, Plan
 from kdns.proxy.plan.planner import Difference
 from kdns.proxy.sync.io.kernel_mode import KernelMode, and_more, in_thread, rejected_services

@@ -11,7 +11,8 @@ from kdns.errors import ApplyError
 from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
 from kdns.proxy.kernelspace.io.libraries import host_mac, libraries, lock_machine
 from kdns.proxy.kernelspace.io.proxier import KernelspaceProxier
-from kdns.proxy.kernelspace.mode import MODE, KernelspaceSettings, windows_network
+from kdns.proxy.kernelspace.mode import MODE
+from kdns.proxy.kernelspace.settings import KernelspaceSettings, windows_network
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Runtime
 

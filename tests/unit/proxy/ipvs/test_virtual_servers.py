@@ -12,8 +12,9 @@ from kdns.net import Family
 from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServer, VirtualServerKey
 from kdns.netlink.uapi import IP_VS_SVC_F_PERSISTENT, IP_VS_SVC_F_SCHED2
 from kdns.proxy.ipvs.ipvs import Ipvs, IpvsOptions
-from kdns.proxy.ipvs.mode import IPVS, SCHEDULERS, chosen_by
+from kdns.proxy.ipvs.mode import IPVS
 from kdns.proxy.ipvs.sets import LOOP_BACK, MAX_NAME, SETS, SOURCE_CIDR, SOURCE_IP, set_name
+from kdns.proxy.ipvs.settings import SCHEDULERS, chosen_by
 from kdns.proxy.plan.planner import plan
 
 BOTH: Final = {("10.1.0.2", 8080): Destination(), ("10.1.1.2", 8080): Destination()}

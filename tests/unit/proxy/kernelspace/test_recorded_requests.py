@@ -13,7 +13,7 @@ from hcn_node import HcnNode
 from small_cluster import endpoints, service
 
 from kdns.cluster.objects import Object
-from kdns.proxy.kernelspace.mode import WindowsNetwork
+from kdns.proxy.kernelspace.settings import WindowsNetwork
 
 GOLDEN: Final = Path(__file__).parents[3] / "golden" / "kernelspace"
 _ONE: Final = [{"name": "tcp", "protocol": "TCP", "port": 80}]

@@ -9,7 +9,7 @@ from settings_text import read
 
 from kdns.cluster.objects import Node, NodeAddress, NodeLabels, NodeMeta, NodeSpec, NodeStatus
 from kdns.net import parse_network, parse_unmapped_address
-from kdns.proxy.kernelspace.mode import WindowsNetwork, windows_network
+from kdns.proxy.kernelspace.settings import WindowsNetwork, windows_network
 from kdns.proxy.plan.config import LocalPods, NodeView
 from kdns.proxy.settings.plan_config import node_view, proxy_config
 from kdns.proxy.userspace.mode import USERSPACE

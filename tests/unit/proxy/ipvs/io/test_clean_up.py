@@ -14,7 +14,7 @@ from kdns.netlink.ipvs import Destination, ServerOptions, VirtualServerKey
 from kdns.proxy.ipvs import draining
 from kdns.proxy.ipvs.io import clean_up, link
 from kdns.proxy.ipvs.io.clean_up import IpvsPart, remove_ipvs, stop_draining
-from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.ipvs.settings import IpvsSettings
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Footprint
 

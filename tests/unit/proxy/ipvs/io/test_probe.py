@@ -15,7 +15,7 @@ from kdns.netlink.uapi import IPSET_ERR_FIND_TYPE
 from kdns.proxy.ipvs.io import link, start, sysctls
 from kdns.proxy.ipvs.io.start import timeouts
 from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls, useful_sysctls
-from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.ipvs.settings import IpvsSettings
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.xtables.io import programs
 

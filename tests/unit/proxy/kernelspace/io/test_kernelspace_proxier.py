@@ -17,8 +17,9 @@ from kdns.proxy.kernelspace.io.clean_up import remove_hcn_objects
 from kdns.proxy.kernelspace.io.compute_network import ComputeNetwork
 from kdns.proxy.kernelspace.io.libraries import host_mac, libraries
 from kdns.proxy.kernelspace.io.proxier import remove_objects
-from kdns.proxy.kernelspace.mode import KERNELSPACE, KernelspaceSettings, WindowsNetwork
+from kdns.proxy.kernelspace.mode import KERNELSPACE
 from kdns.proxy.kernelspace.schema import LoadBalancerKey, endpoint_id, load_balancer_id
+from kdns.proxy.kernelspace.settings import KernelspaceSettings, WindowsNetwork
 from kdns.proxy.settings.settings import Settings
 from kdns.proxy.sync.io.proxier import Footprint
 from kdns.proxy.sync.io.runner import SyncResult, SyncRunner

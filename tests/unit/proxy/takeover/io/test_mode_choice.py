@@ -8,7 +8,7 @@ import pytest
 from fake_modes import fake_row
 
 from kdns.errors import ApplyError
-from kdns.proxy.ipvs.mode import IpvsSettings
+from kdns.proxy.ipvs.settings import IpvsSettings
 from kdns.proxy.modes import MODES
 from kdns.proxy.nftables.io import nft
 from kdns.proxy.nftables.io import start as nftables
