@@ -88,25 +88,32 @@ def request(command: int, *parts: bytes) -> Change:
     return _KIND | command, 0, _start("IPv4") + b"".join(parts)
 
 
-def creation(name: str, kind: SetType) -> Change:
-    """Revision 0 of the type, which every kernel has."""
+def creation(name: str, kind: SetType, revision: int) -> Change:
     type_name, family, max_entries = kind
     if type_name == "bitmap:port":
-        set_family = uapi.AF_UNSPEC
         data = _number(uapi.IPSET_ATTR_PORT, ">H", 0) + _number(uapi.IPSET_ATTR_PORT_TO, ">H", 65535)
     else:
-        set_family = ADDRESS_FAMILY[family]
         data = _number(uapi.IPSET_ATTR_HASHSIZE, ">I", HASH_SIZE)
         data += _number(uapi.IPSET_ATTR_MAXELEM, ">I", max_entries or DEFAULT_MAX_ENTRIES)
     body = (
         _start(family),
         name_attribute(name),
         text_attribute(uapi.IPSET_ATTR_TYPENAME, type_name),
-        attribute(uapi.IPSET_ATTR_REVISION, bytes(1)),
-        attribute(uapi.IPSET_ATTR_FAMILY, bytes((set_family,))),
+        attribute(uapi.IPSET_ATTR_REVISION, bytes((revision,))),
+        _set_family(type_name, family),
         attribute(uapi.IPSET_ATTR_DATA, data, nested=True),
     )
     return _KIND | uapi.IPSET_CMD_CREATE, uapi.NLM_F_CREATE | uapi.NLM_F_EXCL, b"".join(body)
+
+
+def type_query(type_name: str, family: Family) -> Change:
+    type_attribute = text_attribute(uapi.IPSET_ATTR_TYPENAME, type_name)
+    return request(uapi.IPSET_CMD_TYPE, type_attribute, _set_family(type_name, family))
+
+
+def _set_family(type_name: str, family: Family) -> bytes:
+    number = uapi.AF_UNSPEC if type_name == "bitmap:port" else ADDRESS_FAMILY[family]
+    return attribute(uapi.IPSET_ATTR_FAMILY, bytes((number,)))
 
 
 def changes(command: int, name: str, entries: Iterable[str]) -> Iterator[Change]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
+from kdns.net import Family
 from kdns.netlink import uapi
 from kdns.netlink.io.requests import Requests
 from kdns.netlink.ipset import (
@@ -21,8 +22,9 @@ from kdns.netlink.ipset import (
     header_of,
     name_attribute,
     request,
+    type_query,
 )
-from kdns.netlink.protocol import Change, attribute, text_attribute
+from kdns.netlink.protocol import NFGENMSG, Change, attribute, attributes, text_attribute
 
 
 class IpSets:
@@ -30,6 +32,7 @@ class IpSets:
 
     def __init__(self, kernel: Requests) -> None:
         self._kernel = kernel
+        self._revisions: dict[tuple[str, Family], int] = {}
 
     def headers(self) -> dict[str, Header]:
         only_headers = struct.pack(">I", uapi.IPSET_FLAG_LIST_HEADER)
@@ -43,7 +46,8 @@ class IpSets:
         return set(chain.from_iterable(self._kernel.dump(kind, body, lambda part: list(entries_of(part)))))
 
     def create(self, name: str, kind: SetType) -> None:
-        self._do((creation(name, kind),), f"create set {name} {kind.type_name}")
+        revision = self._revision(kind.type_name, kind.family)
+        self._do((creation(name, kind, revision),), f"create set {name} {kind.type_name}")
 
     def destroy(self, name: str) -> bool:
         """Destroys a set; returns whether it no longer exists. False if a rule uses it."""
@@ -60,6 +64,21 @@ class IpSets:
 
     def delete(self, name: str, entries: Iterable[str]) -> None:
         self._do(tuple(changes(uapi.IPSET_CMD_DEL, name, entries)), f"delete entries of set {name}")
+
+    def _revision(self, type_name: str, family: Family) -> int:
+        """The latest revision that the kernel has: ipset(8) cannot list entries of SCTP in sets of revision 0.
+
+        Asking for it loads the type's module.
+        """
+        if (type_name, family) not in self._revisions:
+            kind, _, body = type_query(type_name, family)
+            try:
+                answer = self._kernel.ask(kind, body)
+            except OSError as error:
+                text = f"sets of type {type_name} for {family}: {error_text(error.errno or 0)}"
+                raise OSError(error.errno, text) from error
+            self._revisions[type_name, family] = attributes(answer, NFGENMSG.size)[uapi.IPSET_ATTR_REVISION][0]
+        return self._revisions[type_name, family]
 
     def _do(self, messages: Sequence[Change], purpose: str) -> None:
         for error in self._kernel.do_all(messages).values():

@@ -1,11 +1,19 @@
 """Messages of ipset as bytes, and entries as text."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from kdns.netlink.io.ipset import error_text
-from kdns.netlink.ipset import changes, encoded, entry_text
-from kdns.netlink.protocol import attribute_spans, attributes
-from kdns.netlink.uapi import IPSET_ATTR_ADT, IPSET_CMD_ADD, IPSET_ERR_FIND_TYPE
+from kdns.netlink.io.ipset import IpSets, error_text
+from kdns.netlink.ipset import SetType, changes, encoded, entry_text
+from kdns.netlink.protocol import Change, attribute, attribute_spans, attributes
+from kdns.netlink.uapi import (
+    IPSET_ATTR_ADT,
+    IPSET_ATTR_REVISION,
+    IPSET_ATTR_TYPENAME,
+    IPSET_CMD_ADD,
+    IPSET_ERR_FIND_TYPE,
+)
 
 ENTRIES = [
     "30080",
@@ -50,6 +58,28 @@ def test_one_message_has_many_entries(number: int, messages: list[int]) -> None:
         found.append([entry_text(attributes(body[at:to])) for _, at, to in attribute_spans(body, start, end)])
     assert [len(each) for each in found] == messages
     assert [entry for each in found for entry in each] == entries
+
+
+class KernelOfTest:
+    """A kernel with revision 6 of each type."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def ask(self, _kind: int, body: bytes) -> bytes:
+        assert attributes(body, 4)[IPSET_ATTR_TYPENAME] == b"hash:ip,port\0"
+        return bytes(4) + attribute(IPSET_ATTR_REVISION, b"\x06")
+
+    def do_all(self, messages: Sequence[Change]) -> dict[int, int]:
+        self.sent += [body for _, _, body in messages]
+        return {}
+
+
+def test_a_set_has_the_latest_revision() -> None:
+    """ipset(8) cannot list a set of revision 0 with an entry of SCTP."""
+    kernel = KernelOfTest()
+    IpSets(kernel).create("KUBE-CLUSTER-IP", SetType("hash:ip,port", "IPv4"))  # type: ignore[arg-type]
+    assert [attributes(body, 4)[IPSET_ATTR_REVISION] for body in kernel.sent] == [b"\x06"]
 
 
 def test_errors_have_words() -> None:
