@@ -45,6 +45,14 @@ class IpSets:
         kind, _, body = request(uapi.IPSET_CMD_LIST, name_attribute(name))
         return set(chain.from_iterable(self._kernel.dump(kind, body, lambda part: list(entries_of(part)))))
 
+    def lacks(self, type_name: str) -> str:
+        """Why the kernel does not support sets of a type, or ""."""
+        try:
+            self._revision(type_name, "IPv4")
+        except OSError as error:
+            return error_text(error.errno or 0)
+        return ""
+
     def create(self, name: str, kind: SetType) -> None:
         revision = self._revision(kind.type_name, kind.family)
         self._do((creation(name, kind, revision),), f"create set {name} {kind.type_name}")

@@ -61,13 +61,14 @@ def test_one_message_has_many_entries(number: int, messages: list[int]) -> None:
 
 
 class KernelOfTest:
-    """A kernel with revision 6 of each type."""
+    """A kernel with revision 6 of one type."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
 
     def ask(self, _kind: int, body: bytes) -> bytes:
-        assert attributes(body, 4)[IPSET_ATTR_TYPENAME] == b"hash:ip,port\0"
+        if attributes(body, 4)[IPSET_ATTR_TYPENAME] != b"hash:ip,port\0":
+            raise OSError(IPSET_ERR_FIND_TYPE, "no such type")
         return bytes(4) + attribute(IPSET_ATTR_REVISION, b"\x06")
 
     def do_all(self, messages: Sequence[Change]) -> dict[int, int]:
@@ -80,6 +81,12 @@ def test_a_set_has_the_latest_revision() -> None:
     kernel = KernelOfTest()
     IpSets(kernel).create("KUBE-CLUSTER-IP", SetType("hash:ip,port", "IPv4"))  # type: ignore[arg-type]
     assert [attributes(body, 4)[IPSET_ATTR_REVISION] for body in kernel.sent] == [b"\x06"]
+
+
+def test_a_type_that_the_kernel_lacks_has_a_reason() -> None:
+    sets = IpSets(KernelOfTest())  # type: ignore[arg-type]
+    assert sets.lacks("hash:ip,port") == ""
+    assert sets.lacks("hash:ip") == "the kernel has no sets of this type"
 
 
 def test_errors_have_words() -> None:

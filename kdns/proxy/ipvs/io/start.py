@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from kdns.errors import ApplyError, BusyError, InputError
-from kdns.netlink.io.ipset import IpSets, error_text, ipsets
+from kdns.netlink.io.ipset import ipsets
 from kdns.netlink.io.ipvs import Ipvs, ipvs
 from kdns.netlink.ipset import SetType
 from kdns.netlink.ipvs import Operation, ServerOptions, Timeouts, Verb, VirtualServerKey
@@ -125,27 +125,13 @@ def _ipset() -> str:
         with ipsets() as kernel:
             kernel.headers()
             for kind in dict.fromkeys(kind for kind, _ in SETS.values()):
-                if lack := _lack(kernel, kind):
+                if lack := kernel.lacks(kind):
                     module = f"ip_set_{kind.replace(':', '_').replace(',', '')}"
                     return f"the kernel has no sets of type {kind} ({lack}); load its module {module}"
     except PermissionError:
         return f"sets of addresses may not be used; {CAPABILITY}"
     except OSError as error:
         return f"the kernel has no sets of addresses ({error.strerror or error}); load its module ip_set"
-    return ""
-
-
-def _lack(kernel: IpSets, kind: str) -> str:
-    """Why the kernel has no sets of a type, or "". To make one loads the type's module."""
-    kernel.destroy(TRIAL)
-    try:
-        kernel.create(TRIAL, SetType(kind, "IPv4"))
-    except FileExistsError:  # see _trial_set
-        return ""
-    except OSError as error:
-        return error_text(error.errno or 0)
-    finally:
-        kernel.destroy(TRIAL)
     return ""
 
 

@@ -11,7 +11,6 @@ import pytest
 from kdns.errors import ApplyError, InputError
 from kdns.netlink.ipset import Header, SetType
 from kdns.netlink.ipvs import Operation, ServerOptions, Timeouts, Verb, VirtualServerKey
-from kdns.netlink.uapi import IPSET_ERR_FIND_TYPE
 from kdns.proxy.ipvs.io import link, start, sysctls
 from kdns.proxy.ipvs.io.start import timeouts
 from kdns.proxy.ipvs.io.sysctls import apply_ipvs_sysctls, useful_sysctls
@@ -57,9 +56,10 @@ class Kernel:
     def headers(self) -> dict[str, Header]:
         return {}
 
-    def create(self, name: str, kind: SetType) -> None:
-        if kind.type_name == self.lacking_type:
-            raise OSError(IPSET_ERR_FIND_TYPE, "no such type")
+    def lacks(self, type_name: str) -> str:
+        return NO_TYPE if type_name == self.lacking_type else ""
+
+    def create(self, name: str, _kind: SetType) -> None:
         self.sets.append(name)
 
     def destroy(self, name: str) -> None:
@@ -101,9 +101,9 @@ class Kernel:
         (Kernel(iptables="no iptables"), "", "no iptables"),
         (Kernel(sysctls="no sysctls"), "", "no sysctls"),
         (
-            Kernel(lacking_type="hash:ip"),
+            Kernel(lacking_type="hash:ip,port,net"),
             "",
-            f"the kernel has no sets of type hash:ip ({NO_TYPE}); load its module ip_set_hash_ip",
+            f"the kernel has no sets of type hash:ip,port,net ({NO_TYPE}); load its module ip_set_hash_ipportnet",
         ),
         (
             Kernel(rules="no match\nsecond line"),
