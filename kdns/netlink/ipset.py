@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from kdns.net import Family, is_ipv6, packed, unpacked
+from kdns.net import Family, is_ipv6, unpacked
 from kdns.netlink import uapi
 from kdns.netlink.protocol import (
     ADDRESS_FAMILY,
@@ -23,6 +23,7 @@ from kdns.netlink.protocol import (
     attributes,
     big_endian,
     netfilter_header,
+    packed_address,
     text_attribute,
     text_of,
 )
@@ -165,7 +166,7 @@ def entry_text(row: dict[int, bytes]) -> str:
 
 @lru_cache(1 << 16)
 def _ip(kind: int, address: str) -> bytes:
-    value = packed(address)
+    value = packed_address(address)
     of = uapi.IPSET_ATTR_IPADDR_IPV6 if is_ipv6(address) else uapi.IPSET_ATTR_IPADDR_IPV4
     return attribute(kind, attribute(of | uapi.NLA_F_NET_BYTEORDER, value), nested=True)
 

@@ -11,7 +11,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from kdns.net import join_host_port, packed, unpacked
+from kdns.net import join_host_port, unpacked
 from kdns.netlink import uapi
 from kdns.netlink.protocol import (
     GENLMSGHDR,
@@ -22,6 +22,7 @@ from kdns.netlink.protocol import (
     attributes,
     big_endian,
     integer_of,
+    packed_address,
     text_attribute,
     text_of,
 )
@@ -201,7 +202,7 @@ def _options(row: dict[int, bytes]) -> ServerOptions:
 
 @lru_cache(1 << 16)
 def _packed(address: str) -> bytes:
-    value = packed(address)
+    value = packed_address(address)
     return value + bytes(16 - len(value))
 
 

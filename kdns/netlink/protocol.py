@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from kdns.net import Family, is_ipv6
+from kdns.net import Family, is_ipv6, packed
 from kdns.netlink import uapi
 
 NLMSGHDR: Final = struct.Struct("=IHHII")
@@ -99,6 +99,13 @@ def big_endian(value: bytes) -> int:
 
 def netfilter_header(family: Family | None = None) -> bytes:
     return NFGENMSG.pack(ADDRESS_FAMILY[family] if family else uapi.AF_UNSPEC, 0, 0)
+
+
+def packed_address(text: str) -> bytes:
+    """`packed`, but ValueError for other text: the kernel would take no bytes, or zeros, for an address."""
+    if value := packed(text):
+        return value
+    raise ValueError(f"expected an IP address, got {text!r}")
 
 
 def address_family(address: str) -> int:

@@ -6,6 +6,7 @@ import pytest
 
 from kdns.netlink.io.ipset import IpSets, error_text
 from kdns.netlink.ipset import SetType, changes, encoded, entry_text
+from kdns.netlink.ipvs import VirtualServerKey, identity_of
 from kdns.netlink.protocol import Change, attribute, attribute_spans, attributes
 from kdns.netlink.uapi import (
     IPSET_ATTR_ADT,
@@ -39,6 +40,14 @@ BYTES = {
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_an_entry_is_read_as_it_was_written(entry: str) -> None:
     assert entry_text(attributes(encoded(entry))) == entry
+
+
+def test_what_is_no_address_is_never_sent_as_zeros() -> None:
+    for text in ("", "10.96.0.x"):
+        with pytest.raises(ValueError, match="expected an IP address"):
+            encoded(f"{text},tcp:80")
+        with pytest.raises(ValueError, match="expected an IP address"):
+            identity_of(VirtualServerKey(text, 80, "TCP"))
 
 
 @pytest.mark.parametrize(("entry", "expected"), BYTES.items())
