@@ -144,7 +144,7 @@ class Claims:
     def protect_api_servers(self, slices: Iterable[EndpointSlice]) -> None:
         fronts = frozenset(_api_servers(slices))
         for key in self._api_servers ^ fronts:
-            self.changed |= {claim: None for claim in (key, key._replace(address="")) if claim in self._claims}
+            self.changed |= {front: None for front in (key, key._replace(address="")) if front in self._claims}
         self._api_servers = fronts
 
     def examine(self, ports: Iterable[PortPlan]) -> None:

@@ -150,7 +150,9 @@ class DnsStatus:
         from kdns.explain.explain import Now, cluster_plugins, explained  # noqa: PLC0415 - imported above
         from kdns.status.names import HEADS, questions, row  # noqa: PLC0415 - the same
 
-        plugins = ((listener, plugin) for listener in server.servers for plugin in cluster_plugins(listener))
+        plugins = (
+            (address_server, plugin) for address_server in server.servers for plugin in cluster_plugins(address_server)
+        )
         explaining = next(((each, plugin) for each, plugin in plugins if plugin.zones.state is state), None)
         if explaining is None:
             return

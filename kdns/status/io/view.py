@@ -113,8 +113,8 @@ def followed(server: DnsServer) -> list[Followed]:
 def cluster_zones(server: DnsServer) -> list[Zones]:
     return [
         plugin.zones
-        for listener in server.servers
-        for block in listener.blocks
+        for address_server in server.servers
+        for block in address_server.blocks
         for plugin in block.chain.plugins
         if isinstance(plugin, Kubernetes)
     ]

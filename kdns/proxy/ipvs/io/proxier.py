@@ -116,8 +116,8 @@ class IpvsProxier(KernelMode):
         if not self._round:
             self._round = [key for content in self._contents.values() for key in content.virtual_servers]
         keys, self._round = self._round[-SAMPLE:], self._round[:-SAMPLE]
-        servers = [content.virtual_servers for content in self._contents.values()]
-        return {key: server[key] for server in servers for key in keys if key in server}
+        families = [content.virtual_servers for content in self._contents.values()]
+        return {key: servers[key] for servers in families for key in keys if key in servers}
 
     def _is_wanted(self, address: str) -> bool:
         """Whether a desired virtual server has this address."""
